@@ -1,0 +1,119 @@
+"""Prompt packs: every word that a model is told, as YAML data that a user may replace.
+
+A pack has a name, a version and sections of templates. ``{placeholder}`` marks what is filled in; ``{{`` and ``}}`` are
+literal braces. What is filled in is never read as a template itself. Each protocol declares which templates it needs
+and which placeholders each may use, and a pack is checked against that when it is loaded.
+
+What never belongs here: the wording (``packs/*.yaml``) and deciding which template to use when.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from string import Formatter
+
+import yaml
+from viva.engine.errors import ConfigurationError
+
+_PACKS = Path(__file__).parent / "packs"
+# template name "section.name" -> the placeholders it may use
+Signature = Mapping[str, frozenset[str]]
+
+
+class Template:
+    """One compiled template: literal pieces and placeholders, joined at each rendering."""
+
+    __slots__ = ("_constant", "_parts", "placeholders")
+
+    def __init__(self, text: str) -> None:
+        """:raises ValueError: unbalanced braces, or a placeholder that is not a plain name."""
+        self._parts: list[tuple[str, str | None]] = []
+        for literal, name, spec, conversion in Formatter().parse(text):
+            if name is not None and (spec or conversion or not name.isidentifier()):
+                raise ValueError(f"'{{{name}}}' is not a plain placeholder (literal braces are written {{{{ and }}}})")
+            self._parts.append((literal, name))
+        self.placeholders = frozenset(name for _, name in self._parts if name is not None)
+        # Without placeholders every conversation shares one string instead of rendering its own copy.
+        self._constant = None if self.placeholders else "".join(literal for literal, _ in self._parts)
+
+    def render(self, **values: str) -> str:
+        """The text with its placeholders filled in."""
+        if self._constant is not None:
+            return self._constant
+        return "".join(literal if name is None else literal + values[name] for literal, name in self._parts)
+
+
+@dataclass(slots=True)
+class PromptPack:
+    """A checked pack. ``digest`` identifies its content in manifests; ``text`` is the file as it was read."""
+
+    name: str
+    version: str
+    digest: str
+    text: str
+    templates: dict[str, Template]
+
+    def render(self, template: str, **values: str) -> str:
+        """Fill in the template called ``section.name``."""
+        return self.templates[template].render(**values)
+
+
+def load_pack(source: str, signature: Signature) -> PromptPack:
+    """Load a pack by the name of a shipped one or by a file's path, and check it against the protocol's signature.
+
+    :raises ConfigurationError: it does not exist, is not YAML, lacks a template, or uses an unknown placeholder; the
+        message names the file, the template and the placeholder.
+    """
+    shipped = _PACKS / f"{source}.yaml"
+    path = shipped if "/" not in source and shipped.exists() else Path(source)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        known = ", ".join(sorted(file.stem for file in _PACKS.glob("*.yaml")))
+        raise ConfigurationError(f"prompt pack '{source}': {error}; shipped packs: {known}") from None
+    return read_pack(text, str(source), signature)
+
+
+def read_pack(text: str, source: str, signature: Signature) -> PromptPack:
+    """Read and check a pack from its text (as a manifest keeps it). ``source`` names it in errors.
+
+    :raises ConfigurationError: as ``load_pack``.
+    """
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"prompt pack '{source}': not valid YAML: {error}") from None
+    if not isinstance(data, dict):
+        raise ConfigurationError(f"prompt pack '{source}': expected a mapping with name, version and sections")
+    templates = {
+        f"{section}.{name}": body
+        for section, content in data.items()
+        if isinstance(content, dict)
+        for name, body in content.items()
+    }
+    missing = sorted(signature.keys() - templates.keys())
+    unknown = sorted(templates.keys() - signature.keys())
+    if missing or unknown:
+        what = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(unknown)}, which nothing uses"
+        raise ConfigurationError(f"prompt pack '{source}': {what}")
+    compiled = {name: _compile(source, name, body, signature[name]) for name, body in templates.items()}
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return PromptPack(str(data.get("name", source)), str(data.get("version", "")), digest, text, compiled)
+
+
+def _compile(source: str, name: str, body: object, allowed: frozenset[str]) -> Template:
+    where = f"prompt pack '{source}', {name}"
+    if not isinstance(body, str):
+        raise ConfigurationError(f"{where}: expected text, found {type(body).__name__}")
+    try:
+        template = Template(body.strip())
+    except ValueError as error:
+        raise ConfigurationError(f"{where}: {error}") from None
+    unknown = sorted(template.placeholders - allowed)
+    if unknown:
+        can = ", ".join(f"{{{known}}}" for known in sorted(allowed)) or "no placeholders"
+        raise ConfigurationError(f"{where}: unknown placeholder {{{unknown[0]}}}; this template knows {can}")
+    return template

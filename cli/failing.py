@@ -1,0 +1,47 @@
+"""From errors to exit codes: one line on stderr that says what is wrong and what to do.
+
+0 done; 1 the run failed; 2 bad usage or configuration; 3 finished with failed conversations beyond --max-failures;
+130 interrupted. What never belongs here: the words of an error (the error has them).
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import NoReturn, ParamSpec, TypeVar
+
+from viva.engine.errors import ConfigurationError, Unauthorized, VivaError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+DONE, FAILED, USAGE, FAILURES, INTERRUPTED = 0, 1, 2, 3, 130
+
+
+def guarded(command: Callable[P, T]) -> Callable[P, T]:
+    """Wrap a command: our own errors end it with their message and exit code instead of a traceback."""
+
+    @functools.wraps(command)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return command(*args, **kwargs)
+        except VivaError as error:
+            complain(error)
+        except BrokenPipeError:
+            # The reader of our output has left (`viva show | head`); that is not a failure.
+            sys.stderr.close()
+            sys.exit(DONE)
+
+    return wrapper
+
+
+def complain(error: VivaError) -> NoReturn:
+    """Print an error and leave with its exit code."""
+    print(f"viva: error: {error}", file=sys.stderr)
+    sys.exit(code_of(error))
+
+
+def code_of(error: VivaError) -> int:
+    """2 for what the user can mend in the command or environment, 1 for the rest."""
+    return USAGE if isinstance(error, ConfigurationError | Unauthorized) else FAILED

@@ -1,0 +1,125 @@
+"""The progress of a run on stderr: one live line in a terminal, a plain line now and then elsewhere.
+
+Reads the run's events and nothing else. It wakes a few times a second and never from inside an event, so that
+display cannot slow a run. What never belongs here: results (they go to stdout, elsewhere).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+from viva.engine.events import (
+    CallFinished,
+    ConversationFailed,
+    ConversationFinished,
+    ConversationStarted,
+    Event,
+    LimitHit,
+    Retried,
+    RunStarted,
+)
+from viva.scenarios.scenario import Aggregate
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+_TERMINAL_SECONDS = 0.25
+_PLAIN_SECONDS = 10.0
+
+
+class Progress:
+    """Listens to a run; ``show`` runs beside it until cancelled."""
+
+    def __init__(self, aggregate: Aggregate) -> None:
+        self._aggregate = aggregate
+        self._total: int | None = None
+        self._done = self._restored = self._failed = self._in_flight = 0
+        self._calls = self._tokens = 0
+        self._cost = 0.0
+        self._throttled = self._retried = 0
+        self._began = time.monotonic()
+        self.note = ""
+
+    def hear(self, event: Event) -> None:
+        """The run's listener."""
+        match event:
+            case CallFinished():
+                if not event.replayed:
+                    self._calls += 1
+                    self._tokens += event.prompt_tokens + event.completion_tokens
+                    self._cost += event.cost
+            case ConversationStarted():
+                self._in_flight += 1
+            case ConversationFinished():
+                self._end(event.restored)
+                self._aggregate.add(event.conversation, event.result)
+            case ConversationFailed():
+                self._failed += 1
+                self._end(event.restored)
+                self._aggregate.add_failure(event.conversation, event.error)
+            case Retried():
+                self._retried += 1
+                self._throttled += event.error == "Throttled"
+            case LimitHit() if not event.conversation:
+                self.note = event.detail
+            case RunStarted():
+                self._total = event.total
+                self._began = time.monotonic()
+
+    def _end(self, restored: bool) -> None:
+        self._done += 1
+        if restored:
+            self._restored += 1
+        else:
+            self._in_flight -= 1
+
+    async def show(self) -> None:
+        """Display until cancelled."""
+        if not sys.stderr.isatty():
+            while True:
+                await anyio.sleep(_PLAIN_SECONDS)
+                print(self.line(), file=sys.stderr, flush=True)
+        from rich.console import Console
+        from rich.live import Live
+
+        with Live("", console=Console(stderr=True), auto_refresh=False, transient=True) as live:
+            while True:
+                self._draw(live)
+                await anyio.sleep(_TERMINAL_SECONDS)
+
+    def _draw(self, live: Live) -> None:
+        from rich.text import Text
+
+        live.update(Text(self.line()), refresh=True)
+
+    def line(self) -> str:
+        """Where the run stands, in one line."""
+        elapsed = max(1e-9, time.monotonic() - self._began)
+        fresh = self._done - self._restored
+        rate = fresh / elapsed
+        total = "?" if self._total is None else str(self._total)
+        parts = [f"{self._done}/{total} done", f"{self._in_flight} in flight", f"{rate:.1f}/s"]
+        if self._total is not None and fresh and self._done < self._total:
+            parts.append(f"ETA {_duration((self._total - self._done) / rate)}")
+        headline = self._aggregate.headline()
+        if headline:
+            parts.append(headline)
+        parts.append(f"{self._calls:,} calls, {self._tokens:,} tokens")
+        if self._cost:
+            parts.append(f"cost {self._cost:.2f}")
+        if self._failed:
+            parts.append(f"{self._failed} failed")
+        if self._retried:
+            parts.append(f"{self._retried} retries ({self._throttled} throttled)")
+        if self.note:
+            parts.append(self.note)
+        return " · ".join(parts)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s" if minutes else f"{rest}s"

@@ -1,0 +1,34 @@
+"""The ``viva`` command: puts the groups together. Each command lives in a file of its own group.
+
+What never belongs here: work. Commands import what they need when they run, so that ``viva`` starts fast.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from . import report, run
+
+app = typer.Typer(
+    name="viva",
+    help="Examine language models by talking with them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+run.register(app)
+report.register(app)
+
+
+def main() -> None:
+    """Entry point of the ``viva`` command."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

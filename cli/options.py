@@ -1,0 +1,108 @@
+"""Command-line options made from a settings model, so that a setting has one home, name, default and description.
+
+What never belongs here: any particular setting.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+import typer
+import yaml
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from viva.engine.errors import ConfigurationError
+from viva.scenarios.scenario import RunSettings
+
+S = TypeVar("S", bound=RunSettings)
+
+
+def with_settings(command: Callable[..., None], settings: type[RunSettings]) -> Callable[..., None]:
+    """Give ``command(given, **own)`` one option for each field of ``settings``; ``given`` holds those that were used.
+
+    An option that is not used is None and absent from ``given``, so that a file or the default can speak.
+    """
+    names = list(settings.model_fields)
+
+    def wrapper(**values: Any) -> None:
+        given = {name: value for name in names if (value := values.pop(name)) not in (None, [])}
+        command(given, **values)
+
+    parameters = [_parameter(name, field) for name, field in settings.model_fields.items()]
+    own = [p for name, p in inspect.signature(command, eval_str=True).parameters.items() if name != "given"]
+    wrapper.__signature__ = inspect.Signature([*parameters, *own])  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in [*parameters, *own]}
+    wrapper.__doc__, wrapper.__name__ = command.__doc__, command.__name__
+    return wrapper
+
+
+def read_settings(settings: type[S], given: dict[str, Any], file: Path | None) -> S:
+    """The settings from a YAML file (if any) with the command line's on top.
+
+    :raises ConfigurationError: naming the file or option, what was found and what was expected.
+    """
+    written: dict[str, Any] = {}
+    if file is not None:
+        try:
+            written = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ConfigurationError(f"{file}: cannot be read: {error}") from None
+        if not isinstance(written, dict):
+            raise ConfigurationError(f"{file}: expected a mapping of settings, found {type(written).__name__}")
+    if isinstance(written.get("candidate"), str):
+        written["candidate"] = [written["candidate"]]
+    try:
+        return settings.model_validate({**written, **given})
+    except ValidationError as error:
+        problems = [_problem(detail, given, file) for detail in error.errors(include_url=False)]
+        raise ConfigurationError("; ".join(problems)) from None
+
+
+def _problem(detail: Any, given: dict[str, Any], file: Path | None) -> str:
+    name = str(detail["loc"][0]) if detail["loc"] else "settings"
+    where = f"{file}: {name}" if file is not None and name not in given else option_name(name)
+    if detail["type"] == "missing":
+        return f"{where} is missing"
+    if detail["type"] == "extra_forbidden":
+        return f"{where}: unknown setting"
+    return f"{where}: {detail['msg']}, found {detail.get('input')!r}"
+
+
+def option_name(name: str) -> str:
+    """``max_cost`` is ``--max-cost``, ``n`` is ``-n``."""
+    return f"-{name}" if len(name) == 1 else "--" + name.replace("_", "-")
+
+
+def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
+    kind = _plain(field.annotation)
+    flag = option_name(name)
+    declared = [f"{flag}/--no-{flag[2:]}"] if kind is bool else [flag]
+    text = field.description or ""
+    if field.is_required():
+        text += " (required, here or in --config)"
+    elif field.default not in (None, []):
+        text += f" (default: {_shown(field.default)})"
+    option = typer.Option(*declared, help=text, show_default=False)
+    is_list = get_origin(kind) is list
+    annotation: Any = Annotated[kind if is_list else kind | None, option]
+    default: Any = [] if is_list else None
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
+
+
+def _plain(annotation: Any) -> Any:
+    """The type typer should parse: without None, and with plain text where the model checks the words itself."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        return _plain(next(part for part in get_args(annotation) if part is not type(None)))
+    if get_origin(annotation) is Literal:
+        return str
+    if get_origin(annotation) is list:
+        return list[_plain(get_args(annotation)[0])]  # type: ignore[misc]
+    return annotation
+
+
+def _shown(value: Any) -> str:
+    return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)

@@ -1,0 +1,133 @@
+"""``viva report``, ``viva score`` and ``viva show``: looking at runs. No model is ever called here.
+
+What never belongs here: computing results.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .failing import guarded
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's commands."""
+    app.command("report")(guarded(_report))
+    app.command("score")(guarded(_score))
+    app.command("show")(guarded(_show))
+
+
+def _report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of the runs.")],
+    json: Json = False,
+) -> None:
+    """Print the tables of one or more runs, as far as they have come."""
+    _print([_results(run, {}) for run in runs], json)
+
+
+def _score(
+    run: Annotated[Path, typer.Argument(help="Folder of the run.")],
+    scorer: Annotated[str | None, typer.Option("--scorer", help="official, linear or corrected.")] = None,
+    no_decay: Annotated[bool, typer.Option("--no-decay", help="Let all rounds weigh the same.")] = False,
+    no_early_stop: Annotated[
+        bool, typer.Option("--no-early-stop", help="Ignore stop flags (of talks that went on after them).")
+    ] = False,
+    early_stop: Annotated[
+        bool, typer.Option("--early-stop", help="Cut talks at the first stop flag, though they went on.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Score a run's recorded verdicts in another way."""
+    from viva.engine.errors import ConfigurationError
+
+    if no_early_stop and early_stop:
+        raise ConfigurationError("--early-stop and --no-early-stop exclude each other")
+    options = {
+        "scorer": scorer,
+        "decay": False if no_decay else None,
+        "early_stop": False if no_early_stop else True if early_stop else None,
+    }
+    results = _results(run, options)
+    if no_early_stop and results.report().get("recorded_with_early_stop"):
+        note = "talks of this run really ended at their stop flags; rounds after them were never held"
+        print(f"viva: note: {note}", file=sys.stderr)
+    _print([results], json)
+
+
+def _results(run: Path, options: dict[str, Any]) -> Any:
+    from viva.engine.folder import RunFolder
+    from viva.scenarios.launch import recorded_results
+
+    return recorded_results(RunFolder.open(run), options)
+
+
+def _print(results: list[Any], json: bool) -> None:
+    from .output import print_json, print_tables
+
+    if json:
+        reports = [one.report() for one in results]
+        print_json(reports[0] if len(reports) == 1 else reports)
+    else:
+        print_tables(table for one in results for table in one.tables())
+
+
+def _show(
+    run: Annotated[Path, typer.Argument(help="Folder of the run.")],
+    conversation: Annotated[
+        str | None, typer.Option("--conversation", help="Number, key, or the end of a key that only one has.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List a run's conversations, or print the transcript of one (with --json and no number: of all)."""
+    from viva.engine.errors import ConfigurationError
+    from viva.engine.folder import RunFolder
+    from viva.engine.history import History
+    from viva.scenarios.launch import recorded_settings
+
+    from .output import print_json, print_tables
+
+    folder = RunFolder.open(run)
+    which, _ = recorded_settings(folder)
+    with History(folder.journal) as history:
+        if conversation is None and not json:
+            ended = {one.number: "failed" if one.failed else "finished" for one in history.ended()}
+            rows = [
+                [str(number), started[0], ended.get(number, "interrupted")]
+                for number in history.numbers()
+                if (started := history.started(number)) is not None
+            ]
+            print_tables([(f"{len(rows)} conversations", ["number", "key", "state"], rows)])
+            return
+        if conversation is None:
+            numbers = list(history.numbers())
+        else:
+            number = int(conversation) if conversation.isdigit() else history.number_of(conversation)
+            if number is None or history.started(number) is None:
+                raise ConfigurationError(f"{run}: no conversation '{conversation}'; `viva show {run}` lists them")
+            numbers = [number]
+        for number in numbers:
+            key, item = history.started(number) or ("", None)
+            talk = which.transcript(item, history.calls(number))
+            if json:
+                print_json({"number": number, "key": key, "talk": [{"party": p, "text": t} for p, t in talk]})
+            else:
+                _print_talk(number, key, talk)
+
+
+def _print_talk(number: int, key: str, talk: list[tuple[str, str]]) -> None:
+    from rich.console import Console
+    from rich.rule import Rule
+    from rich.text import Text
+
+    console = Console() if sys.stdout.isatty() else Console(width=120)
+    console.print(Rule(f"{number}: {key}", align="left"))
+    colours = {"candidate": "green", "interactor": "cyan", "evaluator": "yellow"}
+    for party, text in talk:
+        console.print(Text(f"[{party}]", style=f"bold {colours.get(party, 'white')}"))
+        console.print(Text(text + "\n"))

@@ -1,0 +1,210 @@
+"""``viva run``, ``viva resume`` and ``viva demo``: everything that calls models.
+
+What never belongs here: how a run works (``scenarios.launch``) and what a result means.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .failing import DONE, FAILED, FAILURES, INTERRUPTED, code_of, complain, guarded
+
+if TYPE_CHECKING:
+    from viva.engine.runner import Outcome, Runner
+    from viva.scenarios.launch import Launch
+
+Out = Annotated[Path | None, typer.Option("--out", help="Run folder to make (default: runs/NAME-TIME).")]
+Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of tables.")]
+Config = Annotated[Path | None, typer.Option("--config", help="YAML file with settings; options given here win.")]
+MaxFailures = Annotated[
+    int, typer.Option("--max-failures", min=0, help="Failed conversations that still count as success.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's commands."""
+    from importlib.metadata import entry_points
+
+    runs = typer.Typer(help="Run a scenario, or fork an earlier run.", invoke_without_command=True)
+    runs.callback()(guarded(_fork))
+    for name in sorted(point.name for point in entry_points(group="viva.scenarios")):
+        # Only the scenario that is asked for is imported: the others cost the command's start nothing.
+        if name in sys.argv or len(sys.argv) < 3:
+            runs.command(name)(_scenario_command(name))
+    app.add_typer(runs, name="run")
+    app.command("resume")(guarded(_resume))
+    app.command("demo")(guarded(_demo))
+
+
+def _scenario_command(name: str) -> Any:
+    from viva.scenarios.scenario import scenario
+
+    from .options import read_settings, with_settings
+
+    which = scenario(name)
+
+    def command(
+        given: dict[str, Any], config: Config = None, out: Out = None, json: Json = False, max_failures: MaxFailures = 0
+    ) -> None:
+        from viva.scenarios.launch import new_run
+
+        settings = read_settings(which.settings, given, config)
+        launch = new_run(name, settings, out or fresh_folder(name))
+        carry(launch, json=json, max_failures=max_failures)
+
+    command.__doc__ = which.summary
+    return guarded(with_settings(command, which.settings))
+
+
+def _fork(
+    context: typer.Context,
+    fork: Annotated[Path | None, typer.Option("--fork", help="Judge the talks of this run anew.")] = None,
+    evaluator: Annotated[str | None, typer.Option("--evaluator", help="The other evaluator (with --fork).")] = None,
+    concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Conversations in flight.")] = None,
+    out: Out = None,
+    json: Json = False,
+    max_failures: MaxFailures = 0,
+) -> None:
+    if context.invoked_subcommand is not None:
+        if fork is not None:
+            raise typer.BadParameter("--fork takes no scenario: it is that of the run", param_hint="--fork")
+        return
+    if fork is None or evaluator is None:
+        typer.echo(context.get_help() if fork is None else "viva: error: --fork needs --evaluator MODEL", err=True)
+        raise typer.Exit(2)
+    from viva.scenarios.launch import forked_run
+
+    changes = {"evaluator": evaluator, "concurrency": concurrency}
+    given = {name: value for name, value in changes.items() if value is not None}
+    carry(forked_run(fork, out or fresh_folder("fork"), changes=given), json=json, max_failures=max_failures)
+
+
+def _resume(
+    run: Annotated[Path, typer.Argument(help="Folder of the run.")],
+    concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Conversations in flight.")] = None,
+    max_cost: Annotated[float | None, typer.Option("--max-cost", help="Spend at most this much from here on.")] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed conversations again.")] = False,
+    json: Json = False,
+    max_failures: MaxFailures = 0,
+) -> None:
+    """Go on with a run that was interrupted; what is recorded is not asked again."""
+    from viva.scenarios.launch import resumed_run
+
+    changes = {"concurrency": concurrency, "max_cost": max_cost}
+    given = {name: value for name, value in changes.items() if value is not None}
+    carry(resumed_run(run, retry_failed=retry_failed, changes=given), json=json, max_failures=max_failures)
+
+
+def _demo(
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Interview three simulated candidates of different knowledge on the bundled science items."""
+    from importlib.resources import files
+
+    from viva.scenarios.kieval.settings import KievalSettings
+    from viva.scenarios.launch import new_run
+
+    items = files("viva.scenarios.kieval") / "items" / "science.jsonl"
+    candidates = {"expert": 0.95, "student": 0.6, "novice": 0.2}
+    settings = KievalSettings(
+        dataset=str(items),
+        candidate=[f"simulated:{name}?knowledge={knowledge}" for name, knowledge in candidates.items()],
+        interactor="simulated:interactor",
+        evaluator="simulated:evaluator?noise=0.1&malformed=0.02",
+    )
+    carry(new_run("kieval", settings, out or fresh_folder("demo")), json=json, max_failures=0)
+
+
+def fresh_folder(name: str) -> Path:
+    """A run folder that does not exist yet, named for what is run and when."""
+    base = Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    path, count = base, 1
+    while path.exists():
+        count += 1
+        path = base.with_name(f"{base.name}-{count}")
+    return path
+
+
+def carry(launch: Launch, *, json: bool, max_failures: int) -> None:
+    """Run, show progress, print the report, and leave with the exit code that says how it went."""
+    from viva.scenarios.launch import recorded_results
+
+    from .live import Progress
+    from .output import print_json, print_tables
+
+    aggregate = launch.scenario.aggregate(launch.folder.manifest, {})
+    progress = Progress(aggregate)
+    launch.events.listen(progress.hear)
+    outcome = launch.clock.run(lambda: _beside(launch, progress))
+    if outcome.how == "failed" and outcome.finished:
+        # Events may have outrun a journal that then failed: report what is really recorded.
+        aggregate = recorded_results(launch.folder)
+    if json:
+        print_json(aggregate.report())
+    else:
+        print_tables(aggregate.tables())
+    print(progress.line(), file=sys.stderr)
+    _explain(launch, outcome)
+    sys.exit(_code(outcome, max_failures))
+
+
+async def _beside(launch: Launch, progress: Any) -> Outcome:
+    import anyio
+
+    def obey(runner: Runner) -> None:
+        interrupts = 0
+
+        def interrupted() -> None:
+            nonlocal interrupts
+            interrupts += 1
+            if interrupts == 1:
+                progress.note = "finishing what is in flight (Ctrl-C again to stop now)"
+                runner.drain()
+            else:
+                runner.halt()
+
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, interrupted)
+        loop.add_signal_handler(signal.SIGTERM, runner.halt)
+
+    import asyncio
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(progress.show)
+        try:
+            outcome = await launch.run(obey)
+        finally:
+            group.cancel_scope.cancel()
+    return outcome
+
+
+def _explain(launch: Launch, outcome: Outcome) -> None:
+    path = launch.folder.path
+    say = [f"run folder: {path}"]
+    if outcome.loop_lag:
+        say.append(f"event-loop lag p99 {outcome.loop_lag['p99_ms']:.1f} ms")
+    if outcome.error is not None:
+        say.append(f"viva: error: {outcome.error}")
+    if outcome.how != "done":
+        say.append(f"{outcome.interrupted} conversations were interrupted; go on with: viva resume {path}")
+    print("\n".join(say), file=sys.stderr)
+
+
+def _code(outcome: Outcome, max_failures: int) -> int:
+    if outcome.how in ("drained", "halted"):
+        return INTERRUPTED
+    if outcome.error is not None and outcome.how == "failed":
+        return code_of(outcome.error)
+    if outcome.how != "done":
+        return FAILED
+    return FAILURES if outcome.failed > max_failures else DONE
+
+
+__all__ = ["carry", "complain", "fresh_folder", "register"]

@@ -1,0 +1,136 @@
+"""What a backend is, and how a model is named: ``kind:where[?option=value]``.
+
+A backend answers requests. Limits, retries and fault injection are wrappers with the same face, so they stack.
+What never belongs here: any concrete kind, prompts, scores.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl
+
+from ..errors import ConfigurationError
+from ..events import Event
+from ..messages import Completion, Request
+
+EventSink = Callable[[Event], None]
+
+
+class Backend(ABC):
+    """One model behind one face. Use ``async with``; ``check`` before the first conversation.
+
+    ``label`` is the short name in tables and errors; prices are per million tokens.
+    """
+
+    label: str = "model"
+    price_in: float = 0.0
+    price_out: float = 0.0
+
+    @abstractmethod
+    async def generate(self, request: Request) -> Completion:
+        """Answer one request.
+
+        Calls ``request.on_text`` with pieces of text as they come, if it is set and the backend streams; whatever
+        that raises ends the call at once. Cancelling this coroutine frees the backend's capacity at once.
+
+        :raises BackendError: with the type that says whether trying again can help.
+        """
+
+    async def check(self) -> None:
+        """Find out within seconds whether the model can be reached at all.
+
+        :raises BackendError: it cannot, with the place and the cause.
+        """
+
+    async def __aenter__(self) -> Backend:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        return None
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """What a call of this size costs, in the unit of the prices."""
+        return (prompt_tokens * self.price_in + completion_tokens * self.price_out) / 1e6
+
+    def statistics(self) -> dict[str, Any]:
+        """Counters of interest to a person; empty where there are none."""
+        return {}
+
+
+@dataclass(slots=True)
+class ModelSpec:
+    """A parsed model name. ``options`` not asked for by the backend are errors (see ``finish``)."""
+
+    text: str
+    kind: str
+    where: str
+    fragment: str
+    options: dict[str, str]
+    _used: set[str] = field(default_factory=set)
+
+    @classmethod
+    def parse(cls, text: str) -> ModelSpec:
+        """Read ``kind:where[#fragment][?option=value&…]``.
+
+        :raises ConfigurationError: it has no kind.
+        """
+        head, _, query = text.partition("?")
+        kind, colon, where = head.partition(":")
+        if not colon or not kind:
+            raise ConfigurationError(
+                f"model '{text}': expected kind:where[?option=value], e.g. openai:gpt-4o, "
+                "openai:http://127.0.0.1:8000/v1#name, simulated:strong?knowledge=0.9"
+            )
+        where, _, fragment = where.partition("#")
+        return cls(text, kind, where, fragment, dict(parse_qsl(query, keep_blank_values=True)))
+
+    def take(self, name: str, default: str | None = None) -> str | None:
+        """The option's text, or ``default``."""
+        self._used.add(name)
+        return self.options.get(name, default)
+
+    def number(self, name: str, default: float, low: float = 0.0, high: float = float("inf")) -> float:
+        """The option as a number within bounds."""
+        text = self.take(name)
+        if text is None:
+            return default
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not low <= value <= high:
+            upper = "" if high == float("inf") else f" to {high:g}"
+            raise ConfigurationError(f"model '{self.text}': {name}={text}: expected a number from {low:g}{upper}")
+        return value
+
+    def whole(self, name: str, default: int | None = None, low: int = 1) -> int | None:
+        """The option as a whole number."""
+        if name not in self.options:
+            self._used.add(name)
+            return default
+        value = self.number(name, 0, low)
+        if value != int(value):
+            raise ConfigurationError(f"model '{self.text}': {name}={self.options[name]}: expected a whole number")
+        return int(value)
+
+    def finish(self) -> None:
+        """:raises ConfigurationError: an option was given that this kind does not know."""
+        unknown = sorted(self.options.keys() - self._used)
+        if unknown:
+            raise ConfigurationError(
+                f"model '{self.text}': unknown option {', '.join(unknown)}; "
+                f"{self.kind} knows {', '.join(sorted(self._used))}"
+            )
+
+    @property
+    def label(self) -> str:
+        """``label=`` if given, else the fragment or the place."""
+        return self.take("label") or self.fragment or self.where or self.kind
+
+
+def hint_field(hint: Any, name: str) -> Any:
+    """A field of a request's hint, or None."""
+    return hint.get(name) if isinstance(hint, Mapping) else None

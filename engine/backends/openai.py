@@ -1,0 +1,226 @@
+"""Any OpenAI-compatible chat endpoint, over aiohttp: ``openai:gpt-4o`` or ``openai:http://host:port/v1#name``.
+
+Options: ``key_env`` (name of the environment variable that holds the key; default OPENAI_API_KEY), ``timeout``
+(seconds per attempt, default 120), ``json`` (``schema``, ``object`` or ``prompt``: the first form of structured output
+to try), ``seed=off`` for endpoints that refuse a seed, ``tokens_field`` (``max_tokens`` or ``max_completion_tokens``).
+
+What never belongs here: retries and limits (wrappers do that), and the key in any message, log or record.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import orjson
+
+from ..clock import Clock
+from ..errors import ConfigurationError, Rejected, Unavailable
+from ..messages import Completion, Request
+from .base import Backend, ModelSpec
+from .openai_errors import error_from_response, scrub, transport_error
+from .sse import read_stream
+
+_PUBLIC_API = "https://api.openai.com/v1"
+# From the most to the least an endpoint can do about the form of an answer.
+_JSON_MODES = ("schema", "object", "prompt")
+
+
+class OpenAIBackend(Backend):
+    """See the module. Remembers for its endpoint which form of structured output it accepts."""
+
+    fallible = True
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        base_url: str,
+        model: str,
+        key: str | None,
+        timeout: float = 120.0,
+        json_mode: str = "schema",
+        send_seed: bool = True,
+        tokens_field: str = "max_tokens",
+    ) -> None:
+        self.base_url, self.model = base_url.rstrip("/"), model
+        self._key = key
+        self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(10.0, timeout))
+        self._clock = clock
+        self._json_mode = json_mode
+        self._send_seed, self._tokens_field = send_seed, tokens_field
+        self._session: aiohttp.ClientSession | None = None
+        self._url = f"{self.base_url}/chat/completions"
+
+    async def __aenter__(self) -> Backend:
+        headers = {"Content-Type": "application/json", "User-Agent": "viva"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        # limit=0: the pool's default of 100 connections would silently cap concurrency; our own limits decide.
+        connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300, keepalive_timeout=60)
+        self._session = aiohttp.ClientSession(connector=connector, headers=headers, timeout=self._timeout)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def check(self) -> None:
+        url = f"{self.base_url}/models"
+        async with self._translated(), self._open.get(url) as response:
+            # Many servers have no model list; any answer but a refusal of the key shows that they are there.
+            if response.status in (401, 403):
+                raise error_from_response(self.label, response.status, await response.read(), None, self._key)
+
+    async def generate(self, request: Request) -> Completion:
+        structured = request.sampling.schema is not None
+        mode = self._json_mode if structured else "prompt"
+        refusal: Rejected | None = None
+        while True:
+            try:
+                completion = await self._attempt(request, mode)
+            except Rejected as error:
+                # 400/422 may mean that the endpoint does not know this response format: ask again with less.
+                refusal = refusal or error
+                if mode == "prompt" or type(error) is not Rejected or error.status not in (400, 422):
+                    raise refusal from None
+                mode = _JSON_MODES[_JSON_MODES.index(mode) + 1]
+            else:
+                if refusal is not None:
+                    self._json_mode = mode  # remembered: the next request does not pay for finding out
+                return completion
+
+    async def _attempt(self, request: Request, mode: str) -> Completion:
+        streaming = request.on_text is not None
+        body = self._body(request, mode, streaming)
+        began = self._clock.now()
+        async with self._translated(), self._open.post(self._url, data=body) as response:
+            if response.status != 200:
+                raise error_from_response(
+                    self.label, response.status, await response.read(), response.headers.get("Retry-After"), self._key
+                )
+            if streaming:
+                completion = await read_stream(response.content, request.on_text, self.label, self._clock)
+                if completion.first_token is not None:
+                    completion.first_token -= began
+            else:
+                completion = parse_completion(await response.read(), self.label, self._key)
+        completion.latency = self._clock.now() - began
+        if not completion.prompt_tokens:  # endpoint without usage: keep totals meaningful
+            completion.prompt_tokens = sum(len(message.content) for message in request.messages) // 4
+            completion.completion_tokens = completion.completion_tokens or max(1, len(completion.text) // 4)
+        return completion
+
+    def _body(self, request: Request, mode: str, streaming: bool) -> bytes:
+        sampling = request.sampling
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": [{"role": message.role, "content": message.content} for message in request.messages],
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            self._tokens_field: sampling.max_tokens,
+        }
+        if self._send_seed:
+            body["seed"] = request.seed
+        if sampling.stop:
+            body["stop"] = sampling.stop
+        if sampling.logprobs is not None:
+            body["logprobs"] = True
+            body["top_logprobs"] = sampling.logprobs
+        if mode == "schema":
+            schema = {"name": "answer", "schema": sampling.schema, "strict": True}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        elif mode == "object":
+            body["response_format"] = {"type": "json_object"}
+        if streaming:
+            body["stream"] = True
+            body["stream_options"] = {"include_usage": True}
+        return orjson.dumps(body)
+
+    @property
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            raise ConfigurationError(f"{self.label}: the backend is used outside its `async with`")
+        return self._session
+
+    @asynccontextmanager
+    async def _translated(self) -> AsyncIterator[None]:
+        try:
+            yield
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise transport_error(self.label, self.base_url, error) from error
+
+    def statistics(self) -> dict[str, Any]:
+        return {"json_mode": self._json_mode}
+
+
+def parse_completion(data: bytes, label: str, key: str | None = None) -> Completion:
+    """Read a whole (not streamed) answer.
+
+    :raises Unavailable: it is not the answer of a chat endpoint; a proxy's page or half a body may pass, so retried.
+    """
+    try:
+        answer = orjson.loads(data)
+        choice = answer["choices"][0]
+        text = choice["message"].get("content") or ""
+        finish = choice.get("finish_reason") or "stop"
+        usage = answer.get("usage") or {}
+        logprobs = _logprobs(choice.get("logprobs"))
+        if not isinstance(text, str):
+            raise TypeError(f"content is {type(text).__name__}, not text")
+        return Completion(
+            text,
+            "length" if finish == "length" else "stop",
+            int(usage.get("prompt_tokens") or 0),
+            int(usage.get("completion_tokens") or 0),
+            logprobs=logprobs,
+        )
+    except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        shown = scrub(data[:200].decode("utf-8", "replace"), key)
+        raise Unavailable(f"the answer is not a chat completion ({error}): {shown}", model=label) from error
+
+
+def _logprobs(data: Any) -> list[list[Any]] | None:
+    if not data or not data.get("content"):
+        return None
+    return [
+        [entry["token"], entry["logprob"], {top["token"]: top["logprob"] for top in entry.get("top_logprobs") or ()}]
+        for entry in data["content"]
+    ]
+
+
+def build(spec: ModelSpec, clock: Clock) -> Backend:
+    """An endpoint from its model name.
+
+    :raises ConfigurationError: the public API is named but no key is set, or an option is wrong.
+    """
+    if spec.where.startswith(("http://", "https://")):
+        base_url, model = spec.where, spec.fragment or "default"
+    elif spec.where:
+        base_url, model = os.environ.get("OPENAI_BASE_URL", _PUBLIC_API), spec.where
+    else:
+        raise ConfigurationError(
+            f"model '{spec.text}': name a model (openai:gpt-4o) or a URL (openai:http://…/v1#name)"
+        )
+    named = spec.take("key_env")
+    key = os.environ.get(named or "OPENAI_API_KEY")
+    if key is None and (named or base_url == _PUBLIC_API):
+        raise ConfigurationError(
+            f"model '{spec.text}': no key in the environment variable {named or 'OPENAI_API_KEY'}; set it"
+        )
+    mode = spec.take("json", "schema")
+    if mode not in _JSON_MODES:
+        raise ConfigurationError(f"model '{spec.text}': json={mode}: expected one of {', '.join(_JSON_MODES)}")
+    return OpenAIBackend(
+        clock,
+        base_url=base_url,
+        model=model,
+        key=key,
+        timeout=spec.number("timeout", 120.0, 0.001),
+        json_mode=mode,
+        send_seed=spec.take("seed", "on") != "off",
+        tokens_field=spec.take("tokens_field", "max_tokens") or "max_tokens",
+    )

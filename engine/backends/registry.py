@@ -1,0 +1,111 @@
+"""From a model's name to a running backend. One name, one backend, however many roles it plays.
+
+What never belongs here: what a kind does. A kind is a module with ``build(spec, clock) -> Backend``; it is imported
+only when a model of that kind is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from importlib import import_module
+
+import anyio
+
+from ..clock import Clock
+from ..errors import BackendError, ConfigurationError, Unavailable
+from ..limits import Limits, Rate
+from .base import Backend, EventSink, ModelSpec
+from .retry import Governed, RetryPolicy
+
+KINDS: dict[str, str] = {
+    "openai": "viva.engine.backends.openai",
+    "simulated": "viva.engine.backends.simulated",
+    "replay": "viva.engine.backends.replay",
+}
+_CHECK_SECONDS = 10.0
+
+
+def build(text: str, clock: Clock, publish: EventSink | None = None) -> Backend:
+    """The backend for a model name, wrapped in the limits and retries that its options ask for.
+
+    Options of every kind: ``label``, ``concurrency``, ``rpm``, ``rps``, ``tpm``, ``retries``, ``price_in``,
+    ``price_out`` (per million tokens).
+
+    :raises ConfigurationError: unknown kind or option, or a value out of range.
+    """
+    spec = ModelSpec.parse(text)
+    if spec.kind not in KINDS:
+        raise ConfigurationError(f"model '{text}': unknown kind '{spec.kind}'; known kinds: {', '.join(sorted(KINDS))}")
+    factory: Callable[[ModelSpec, Clock], Backend] = import_module(KINDS[spec.kind]).build
+    inner = factory(spec, clock)
+    inner.label = spec.label
+    inner.price_in, inner.price_out = spec.number("price_in", 0.0), spec.number("price_out", 0.0)
+    per_minute, per_second = spec.whole("rpm"), spec.whole("rps")
+    tokens, concurrency = spec.whole("tpm"), spec.whole("concurrency")
+    attempts = spec.whole("retries", low=0)
+    spec.finish()
+    if per_minute and per_second:
+        raise ConfigurationError(f"model '{text}': give rpm or rps, not both")
+    if not (per_minute or per_second or tokens or concurrency or attempts) and not needs_retries(inner):
+        return inner  # nothing to govern: no wrapper on the hot path
+    rate = Rate(per_minute, 60.0) if per_minute else Rate(per_second, 1.0) if per_second else None
+    limits = Limits(clock, concurrency=concurrency, requests=rate, tokens=Rate(tokens) if tokens else None)
+    policy = RetryPolicy() if attempts is None else RetryPolicy(attempts=attempts + 1)
+    return Governed(inner, limits, clock, policy, publish)
+
+
+def needs_retries(backend: Backend) -> bool:
+    """Whether calls to this backend can fail for passing reasons (it says so by ``fallible``)."""
+    return bool(getattr(backend, "fallible", False))
+
+
+class BackendPool:
+    """The open backends of one run, one per name. Use ``async with``; ``open`` inside it."""
+
+    def __init__(self, clock: Clock, publish: EventSink | None = None) -> None:
+        self._clock, self._publish = clock, publish
+        self._open: dict[str, Backend] = {}
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> BackendPool:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._stack.aclose()
+
+    async def open(self, text: str) -> Backend:
+        """The backend for this name, made and entered at first use.
+
+        :raises ConfigurationError: the name is wrong.
+        """
+        if text not in self._open:
+            backend = build(text, self._clock, self._publish)
+            self._open[text] = await self._stack.enter_async_context(backend)
+        return self._open[text]
+
+    async def check(self) -> None:
+        """Ask every open backend whether its model can be reached, all at once and within seconds.
+
+        :raises BackendError: the first that cannot.
+        """
+        failures: list[BackendError] = []
+
+        async def check_one(backend: Backend) -> None:
+            try:
+                with anyio.fail_after(_CHECK_SECONDS):
+                    await backend.check()
+            except TimeoutError:
+                failures.append(Unavailable(f"no answer within {_CHECK_SECONDS:g} s", model=backend.label))
+            except BackendError as error:
+                failures.append(error)
+
+        async with anyio.create_task_group() as group:
+            for backend in self._open.values():
+                group.start_soon(check_one, backend)
+        if failures:
+            raise failures[0]
+
+    def statistics(self) -> dict[str, dict[str, object]]:
+        """Each model's counters."""
+        return {name: backend.statistics() for name, backend in self._open.items()}

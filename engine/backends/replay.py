@@ -1,0 +1,64 @@
+"""Answers from the journal of an earlier run: ``replay:RUN``. It makes no call to anything.
+
+A recorded reply is given only to the very request it was given to then (same conversation, role, ordinal and hash).
+What never belongs here: guessing, or answering a changed request with an old text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from ..clock import Clock
+from ..errors import Rejected, TranscriptEnded
+from ..folder import RunFolder
+from ..history import History
+from ..messages import Completion, Request
+from .base import Backend, ModelSpec
+
+
+class ReplayBackend(Backend):
+    """See the module.
+
+    ``generate`` raises ``TranscriptEnded`` where the record holds no further call of the role, and ``Rejected`` where
+    it holds one that was asked differently.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._numbers: dict[str, int] | None = None
+        self._answered = 0
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._history.close()
+
+    async def generate(self, request: Request) -> Completion:
+        await asyncio.sleep(0)
+        if self._numbers is None:
+            self._numbers = self._history.keys()
+        number = self._numbers.get(request.conversation)
+        calls = self._history.calls(number) if number is not None else []
+        matching = [call for call in calls if call.role == request.role and call.ordinal == request.ordinal]
+        if not matching:
+            raise TranscriptEnded(
+                f"no recorded call {request.role} #{request.ordinal} of {request.conversation}", model=self.label
+            )
+        if matching[-1].digest != request.digest:
+            raise Rejected(
+                f"{request.role} #{request.ordinal} of {request.conversation} was asked differently when it was "
+                "recorded (another seed, prompt pack, sampling or item); replay needs the same",
+                model=self.label,
+            )
+        self._answered += 1
+        if request.on_text is not None:
+            request.on_text(matching[-1].completion.text)
+        return matching[-1].completion
+
+    def statistics(self) -> dict[str, Any]:
+        return {"answered": self._answered}
+
+
+def build(spec: ModelSpec, clock: Clock) -> Backend:
+    """``replay:RUN`` where RUN is a run folder."""
+    return ReplayBackend(History(RunFolder.open(Path(spec.where)).journal))

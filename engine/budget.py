@@ -1,0 +1,57 @@
+"""Budgets: how many tokens, calls, how much money and time a conversation or a run may take.
+
+What never belongs here: rates (requests per minute), which are ``limits``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .errors import LimitReached
+
+
+@dataclass(slots=True, frozen=True)
+class Budget:
+    """Upper bounds; None leaves one open. ``cost`` is in the unit of the models' prices, ``seconds`` wall time."""
+
+    tokens: int | None = None
+    calls: int | None = None
+    cost: float | None = None
+    seconds: float | None = None
+
+    @property
+    def open(self) -> bool:
+        """Nothing is bounded."""
+        return self.tokens is None and self.calls is None and self.cost is None and self.seconds is None
+
+
+@dataclass(slots=True)
+class Meter:
+    """What has been used of a budget. ``scope`` names it in errors: ``run`` or ``conversation``."""
+
+    budget: Budget
+    scope: str
+    started: float
+    tokens: int = 0
+    calls: int = 0
+    cost: float = 0.0
+
+    def add(self, tokens: int, cost: float) -> None:
+        """Count one finished call."""
+        self.calls += 1
+        self.tokens += tokens
+        self.cost += cost
+
+    def require(self, now: float) -> None:
+        """Ask whether one more call may begin.
+
+        :raises LimitReached: naming the first bound that is used up.
+        """
+        budget = self.budget
+        if budget.open:
+            return
+        used = {"tokens": self.tokens, "calls": self.calls, "cost": self.cost, "seconds": now - self.started}
+        for name, amount in used.items():
+            allowed = getattr(budget, name)
+            if allowed is not None and amount >= allowed:
+                raise LimitReached(name, allowed, self.scope)

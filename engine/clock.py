@@ -1,0 +1,120 @@
+"""The clock is a part: every wait goes through one, and it is real or virtual.
+
+Under ``VirtualClock`` the event loop never sleeps: when nothing is ready, time jumps to the next timer. Hours of
+backoff pass in milliseconds, and whatever waits on the loop (anyio, asyncio, our limits) obeys without knowing.
+Threads cannot be jumped over: whoever waits for one does so inside ``external()``, and the loop then really waits.
+
+What never belongs here: measuring our own CPU cost (that is ``time.perf_counter`` at the place that measures).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+import anyio
+
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    """What the engine asks of a clock."""
+
+    def now(self) -> float:
+        """Monotonic seconds; only differences mean anything."""
+
+    def wall(self) -> float:
+        """Seconds since the epoch, for timestamps."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait; zero or less still lets others run once."""
+
+    def external(self) -> Any:
+        """A context manager around a wait for another thread."""
+
+    def run(self, main: Callable[[], Awaitable[T]]) -> T:
+        """Run ``main`` in a fresh event loop that lives by this clock."""
+
+
+class RealClock:
+    """The ordinary clock."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def wall(self) -> float:
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await anyio.sleep(max(0.0, seconds))
+
+    @contextmanager
+    def external(self) -> Iterator[None]:
+        yield
+
+    def run(self, main: Callable[[], Awaitable[T]]) -> T:
+        return anyio.run(main)
+
+
+class VirtualClock:
+    """Time that passes only when everybody waits. ``start`` is the first value of ``wall``."""
+
+    def __init__(self, start: float = 0.0) -> None:
+        self._start = start
+        self._now = 0.0
+        self.waiting_outside = 0
+
+    def now(self) -> float:
+        return self._now
+
+    def wall(self) -> float:
+        return self._start + self._now
+
+    async def sleep(self, seconds: float) -> None:
+        await anyio.sleep(max(0.0, seconds))
+
+    @contextmanager
+    def external(self) -> Iterator[None]:
+        self.waiting_outside += 1
+        try:
+            yield
+        finally:
+            self.waiting_outside -= 1
+
+    def advance(self, seconds: float) -> None:
+        """Jump ahead (the loop's selector does; tests may)."""
+        self._now += seconds
+
+    def run(self, main: Callable[[], Awaitable[T]]) -> T:
+        return anyio.run(main, backend_options={"loop_factory": lambda: _VirtualLoop(self)})
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    """Answers "nothing happened until the timeout" by moving the clock instead of waiting."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None or timeout <= 0:
+            return super().select(timeout)
+        # While a thread owes us an answer we really wait: its wake-up comes through the loop's own pipe.
+        ready = super().select(None if self._clock.waiting_outside else 0)
+        if ready:
+            return ready
+        self._clock.advance(timeout)
+        return []
+
+
+class _VirtualLoop(asyncio.SelectorEventLoop):
+    def __init__(self, clock: VirtualClock) -> None:
+        self._virtual = clock
+        super().__init__(_JumpingSelector(clock))
+
+    def time(self) -> float:
+        return self._virtual.now()

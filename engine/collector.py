@@ -1,0 +1,26 @@
+"""Python's cyclic garbage collector, tuned for a run and put back after it.
+
+Tens of thousands of live conversations are nearly all of the heap and hold no garbage cycles, yet every full
+collection walks them all. What never belongs here: anything about memory that a user sets.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_THRESHOLDS = (50_000, 20, 100)
+
+
+@contextmanager
+def tuned_collector() -> Iterator[None]:
+    """Take what is loaded out of the collector's sight and let it look less often."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(*_THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()

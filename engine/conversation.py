@@ -1,0 +1,216 @@
+"""A conversation: the handle through which straight-line protocol code talks with models, durably.
+
+Every model call goes through ``Conversation.generate``. A call that the journal already holds, asked in the same
+words, is answered from it; any other goes to the model and is recorded. Re-running the coroutine after a crash
+therefore arrives where it was, and no recorded call is paid for twice.
+
+What never belongs here: turn order, prompts, verdicts, when to stop (a protocol's business), admission (runner's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .budget import Meter
+from .detectors import Detector
+from .errors import ConfigurationError
+from .events import CallFinished, Diverged, LimitHit, Noted, StopRequested
+from .history import RecordedCall
+from .messages import Completion, Request, Sampling, View, request_digest
+from .seeds import SeedLine
+
+if TYPE_CHECKING:
+    from .backends.base import Backend
+    from .runner import Services
+
+_WATCHED = "watch:"
+
+
+class ConversationStopped(Exception):  # control flow, not an error
+    """The conversation is to end now. ``by`` says who asked (detector, budget, …), ``reason`` why.
+
+    A protocol catches it to return what it has; uncaught, the conversation ends without a result.
+    """
+
+    def __init__(self, by: str, reason: str) -> None:
+        super().__init__(f"{by}: {reason}")
+        self.by, self.reason = by, reason
+
+
+class Usage:
+    """What one role used in one conversation: calls and tokens, counted alike whether called or replayed."""
+
+    __slots__ = ("calls", "completion_tokens", "prompt_tokens")
+
+    def __init__(self) -> None:
+        self.calls = self.prompt_tokens = self.completion_tokens = 0
+
+    def to_record(self) -> list[int]:
+        """``[calls, prompt tokens, completion tokens]``."""
+        return [self.calls, self.prompt_tokens, self.completion_tokens]
+
+
+class Conversation:
+    """One conversation of a run. ``key`` names it in seeds, journal and events; ``number`` orders the run."""
+
+    __slots__ = ("_backends", "_meter", "_recorded", "_seeds", "_services", "_stopped", "key", "number", "usage")
+
+    def __init__(
+        self,
+        services: Services,
+        number: int,
+        key: str,
+        backends: Mapping[str, Backend],
+        recorded: Sequence[RecordedCall] = (),
+    ) -> None:
+        self.key, self.number = key, number
+        self.usage: dict[str, Usage] = {}
+        self._services = services
+        self._backends = backends
+        self._seeds = SeedLine(services.seed, key)
+        self._recorded = {(call.role, call.ordinal): call for call in recorded}
+        self._stopped: ConversationStopped | None = None
+        limit = services.conversation_budget
+        self._meter = None if limit.open else Meter(limit, "conversation", services.clock.now())
+
+    async def generate(
+        self,
+        role: str,
+        view: View,
+        sampling: Sampling,
+        *,
+        hint: Any = None,
+        watch: Sequence[Detector] = (),
+    ) -> Completion:
+        """Have ``role``'s model answer its view of the talk.
+
+        The call's seed, hash and place in the journal follow from the conversation and the role's own count of
+        calls, so roles may overlap. ``watch`` are detectors for this reply; what was said before one of them ended it
+        is recorded like any other reply.
+
+        :raises ConversationStopped: a detector, a budget or somebody outside ended the conversation.
+        :raises BackendError: the model could not answer.
+        :raises LimitReached: the run's budget is used up.
+        """
+        services = self._services
+        if self._stopped is not None:
+            raise self._stopped
+        usage = self.usage.get(role)
+        if usage is None:
+            usage = self.usage[role] = Usage()
+        ordinal = usage.calls
+        usage.calls += 1
+        seed = self._seeds.seed(role, ordinal)
+        digest = request_digest(view, sampling, seed)
+        backend = self._backends[role] if role in self._backends else self._no_backend(role)
+
+        recorded = self._recall(role, ordinal, digest) if self._recorded else None
+        if recorded is not None:
+            completion = recorded
+            cost = 0.0
+        else:
+            self._require_budget()
+            request = Request(view.messages, sampling, seed, digest, self.key, role, ordinal, hint)
+            began = services.clock.now()
+            completion = await (self._watched(backend, request, watch) if watch else backend.generate(request))
+            if not completion.latency:
+                completion.latency = services.clock.now() - began
+            services.journal.record_call(self.number, role, ordinal, digest, completion, services.clock.wall())
+            cost = backend.cost(completion.prompt_tokens, completion.completion_tokens)
+            services.meter.add(completion.prompt_tokens + completion.completion_tokens, cost)
+            if services.journal.full:
+                await services.journal.flush()
+        usage.prompt_tokens += completion.prompt_tokens
+        usage.completion_tokens += completion.completion_tokens
+        if self._meter is not None:
+            # Counted for replayed calls too, at list price: the bound must fall at the same turn after a resume.
+            price = backend.cost(completion.prompt_tokens, completion.completion_tokens)
+            self._meter.add(completion.prompt_tokens + completion.completion_tokens, price)
+        services.events.publish(
+            CallFinished(
+                services.clock.wall(),
+                self.key,
+                role,
+                ordinal,
+                completion.prompt_tokens,
+                completion.completion_tokens,
+                cost,
+                completion.latency,
+                completion.attempts,
+                recorded is not None,
+            )
+        )
+        if services.events.congested:
+            await services.events.room()
+        if not services.turnstile.pass_nowait():
+            await services.turnstile.enter()
+        if watch:
+            self._judge_watch(completion, watch)
+        return completion
+
+    def note(self, kind: str, payload: Any) -> None:
+        """Publish a protocol's own news about this conversation."""
+        self._services.events.publish(Noted(self._services.clock.wall(), self.key, kind, payload))
+
+    def stop(self, by: str, reason: str) -> ConversationStopped:
+        """Announce that the conversation ends early; its next call raises what is returned here."""
+        if self._stopped is None:
+            self._stopped = ConversationStopped(by, reason)
+            self._services.events.publish(StopRequested(self._services.clock.wall(), self.key, by, reason))
+        return self._stopped
+
+    def _recall(self, role: str, ordinal: int, digest: bytes) -> Completion | None:
+        call = self._recorded.pop((role, ordinal), None)
+        if call is None:
+            return None
+        if call.digest == digest:
+            return call.completion
+        # Something upstream changed. Nothing recorded after this point can be trusted to answer what is asked now.
+        self._recorded.clear()
+        self._services.events.publish(Diverged(self._services.clock.wall(), self.key, role, ordinal))
+        return None
+
+    def _require_budget(self) -> None:
+        services = self._services
+        now = services.clock.now()
+        services.meter.require(now)
+        if self._meter is not None:
+            try:
+                self._meter.require(now)
+            except Exception as error:
+                services.events.publish(LimitHit(services.clock.wall(), self.key, "budget", str(error)))
+                raise self.stop("budget", str(error)) from error
+
+    async def _watched(self, backend: Backend, request: Request, watch: Sequence[Detector]) -> Completion:
+        pieces: list[str] = []
+
+        def on_text(piece: str) -> None:
+            pieces.append(piece)
+            for detector in watch:
+                reason = detector.feed(piece)
+                if reason is not None:
+                    raise ConversationStopped("detector", reason)
+
+        request.on_text = on_text
+        began = self._services.clock.now()
+        try:
+            return await backend.generate(request)
+        except ConversationStopped as stop:
+            text = "".join(pieces)
+            # The endpoint never got to say what this cost; four characters a token is the usual rule of thumb.
+            prompt = sum(len(message.content) for message in request.messages) // 4
+            completion = Completion(text, _WATCHED + stop.reason, prompt, max(1, len(text) // 4))
+            completion.latency = self._services.clock.now() - began
+            return completion
+
+    def _judge_watch(self, completion: Completion, watch: Sequence[Detector]) -> None:
+        if completion.finish.startswith(_WATCHED):
+            raise self.stop("detector", completion.finish.removeprefix(_WATCHED))
+        for detector in watch:
+            reason = detector.finish(completion.text)
+            if reason is not None:
+                raise self.stop("detector", reason)
+
+    def _no_backend(self, role: str) -> Backend:
+        raise ConfigurationError(f"conversation {self.key}: no model is named for the role '{role}'")

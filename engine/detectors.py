@@ -1,0 +1,102 @@
+"""Detectors watch a reply while it streams and may end it: blank, looping, or speaking for the other party.
+
+A detector is a small object made anew for each call. ``feed`` sees each piece of text and returns a reason to stop, or
+None; ``finish`` has the last word on the whole text. Both must depend on the text alone.
+What never belongs here: judging content, which is the evaluator's work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from .errors import ConfigurationError
+
+
+class Detector(Protocol):
+    """What a conversation asks of a detector."""
+
+    def feed(self, piece: str) -> str | None:
+        """A piece of text arrived; a reason ends the generation."""
+
+    def finish(self, text: str) -> str | None:
+        """The reply is complete; a reason stops the conversation."""
+
+
+class EmptyReply:
+    """Nothing but white space was said."""
+
+    def feed(self, piece: str) -> str | None:
+        return None
+
+    def finish(self, text: str) -> str | None:
+        return None if text.strip() else "empty_response"
+
+
+class Repetition:
+    """The tail of the reply is one phrase, ``repeats`` times over (at least ``shortest`` characters long in all)."""
+
+    def __init__(self, repeats: int = 4, shortest: int = 120, longest_phrase: int = 200) -> None:
+        self._repeats, self._shortest, self._longest = repeats, shortest, longest_phrase
+        self._tail = ""
+        self._unchecked = 0
+
+    def feed(self, piece: str) -> str | None:
+        self._tail = (self._tail + piece)[-self._longest * self._repeats :]
+        self._unchecked += len(piece)
+        if self._unchecked < 32:  # a check costs some microseconds; once every few tokens is soon enough
+            return None
+        self._unchecked = 0
+        return "repetition" if self._loops() else None
+
+    def finish(self, text: str) -> str | None:
+        self._tail = text[-self._longest * self._repeats :]
+        return "repetition" if self._loops() else None
+
+    def _loops(self) -> bool:
+        tail = self._tail
+        if len(tail) < self._shortest:
+            return False
+        for period in range(1, min(self._longest, len(tail) // self._repeats) + 1):
+            span = max(period * self._repeats, self._shortest)
+            if span <= len(tail) and tail[-span:-period] == tail[-span + period :]:
+                return True
+        return False
+
+
+class RoleShift:
+    """The reply goes on in another party's name: a line that begins with one of ``markers``."""
+
+    def __init__(
+        self, markers: Sequence[str] = ("user:", "human:", "interviewer:", "[begin interactor]", "[begin candidate]")
+    ) -> None:
+        self._markers = tuple(marker.lower() for marker in markers)
+        self._line = ""
+
+    def feed(self, piece: str) -> str | None:
+        *lines, self._line = (self._line + piece).split("\n")
+        return "unpermitted_role_shift" if any(self._shifted(line) for line in [*lines, self._line]) else None
+
+    def finish(self, text: str) -> str | None:
+        return "unpermitted_role_shift" if any(self._shifted(line) for line in text.split("\n")) else None
+
+    def _shifted(self, line: str) -> bool:
+        return line.lstrip(" *#>").lower().startswith(self._markers)
+
+
+DETECTORS: dict[str, Callable[[], Detector]] = {
+    "empty": EmptyReply,
+    "repetition": Repetition,
+    "role_shift": RoleShift,
+}
+
+
+def make_detectors(names: Sequence[str]) -> list[Detector]:
+    """New detectors by name.
+
+    :raises ConfigurationError: a name is unknown.
+    """
+    unknown = [name for name in names if name not in DETECTORS]
+    if unknown:
+        raise ConfigurationError(f"unknown detector '{unknown[0]}'; known: {', '.join(DETECTORS)}")
+    return [DETECTORS[name]() for name in names]

@@ -1,0 +1,116 @@
+"""The one error tree of the project. One type per boundary; nothing here is ever matched by its text.
+
+VivaError
+├── ConfigurationError        an option, pack, manifest or model name is wrong: the run cannot start
+│   └── DatasetError          a benchmark file or one of its lines is wrong (carries path, line, field)
+├── BackendError              a model call failed (carries the model's label)
+│   ├── Rejected              the endpoint understood and refused: never retried
+│   │   ├── Unauthorized      wrong or missing key: stops the run, every other call would fail too
+│   │   └── ContextTooLong    the conversation no longer fits the model's context
+│   ├── Throttled             429: retried, after ``retry_after`` seconds where the endpoint named them
+│   ├── Unavailable           5xx, refused or reset connection, half a stream: retried
+│   ├── TimedOut              no answer in time: retried
+│   └── TranscriptEnded       a replayed talk holds no further recorded turn
+├── MalformedOutput           a model answered, but not in the form that was asked for
+├── LimitReached              a budget of a conversation or of the run is used up
+└── JournalError              the run folder cannot be written or read (disk full, corrupt, other run)
+
+What never belongs here: control flow (see ``ConversationStopped`` in ``conversation``) and exit codes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class VivaError(Exception):
+    """Root of everything the project raises on purpose."""
+
+    retryable = False
+
+    def to_record(self) -> dict[str, Any]:
+        """What the journal keeps of a failure: type and message, nothing secret, nothing machine-bound."""
+        return {"type": type(self).__name__, "message": str(self)}
+
+
+class ConfigurationError(VivaError):
+    """Something the user wrote is wrong; the message names it and says what to do."""
+
+
+class DatasetError(ConfigurationError):
+    """A benchmark file cannot be used as it is.
+
+    :param path: the file; :param line: 1-based line (None for the whole file); :param field: the field at fault.
+    """
+
+    def __init__(self, message: str, *, path: str, line: int | None = None, field: str | None = None) -> None:
+        where = path if line is None else f"{path}:{line}"
+        what = f"field '{field}': " if field else ""
+        super().__init__(f"{where}: {what}{message}")
+        self.path, self.line, self.field = path, line, field
+
+
+class BackendError(VivaError):
+    """A model call failed. ``model`` is the label of the model that was asked."""
+
+    def __init__(self, message: str, *, model: str, status: int | None = None) -> None:
+        super().__init__(f"{model}: {message}")
+        self.model, self.status = model, status
+
+
+class Rejected(BackendError):
+    """The endpoint refused the request itself (400, 404, 422, …); asking again cannot help."""
+
+
+class Unauthorized(Rejected):
+    """401 or 403: the key is missing or wrong."""
+
+
+class ContextTooLong(Rejected):
+    """The prompt no longer fits the model's context."""
+
+
+class Throttled(BackendError):
+    """429: too many requests. ``retry_after`` is in seconds, None where the endpoint named no time."""
+
+    retryable = True
+
+    def __init__(self, message: str, *, model: str, retry_after: float | None = None) -> None:
+        super().__init__(message, model=model, status=429)
+        self.retry_after = retry_after
+
+
+class Unavailable(BackendError):
+    """The endpoint could not serve the request now: 5xx, connection refused or reset, truncated answer."""
+
+    retryable = True
+
+
+class TimedOut(BackendError):
+    """The endpoint did not answer within the timeout (or said 408)."""
+
+    retryable = True
+
+
+class TranscriptEnded(BackendError):
+    """A replayed talk has no recorded turn left at this place."""
+
+
+class MalformedOutput(VivaError):
+    """A model's text does not have the form that was asked for. ``truncated``: it hit its token limit."""
+
+    def __init__(self, message: str, *, truncated: bool = False) -> None:
+        super().__init__(message)
+        self.truncated = truncated
+
+
+class LimitReached(VivaError):
+    """A budget is used up. ``limit`` names which: tokens, calls, cost or seconds."""
+
+    def __init__(self, limit: str, allowed: float, scope: str) -> None:
+        super().__init__(f"the {scope}'s budget of {allowed:g} {limit} is used up")
+        self.limit, self.allowed, self.scope = limit, allowed, scope
+
+
+class JournalError(VivaError):
+    """The run folder cannot be written or read; everything committed before stays readable."""

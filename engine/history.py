@@ -1,0 +1,137 @@
+"""Reading a journal back: the calls of one conversation, and the ended conversations in order.
+
+Used by resume, replay, fork, report and show. Reads page through SQLite, so a run of any size streams.
+What never belongs here: writing (see ``journal``), and what a result means.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from .errors import JournalError
+from .journal import SCHEMA_VERSION, journal_error
+from .messages import Completion
+
+
+@dataclass(slots=True)
+class RecordedCall:
+    """One call as the journal holds it."""
+
+    role: str
+    ordinal: int
+    digest: bytes
+    completion: Completion
+    at: float
+
+
+@dataclass(slots=True)
+class EndedConversation:
+    """One ended conversation; ``result`` is the protocol's record, or the error's record where ``failed``."""
+
+    number: int
+    key: str
+    item: Any
+    failed: bool
+    result: Any
+
+
+class History:
+    """The reading half of a journal. Close it, or use it as a context manager.
+
+    :raises JournalError: the file is missing, damaged or of another version.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.exists():
+            raise JournalError(f"{path}: no journal here; name the folder that `viva run` printed")
+        try:
+            self._connection = sqlite3.connect(path, isolation_level=None)
+            (version,) = self._connection.execute("select value from meta where key = 'schema'").fetchone()
+        except (sqlite3.Error, TypeError) as error:
+            raise self._error(error) from error
+        if int(version) != SCHEMA_VERSION:
+            raise JournalError(f"{path}: journal schema {version}, this version of viva reads {SCHEMA_VERSION}")
+
+    def __enter__(self) -> History:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def calls(self, number: int) -> list[RecordedCall]:
+        """The calls of one conversation, oldest first (a call asked anew after a divergence appears twice)."""
+        rows = self._select(
+            "select role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, latency, extra, at"
+            " from calls where conversation = ? order by rowid",
+            (number,),
+        )
+        return [_call(row) for row in rows]
+
+    def started(self, number: int) -> tuple[str, Any] | None:
+        """Key and item of a conversation that was admitted, else None."""
+        for key, item in self._select("select key, item from started where number = ?", (number,)):
+            return str(key), orjson.loads(item)
+        return None
+
+    def numbers(self) -> Iterator[int]:
+        """The numbers of all admitted conversations, ascending."""
+        for (number,) in self._select("select number from started order by number"):
+            yield number
+
+    def ended_numbers(self, *, failed: bool = True) -> set[int]:
+        """The numbers of the ended conversations, those that failed only if wanted."""
+        where = "" if failed else " where status = 'finished'"
+        return {number for (number,) in self._select(f"select number from ended{where}")}
+
+    def ended(self) -> Iterator[EndedConversation]:
+        """All ended conversations by ascending number, streamed."""
+        rows = self._select(
+            "select ended.number, key, item, status, result from ended join started using (number)"
+            " order by ended.number"
+        )
+        for number, key, item, status, result in rows:
+            yield EndedConversation(number, key, orjson.loads(item), status == "failed", orjson.loads(result))
+
+    def keys(self) -> dict[str, int]:
+        """The number of every admitted conversation by its key."""
+        return dict(self._select("select key, number from started"))
+
+    def number_of(self, key: str) -> int | None:
+        """The number of the conversation called ``key``, or of the only one whose key ends with it."""
+        exact = [n for (n,) in self._select("select number from started where key = ?", (key,))]
+        tail = [n for (n,) in self._select("select number from started where substr(key, ?) = ?", (-len(key), key))]
+        found = exact or tail
+        return found[0] if len(found) == 1 else None
+
+    def _select(self, sql: str, parameters: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+        try:
+            yield from self._connection.execute(sql, parameters)
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+
+    def _error(self, error: Exception) -> JournalError:
+        if isinstance(error, sqlite3.Error):
+            return journal_error(self.path, error)
+        return JournalError(f"{self.path}: this file is not a journal of viva")
+
+
+def _call(row: tuple[Any, ...]) -> RecordedCall:
+    role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, latency, extra, at = row
+    completion = Completion(text, finish, prompt_tokens, completion_tokens, latency)
+    if extra:
+        more = orjson.loads(extra)
+        completion.attempts = more["attempts"]
+        completion.first_token = more["first_token"]
+        completion.logprobs = more["logprobs"]
+    return RecordedCall(role, ordinal, digest, completion, at)

@@ -1,0 +1,220 @@
+"""Limits of one backend: how many calls at once, how many requests and tokens a minute.
+
+Waiters are served first in, first out, by one dispatcher task; it alone waits on asyncio-throttle, whose cost and
+unfairness grow with the number of its waiters. Requests are paced evenly rather than let go in bursts, and the pace
+leaves room for uneven delivery, so that the *server* never sees more than the limit in any window.
+
+What never belongs here: retries (``backends.retry``) and budgets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from asyncio_throttle.throttler import Throttler
+
+from .clock import Clock
+from .errors import ConfigurationError
+
+# Two requests leave evenly spaced but arrive unevenly; the window is widened by this much so that the count at the
+# server still holds (one scheduling hiccup of a busy machine).
+_DELIVERY_SPREAD = 0.1
+# Very fast rates are handed out in small groups: a dispatcher that woke for each permit would be busy waiting.
+_SHORTEST_PAUSE = 0.02
+
+
+@dataclass(slots=True, frozen=True)
+class Rate:
+    """At most ``count`` in any window of ``period`` seconds."""
+
+    count: int
+    period: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or self.period <= 0:
+            raise ConfigurationError(f"a rate needs a positive count and period, not {self.count}/{self.period:g} s")
+
+
+class _ClockedThrottler(Throttler):
+    """asyncio-throttle on our clock, sleeping until the next free moment instead of polling."""
+
+    def __init__(self, clock: Clock, rate_limit: int, period: float) -> None:
+        super().__init__(rate_limit, period)
+        self._clock = clock
+
+    def flush(self) -> None:
+        while self._task_logs and self._clock.now() - self._task_logs[0] >= self.period:
+            self._task_logs.popleft()
+
+    async def acquire(self) -> None:
+        self.flush()
+        while len(self._task_logs) >= self.rate_limit:
+            await self._clock.sleep(self._task_logs[0] + self.period - self._clock.now())
+            self.flush()
+        self._task_logs.append(self._clock.now())
+
+
+class _TokenWindow:
+    """Tokens in a sliding window: reserved by estimate before a call, corrected by its usage after it."""
+
+    def __init__(self, clock: Clock, rate: Rate) -> None:
+        self._clock, self._rate = clock, rate
+        self._period = rate.period + _DELIVERY_SPREAD
+        self._entries: deque[list[float]] = deque()  # [time, tokens]
+        self.used = 0.0
+
+    async def take(self, tokens: int) -> list[float]:
+        amount = min(tokens, self._rate.count)  # an estimate over the whole limit waits for an empty window
+        while True:
+            now = self._clock.now()
+            while self._entries and now - self._entries[0][0] >= self._period:
+                self.used -= self._entries.popleft()[1]
+            if self.used + amount <= self._rate.count or not self._entries:
+                entry = [now, float(amount)]
+                self._entries.append(entry)
+                self.used += amount
+                return entry
+            await self._clock.sleep(self._entries[0][0] + self._period - now)
+
+    def correct(self, entry: list[float], tokens: int) -> None:
+        if self._clock.now() - entry[0] < self._period:
+            self.used += tokens - entry[1]
+        entry[1] = float(tokens)
+
+
+class Permit:
+    """One admitted call; report what it really used before leaving it."""
+
+    __slots__ = ("_entry", "_limits")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._entry: list[float] | None = None
+
+    def used(self, tokens: int) -> None:
+        """Correct the reservation by the call's real token count."""
+        if self._entry is not None and self._limits._tokens is not None:
+            self._limits._tokens.correct(self._entry, tokens)
+
+
+class Limits:
+    """The limits of one backend; enter ``permit`` around each call. All None: costs next to nothing."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        concurrency: int | None = None,
+        requests: Rate | None = None,
+        tokens: Rate | None = None,
+    ) -> None:
+        if concurrency is not None and concurrency < 1:
+            raise ConfigurationError(f"concurrency must be at least 1, not {concurrency}")
+        self.concurrency = concurrency
+        self._clock = clock
+        self._throttler = _pace(clock, requests) if requests else None
+        self._tokens = _TokenWindow(clock, tokens) if tokens else None
+        self._waiting: deque[tuple[asyncio.Future[None], int, Permit]] = deque()
+        self._freed = asyncio.Event()
+        self._dispatcher: asyncio.Task[None] | None = None
+        self._paused_until = 0.0
+        self._in_use = 0
+        self._most_in_use = 0
+        self._granted = 0
+
+    @asynccontextmanager
+    async def permit(self, tokens: int = 0) -> AsyncIterator[Permit]:
+        """Wait for a turn, first in first out. ``tokens`` is the estimate of what the call will use."""
+        permit = Permit(self)
+        if self._must_queue():
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((turn, tokens, permit))
+            self._ensure_dispatcher()
+            try:
+                await turn
+            except BaseException:
+                # Cancelled in the same moment as served: hand the place on.
+                if turn.done() and not turn.cancelled():
+                    self._release()
+                else:
+                    turn.cancel()
+                raise
+        else:
+            self._occupy()
+        try:
+            yield permit
+        finally:
+            self._release()
+
+    def pause(self, seconds: float) -> None:
+        """Admit nobody for a while (the endpoint said Retry-After)."""
+        self._paused_until = max(self._paused_until, self._clock.now() + seconds)
+
+    def statistics(self) -> dict[str, float]:
+        """Calls in flight, the most there ever were, waiters, permits granted, tokens in the window."""
+        return {
+            "in_flight": self._in_use,
+            "most_in_flight": self._most_in_use,
+            "waiting": len(self._waiting),
+            "granted": self._granted,
+            "tokens_in_window": self._tokens.used if self._tokens else 0,
+        }
+
+    def _must_queue(self) -> bool:
+        return bool(
+            self._waiting
+            or self._dispatcher is not None
+            or self._throttler is not None
+            or self._tokens is not None
+            or (self.concurrency is not None and self._in_use >= self.concurrency)
+            or self._paused_until > self._clock.now()
+        )
+
+    def _occupy(self) -> None:
+        self._in_use += 1
+        self._granted += 1
+        self._most_in_use = max(self._most_in_use, self._in_use)
+
+    def _release(self) -> None:
+        self._in_use -= 1
+        self._freed.set()
+
+    def _ensure_dispatcher(self) -> None:
+        if self._dispatcher is None:
+            # A plain task, not one of a task group: it lives only while somebody waits and outlives each waiter.
+            self._dispatcher = asyncio.get_running_loop().create_task(self._dispatch())
+
+    async def _dispatch(self) -> None:
+        try:
+            while self._waiting:
+                turn, tokens, permit = self._waiting[0]
+                if not turn.done():
+                    await self._until_admissible(tokens, permit)
+                self._waiting.popleft()
+                if not turn.done():  # cancelled while it waited: its rate permit is lost, its place is not
+                    self._occupy()
+                    turn.set_result(None)
+        finally:
+            self._dispatcher = None
+
+    async def _until_admissible(self, tokens: int, permit: Permit) -> None:
+        while self.concurrency is not None and self._in_use >= self.concurrency:
+            self._freed.clear()
+            await self._freed.wait()
+        while (rest := self._paused_until - self._clock.now()) > 0:
+            await self._clock.sleep(rest)
+        if self._tokens is not None:
+            permit._entry = await self._tokens.take(tokens)
+        if self._throttler is not None:
+            await self._throttler.acquire()
+
+
+def _pace(clock: Clock, rate: Rate) -> _ClockedThrottler:
+    """Even pace for a rate: groups of ``k`` at most, spaced so that any window of ``period`` holds ``count``."""
+    spacing = (rate.period + _DELIVERY_SPREAD) / rate.count
+    group = max(1, int(_SHORTEST_PAUSE / spacing))
+    return _ClockedThrottler(clock, group, group * spacing)

@@ -1,0 +1,131 @@
+"""What is said and asked: messages, a role's growing view of the talk, requests and completions.
+
+These are hot-path records: slotted, built thousands of times a second, never mutated after they are handed on.
+What never belongs here: prompts' wording, parsing of replies, anything that waits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import orjson
+
+Party = Literal["system", "user", "assistant"]
+_DIGEST_BYTES = 16
+
+
+@dataclass(slots=True)
+class Message:
+    """One message as a chat model takes it."""
+
+    role: Party
+    content: str
+
+
+class View:
+    """One role's own view of the talk: it only grows, and so does its digest, a hash chain over the messages.
+
+    Appending costs one hash of the new text; a request's identity therefore costs the same in the last round as in
+    the first.
+    """
+
+    __slots__ = ("_digest", "_messages")
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        self._digest = b""
+
+    def append(self, role: Party, content: str) -> None:
+        """Add a message at the end."""
+        self._messages.append(Message(role, content))
+        data = b"%b%c%b" % (self._digest, ord(role[0]), content.encode("utf-8", "surrogatepass"))
+        self._digest = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
+
+    def branch(self) -> View:
+        """A view that starts with these messages and grows on its own (a repair request is one)."""
+        other = View()
+        other._messages = self._messages.copy()
+        other._digest = self._digest
+        return other
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The messages so far, safe to hand to a backend while the view grows."""
+        return tuple(self._messages)
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that stand for the whole sequence of roles and texts."""
+        return self._digest
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+
+@dataclass(slots=True, frozen=True)
+class Sampling:
+    """How a model is to answer. Made once per role and shared by all of its requests.
+
+    :param schema: a JSON schema the answer must follow, None for free text; :param logprobs: number of top
+        log-probabilities wanted per token, None for none.
+    """
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    max_tokens: int = 512
+    stop: tuple[str, ...] = ()
+    schema: Mapping[str, Any] | None = None
+    logprobs: int | None = None
+    digest: bytes = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        parts = [self.temperature, self.top_p, self.max_tokens, self.stop, self.schema, self.logprobs]
+        digest = hashlib.blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=_DIGEST_BYTES)
+        object.__setattr__(self, "digest", digest.digest())
+
+
+@dataclass(slots=True)
+class Request:
+    """One model call.
+
+    ``digest`` identifies what is asked (messages, sampling, seed; not the model, which the manifest names).
+    ``on_text`` is called with each piece of text by backends that stream; what it raises ends the call at once.
+    ``hint`` is what a simulated or oracle model may know of the item; real backends never read it.
+    """
+
+    messages: Sequence[Message]
+    sampling: Sampling
+    seed: int
+    digest: bytes
+    conversation: str = ""
+    role: str = ""
+    ordinal: int = 0
+    hint: Any = None
+    on_text: Callable[[str], None] | None = None
+
+
+@dataclass(slots=True)
+class Completion:
+    """A model's answer. Latencies are seconds; ``attempts`` counts tries including the one that succeeded.
+
+    ``finish``: ``stop``, ``length`` (hit ``max_tokens``), or ``watch:REASON`` when a detector ended the stream.
+    ``logprobs``: per token ``[text, logprob, {alternative: logprob}]`` where it was asked for.
+    """
+
+    text: str
+    finish: str = "stop"
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    latency: float = 0.0
+    first_token: float | None = None
+    attempts: int = 1
+    logprobs: list[list[Any]] | None = None
+
+
+def request_digest(view: View, sampling: Sampling, seed: int) -> bytes:
+    """The identity of a call: the view's chain, the sampling and the seed."""
+    data = b"%b%b%d" % (view.digest, sampling.digest, seed)
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()

@@ -1,0 +1,252 @@
+"""The runner: admits conversations, bounded and in order, and carries each to its end.
+
+No task and no item exists before its turn: as many workers as may run at once each take the next plan when they are
+free. One conversation's failure is a record; only an error that would fail every other conversation too ends the run.
+
+What never belongs here: what a conversation says (the protocol's coroutine) and how models are reached (backends).
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+
+from .backends.base import Backend
+from .budget import Budget, Meter
+from .clock import Clock
+from .collector import tuned_collector
+from .conversation import Conversation, ConversationStopped
+from .errors import JournalError, LimitReached, Unauthorized, VivaError
+from .events import (
+    ConversationFailed,
+    ConversationFinished,
+    ConversationInterrupted,
+    ConversationStarted,
+    EventStream,
+    LimitHit,
+    RunFinished,
+    RunStarted,
+)
+from .history import History
+from .journal import Journal
+from .lag import LagMonitor
+from .turnstile import Turnstile
+
+
+@dataclass(slots=True)
+class Plan:
+    """One conversation to be: its number in the run, its key, the models by role, and what the protocol needs.
+
+    ``record`` is kept in the journal as the conversation's item; it must be plain JSON data.
+    """
+
+    number: int
+    key: str
+    backends: Mapping[str, Backend]
+    payload: Any
+    record: Any = None
+
+
+@dataclass(slots=True)
+class Services:
+    """What every conversation of a run shares."""
+
+    seed: int
+    clock: Clock
+    journal: Journal
+    events: EventStream
+    meter: Meter
+    turnstile: Turnstile
+    conversation_budget: Budget
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a run ended. ``how``: done, drained (asked to finish), halted (asked to stop now), budget, failed."""
+
+    how: str
+    finished: int = 0
+    failed: int = 0
+    interrupted: int = 0
+    restored: int = 0
+    error: VivaError | None = None
+    loop_lag: dict[str, float] = field(default_factory=dict)
+
+
+Coroutine = Callable[[Conversation, Any], Awaitable[Any]]
+
+
+class Runner:
+    """Runs plans through a protocol's coroutine.
+
+    ``journal`` is entered by the caller; ``history`` is the same file's reading half where the run is resumed.
+    ``drain`` lets what is in flight finish and admits nothing more; ``halt`` stops at once. Both leave the run
+    resumable.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        clock: Clock,
+        journal: Journal,
+        events: EventStream,
+        concurrency: int,
+        run_budget: Budget | None = None,
+        conversation_budget: Budget | None = None,
+        history: History | None = None,
+        retry_failed: bool = False,
+    ) -> None:
+        self._events, self._clock, self._journal = events, clock, journal
+        self._concurrency = concurrency
+        self._history = history
+        self._retry_failed = retry_failed
+        meter = Meter(run_budget or Budget(), "run", clock.now())
+        self.services = Services(seed, clock, journal, events, meter, Turnstile(), conversation_budget or Budget())
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self._outcome = Outcome("done")
+        self._scope: anyio.CancelScope | None = None
+        self._admitting = True
+
+    def drain(self) -> None:
+        """Finish what is in flight, begin nothing new."""
+        if self._admitting:
+            self._admitting = False
+            self._outcome.how = "drained"
+
+    def halt(self) -> None:
+        """Stop now. What is in flight is interrupted and goes on when the run is resumed."""
+        self._end("halted")
+
+    async def run(self, plans: Iterable[Plan], converse: Coroutine, total: int | None = None) -> Outcome:
+        """Carry all plans to their end and say how it went.
+
+        Conversations that the history knows as ended are not run again (their results are published as restored);
+        begun ones replay their recorded calls first.
+        """
+        restored = self._restore()
+        self._events.publish(RunStarted(self._clock.wall(), "", total, len(restored)))
+        queue = self._admissible(iter(plans), restored)
+        self._journal.on_failure = self._journal_failed
+        with tuned_collector():
+            async with LagMonitor(self._clock) as lag:
+                async with anyio.create_task_group() as group:
+                    self._scope = group.cancel_scope
+                    self._spawn(group, queue, converse)
+                self._outcome.loop_lag = lag.statistics()
+        self._events.publish(RunFinished(self._clock.wall(), "", self._outcome.how))
+        return self._outcome
+
+    def _restore(self) -> set[int]:
+        if self._history is None:
+            return set()
+        ended: set[int] = set()
+        for known in self._history.ended():
+            if known.failed and self._retry_failed:
+                continue
+            ended.add(known.number)
+            if known.failed:
+                self._outcome.failed += 1
+                self._events.publish(
+                    ConversationFailed(self._clock.wall(), known.key, known.number, known.result, True)
+                )
+            else:
+                self._outcome.finished += 1
+                self._events.publish(
+                    ConversationFinished(self._clock.wall(), known.key, known.number, known.result, True)
+                )
+        self._outcome.restored = len(ended)
+        return ended
+
+    def _admissible(self, plans: Iterator[Plan], ended: set[int]) -> Iterator[Plan]:
+        for plan in plans:
+            if not self._admitting:
+                return
+            if plan.number not in ended:
+                yield plan
+
+    def _spawn(self, group: anyio.abc.TaskGroup, queue: Iterator[Plan], converse: Coroutine) -> None:
+        plan = next(queue, None) if self._admitting else None
+        if plan is not None:
+            group.start_soon(self._work, group, plan, queue, converse)
+
+    async def _work(
+        self, group: anyio.abc.TaskGroup, plan: Plan | None, queue: Iterator[Plan], converse: Coroutine
+    ) -> None:
+        # A worker brings the next one to life before it begins, until there are enough: nothing starts before its turn.
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        if self.in_flight < self._concurrency:
+            self._spawn(group, queue, converse)
+        try:
+            while plan is not None:
+                await self._carry(plan, converse)
+                plan = next(queue, None) if self._admitting else None
+        finally:
+            self.in_flight -= 1
+
+    async def _carry(self, plan: Plan, converse: Coroutine) -> None:
+        recorded = self._history.calls(plan.number) if self._history is not None else ()
+        conversation = Conversation(self.services, plan.number, plan.key, plan.backends, recorded)
+        with self._recording_failure(plan):
+            self._journal.record_started(plan.number, plan.key, plan.record)
+            self._events.publish(ConversationStarted(self._clock.wall(), plan.key, plan.number))
+            try:
+                result = await converse(conversation, plan.payload)
+            except ConversationStopped as stop:
+                result = {"stopped": {"by": stop.by, "reason": stop.reason}}
+            self._journal.record_ended(plan.number, "finished", result)
+            self._outcome.finished += 1
+            self._events.publish(ConversationFinished(self._clock.wall(), plan.key, plan.number, result))
+
+    @contextmanager
+    def _recording_failure(self, plan: Plan) -> Iterator[None]:
+        try:
+            yield
+        except anyio.get_cancelled_exc_class():
+            self._interrupted(plan)
+            raise
+        except LimitReached as error:
+            self._interrupted(plan)
+            self._events.publish(LimitHit(self._clock.wall(), "", error.limit, str(error)))
+            self._end("budget", error)
+        except (JournalError, Unauthorized) as error:
+            # Not this conversation's fault, and the next one would meet it too.
+            self._interrupted(plan)
+            self._end("failed", error)
+        except Exception as error:
+            self._failed(plan, error)
+
+    def _failed(self, plan: Plan, error: Exception) -> None:
+        if isinstance(error, VivaError):
+            record = error.to_record()
+        else:  # a fault in protocol code: keep where it happened
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            record = {"type": type(error).__name__, "message": str(error), "at": f"{last.name}:{last.lineno}"}
+        try:
+            self._journal.record_ended(plan.number, "failed", record)
+        except JournalError as journal_error:
+            self._end("failed", journal_error)
+            return
+        self._outcome.failed += 1
+        self._events.publish(ConversationFailed(self._clock.wall(), plan.key, plan.number, record))
+
+    def _interrupted(self, plan: Plan) -> None:
+        self._outcome.interrupted += 1
+        self._events.publish(ConversationInterrupted(self._clock.wall(), plan.key, plan.number))
+
+    def _journal_failed(self, error: JournalError) -> None:
+        self._end("failed", error)
+
+    def _end(self, how: str, error: VivaError | None = None) -> None:
+        self._admitting = False
+        if self._outcome.error is None and self._outcome.how in ("done", "drained"):
+            self._outcome.how, self._outcome.error = how, error
+        if self._scope is not None:
+            self._scope.cancel()

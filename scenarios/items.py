@@ -1,0 +1,53 @@
+"""A benchmark item: one multiple-choice question, and the id that the KIEval authors' lists know it by.
+
+What never belongs here: file formats (``datasets``) and what is done with an item.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(slots=True)
+class Item:
+    """``answer`` is an index into ``choices``; ``id`` is unique in its dataset and stable across files."""
+
+    id: str
+    question: str
+    choices: list[str]
+    answer: int
+    subject: str = ""
+
+    def labelled_choices(self) -> str:
+        """The choices as lines ``A. …``, as every prompt shows them."""
+        return "\n".join(f"{letter(index)}. {choice}" for index, choice in enumerate(self.choices))
+
+    def labelled_answer(self) -> str:
+        """The correct choice with its letter."""
+        return f"{letter(self.answer)}. {self.choices[self.answer]}"
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain data for the journal and for simulated models' hints."""
+        return {
+            "id": self.id,
+            "question": self.question,
+            "choices": self.choices,
+            "answer": self.answer,
+            "subject": self.subject,
+        }
+
+
+def letter(index: int) -> str:
+    """0 is A, 1 is B, …"""
+    return chr(65 + index)
+
+
+def kieval_id(question: str, choices: Sequence[str], answer: int, extra: Mapping[str, Any] | None) -> str:
+    """The item's id in the KIEval authors' validation lists: a hash of its content and of ``extra``."""
+    text = f"{question}$choices${';'.join(choices)}$ans${answer}$perm$None$ex${json.dumps(extra)}"
+    return urlsafe_b64encode(hashlib.md5(text.encode(), usedforsecurity=False).digest()).decode().rstrip("=")

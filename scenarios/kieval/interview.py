@@ -1,0 +1,135 @@
+"""The KIEval interview (Yu et al. 2024, Algorithm 1) as straight-line code.
+
+The candidate answers the benchmark question once; then, round by round, the interactor asks, the candidate replies, the
+evaluator assesses. With ``overlap`` the next question is asked while the last reply is judged, for it never depends
+on the verdict; if the verdict stops the talk, that question is thrown away and its cost counted.
+
+What never belongs here: waiting, recording, retrying (the engine does), and what a verdict is worth (scoring).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import anyio
+from viva.agents.answers import read_choice
+from viva.agents.candidate import Candidate
+from viva.agents.evaluator import Assessment, Evaluator
+from viva.agents.interactor import Interactor
+from viva.agents.prompts import PromptPack
+from viva.engine.conversation import Conversation, ConversationStopped
+from viva.engine.detectors import make_detectors
+from viva.engine.errors import TranscriptEnded
+from viva.engine.messages import Sampling
+from viva.scoring.kieval import Interview, Round
+
+from ..items import Item
+
+
+@dataclass(slots=True)
+class Protocol:
+    """What all interviews of a run share."""
+
+    pack: PromptPack
+    rounds: int
+    early_stop: bool
+    overlap: bool
+    detectors: list[str]
+    sampling: dict[str, Sampling]
+
+
+@dataclass(slots=True)
+class Task:
+    """One interview to hold."""
+
+    candidate: str
+    item: Item
+
+
+class Talk:
+    """One interview under way."""
+
+    __slots__ = ("_candidate", "_conversation", "_evaluator", "_interactor", "_protocol", "interview")
+
+    def __init__(self, conversation: Conversation, protocol: Protocol, task: Task) -> None:
+        pack, sampling = protocol.pack, protocol.sampling
+        hint = task.item.to_record()
+        self._conversation, self._protocol = conversation, protocol
+        self._candidate = Candidate(conversation, pack, sampling["candidate"], hint)
+        self._interactor = Interactor(conversation, pack, sampling["interactor"], hint)
+        self._evaluator = Evaluator(conversation, pack, sampling["evaluator"], hint)
+        self.interview = Interview(task.candidate, task.item.id, protocol.rounds)
+
+    async def hold(self, item: Item) -> Interview:
+        """Hold the interview and return its record; an early end of any kind is part of it."""
+        try:
+            await self._rounds(item)
+        except ConversationStopped as stop:
+            self._ended(stop.by, stop.reason)
+        except TranscriptEnded:
+            # A fork over recorded talks: they went no further.
+            self._ended("transcript", "")
+        usage = self._conversation.usage
+        self.interview.usage = {role: usage[role].to_record() for role in sorted(usage)}
+        return self.interview
+
+    async def _rounds(self, item: Item) -> None:
+        question, choices, answer = item.question, item.labelled_choices(), item.labelled_answer()
+        solution = await self._candidate.solve(question, choices)
+        interview = self.interview
+        interview.choice = read_choice(solution, item.choices)
+        interview.right = interview.choice == item.answer
+        self._evaluator.begin(question, choices, answer, solution, right=interview.right)
+        asked = await self._interactor.open(question, choices, answer, solution)
+        for left in range(self._protocol.rounds - 1, -1, -1):
+            watch = make_detectors(self._protocol.detectors) if self._protocol.detectors else ()
+            reply = await self._candidate.reply(asked, watch)
+            ahead: str | None = None
+            if self._protocol.overlap and left:
+                assessment, ahead = await self._judge_and_ask(asked, reply)
+            else:
+                assessment = await self._evaluator.assess(asked, reply)
+            if self._stops(assessment):
+                return
+            if left:
+                asked = ahead if ahead is not None else await self._interactor.follow_up(reply)
+
+    def _stops(self, assessment: Assessment) -> bool:
+        verdict = assessment.verdict
+        scores = verdict.scores() if verdict is not None else None
+        stop = verdict.stop if verdict is not None else None
+        held = Round(scores, stop, assessment.failures, assessment.problem)
+        self.interview.rounds.append(held)
+        self._conversation.note("verdict", held)
+        if stop is None or not self._protocol.early_stop:
+            return False
+        self._conversation.stop("evaluator", stop)
+        self._ended("evaluator", stop)
+        return True
+
+    async def _judge_and_ask(self, asked: str, reply: str) -> tuple[Assessment, str]:
+        """Both at once. The question is always awaited, so that its cost does not depend on which was faster."""
+        before = self._conversation.usage["interactor"].to_record()
+        asked_next: list[str] = []
+        assessments: list[Assessment] = []
+
+        async def ask() -> None:
+            asked_next.append(await self._interactor.follow_up(reply))
+
+        async def judge() -> None:
+            assessments.append(await self._evaluator.assess(asked, reply))
+
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(ask)
+                group.start_soon(judge)
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        assessment = assessments[0]
+        if assessment.verdict is not None and assessment.verdict.stop is not None and self._protocol.early_stop:
+            after = self._conversation.usage["interactor"].to_record()
+            self.interview.discarded = [now - then for now, then in zip(after, before, strict=True)]
+        return assessment, asked_next[0]
+
+    def _ended(self, by: str, reason: str) -> None:
+        self.interview.ended_by, self.interview.reason = by, reason

@@ -1,0 +1,110 @@
+"""The KIEval report: results by candidate, as plain data and as the paper's tables.
+
+What never belongs here: statistics themselves (``scoring``) and drawing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from viva.scoring.interviews import InterviewAggregate
+from viva.scoring.kieval import Interview, Scorer
+
+Table = tuple[str, list[str], list[list[str]]]
+
+
+class KievalAggregate:
+    """All candidates of a run. Results come in any order; the report is the same."""
+
+    def __init__(self, scorer: Scorer, manifest: dict[str, Any]) -> None:
+        self.scorer, self._manifest = scorer, manifest
+        self.candidates = {label: InterviewAggregate(scorer) for label in manifest["models"]["candidate"]}
+
+    def add(self, key: str, result: Any) -> None:
+        interview = Interview.from_record(result)
+        self.candidates[interview.candidate].add(interview)
+
+    def add_failure(self, key: str, error: dict[str, Any]) -> None:
+        # Keys are LABEL/ITEM and labels hold no promise about slashes: the longest label that fits is the one.
+        fitting = [label for label in self.candidates if key.startswith(f"{label}/")]
+        self.candidates[max(fitting, key=len)].add_failure(error)
+
+    def headline(self) -> str:
+        parts = []
+        for label, one in self.candidates.items():
+            mean, error = one.scores["overall"].mean, one.scores["overall"].standard_error
+            if mean is not None:
+                parts.append(f"{label} {mean:.1f}" + (f" ± {error:.1f}" if error is not None else ""))
+        return "  ".join(parts[:4]) + (f"  +{len(parts) - 4} more" if len(parts) > 4 else "")
+
+    def report(self) -> dict[str, Any]:
+        manifest = self._manifest
+        models, prices = manifest["models"], manifest["prices"]
+        candidates = {}
+        for label, model in models["candidate"].items():
+            by_role = {
+                "candidate": prices[model],
+                "interactor": prices[models["interactor"]],
+                "evaluator": prices[models["evaluator"]],
+            }
+            candidates[label] = self.candidates[label].to_dict(by_role)
+        return {
+            "scenario": "kieval",
+            "scorer": self.scorer.describe(),
+            "seed": manifest["seed"],
+            "tier": manifest["tier"],
+            "rounds": manifest["settings"]["rounds"],
+            "recorded_with_early_stop": manifest["settings"]["early_stop"],
+            "models": models,
+            "dataset": manifest["dataset"],
+            "pack": manifest["pack"],
+            "candidates": candidates,
+        }
+
+    def tables(self) -> list[Table]:
+        report = self.report()
+        return [self._main(report), self._reasons(report), self._usage(report)]
+
+    def _main(self, report: dict[str, Any]) -> Table:
+        header = ["candidate", "n", "accuracy", "KIEval", "±", "acc", "log", "rel", "coh", "con", "rounds"]
+        header += ["unscored", "unparsed", "failed"]
+        rows = []
+        for label, one in report["candidates"].items():
+            row = [label, str(one["scored"]), _number(one["accuracy"]["mean"]), _number(one["score"]["mean"])]
+            row += [_number(one["score"]["se"]), *(_number(aspect["mean"]) for aspect in one["aspects"].values())]
+            row += [_number(one["rounds"]["mean"], 2), _percent(one["unscored_rate"])]
+            row += [_percent(one["parse_failure_rate"]), str(one["failed"])]
+            rows.append(row)
+        dataset = report["dataset"]["name"]
+        title = f"KIEval on {dataset}, scorer {report['scorer']}, seed {report['seed']}, tier {report['tier']}"
+        return (title, header, rows)
+
+    def _reasons(self, report: dict[str, Any]) -> Table:
+        every = [one["stop_reasons"] | {f"failed: {k}": v for k, v in one["failures"].items()}
+                 for one in report["candidates"].values()]  # fmt: skip
+        reasons = sorted({reason for one in every for reason in one})
+        rows = [
+            [label, *(str(one.get(reason, 0)) for reason in reasons)]
+            for label, one in zip(report["candidates"], every, strict=True)
+        ]
+        return ("Why talks ended early", ["candidate", *reasons], rows if reasons else [])
+
+    def _usage(self, report: dict[str, Any]) -> Table:
+        header = ["candidate", "role", "calls", "prompt tokens", "completion tokens", "cost"]
+        rows = []
+        for label, one in report["candidates"].items():
+            used = dict(one["usage"])
+            if one["discarded_questions"]["calls"]:
+                used["(of it discarded questions)"] = one["discarded_questions"]
+            for role, usage in used.items():
+                counts = [f"{usage[name]:,}" for name in ("calls", "prompt_tokens", "completion_tokens")]
+                rows.append([label, role, *counts, f"{usage['cost']:.2f}"])
+        return ("Tokens and cost by role", header, rows)
+
+
+def _number(value: float | None, digits: int = 1) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f}%"

@@ -1,0 +1,48 @@
+"""The settings of a KIEval run: what the command line, a configuration file and an embedding program may say.
+
+What never belongs here: settings of every run (``scenario.RunSettings``), and defaults anywhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+from viva.engine.detectors import make_detectors
+from viva.engine.errors import ConfigurationError
+from viva.scoring.kieval import ScorerName
+
+from ..scenario import RunSettings
+
+
+class KievalSettings(RunSettings):
+    """KIEval (Yu et al. 2024, section 3)."""
+
+    dataset: str = Field(description="Benchmark file (JSONL or CSV), as FILE or form:FILE.")
+    candidate: list[str] = Field(min_length=1, description="Model under examination; may be given several times.")
+    interactor: str = Field(description="Model that asks.")
+    evaluator: str = Field(description="Model that judges.")
+    n: int | None = Field(None, ge=1, description="Items drawn by the seed (all if not given).")
+    rounds: int = Field(5, ge=1, le=100, description="Rounds of question and reply at most.")
+    early_stop: bool = Field(True, description="Let the evaluator end a talk; its flags are recorded either way.")
+    overlap: bool = Field(False, description="Ask the next question while the last reply is still being judged.")
+    detectors: list[Literal["empty", "repetition", "role_shift"]] = Field(
+        [], description="End a talk when a reply is empty, loops, or shifts role, even while it streams."
+    )
+    scorer: ScorerName = Field("official", description="How rounds become a score: official, linear or corrected.")
+    decay: bool = Field(True, description="Let early rounds weigh more.")
+    pack: str = Field("kieval", description="Prompt pack: a shipped name or a YAML file.")
+    temperature: float = Field(0.0, ge=0, le=2, description="Sampling temperature of all three roles.")
+    candidate_tokens: int = Field(512, ge=1, description="Longest reply of the candidate, in tokens.")
+    interactor_tokens: int = Field(256, ge=1, description="Longest question.")
+    evaluator_tokens: int = Field(1024, ge=1, description="Longest verdict.")
+    skip_bad_items: bool = Field(False, description="Leave out lines that are not items, and count them.")
+
+    @field_validator("detectors")
+    @classmethod
+    def _known(cls, names: list[str]) -> list[str]:
+        try:
+            make_detectors(names)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
+        return names

@@ -1,0 +1,183 @@
+"""Runs, resumes, forks and reports any scenario: the one path from settings to a finished run folder.
+
+The command line, the demo and an embedding program all come through here.
+What never belongs here: anything about one scenario, and output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from viva.engine.backends.registry import BackendPool
+from viva.engine.budget import Budget
+from viva.engine.clock import Clock, RealClock
+from viva.engine.errors import ConfigurationError
+from viva.engine.events import EventStream
+from viva.engine.folder import RunFolder, versions
+from viva.engine.history import History
+from viva.engine.journal import Journal
+from viva.engine.runner import Outcome, Runner
+
+from .scenario import Aggregate, Prepared, RunSettings, Scenario, scenario
+
+
+class Launch:
+    """One run about to happen. ``events`` may be listened to before ``run``; ``runner`` exists while it runs."""
+
+    def __init__(
+        self,
+        which: Scenario,
+        settings: RunSettings,
+        prepared: Prepared,
+        folder: RunFolder,
+        clock: Clock,
+        *,
+        resumed: bool = False,
+        retry_failed: bool = False,
+    ) -> None:
+        self.scenario, self.settings, self.prepared, self.folder = which, settings, prepared, folder
+        self.clock = clock
+        self.events = EventStream()
+        self.runner: Runner | None = None
+        self.pool = BackendPool(clock, self.events.publish)
+        self.journal_statistics: dict[str, int] = {}
+        self._resumed, self._retry_failed = resumed, retry_failed
+
+    async def run(self, ready: Callable[[Runner], None] | None = None) -> Outcome:
+        """Check the models, then carry the run to its end. ``ready`` is given the runner (to drain or halt it).
+
+        :raises ConfigurationError, BackendError: a model is wrong or cannot be reached; nothing has begun.
+        :raises JournalError: the run folder cannot be used.
+        """
+        self.folder.lock()
+        try:
+            async with self.pool:
+                backends = {name: await self.pool.open(name) for name in self.prepared.models}
+                await self.pool.check()
+                async with Journal(self.folder.journal, self.clock) as journal:
+                    history = History(self.folder.journal) if self._resumed else None
+                    try:
+                        outcome = await self._carry(journal, history, backends, ready)
+                        if outcome.error is None:
+                            await journal.flush()
+                    finally:
+                        self.journal_statistics = journal.statistics()
+                        if history is not None:
+                            history.close()
+        finally:
+            self.folder.unlock()
+        return outcome
+
+    async def _carry(
+        self,
+        journal: Journal,
+        history: History | None,
+        backends: dict[str, Any],
+        ready: Callable[[Runner], None] | None,
+    ) -> Outcome:
+        s = self.settings
+        self.runner = Runner(
+            seed=s.seed,
+            clock=self.clock,
+            journal=journal,
+            events=self.events,
+            concurrency=s.concurrency,
+            run_budget=Budget(s.max_tokens_total, s.max_calls, s.max_cost, s.max_seconds),
+            conversation_budget=Budget(
+                s.conversation_tokens, s.conversation_calls, s.conversation_cost, s.conversation_seconds
+            ),
+            history=history,
+            retry_failed=self._retry_failed,
+        )
+        if ready is not None:
+            ready(self.runner)
+        return await self.runner.run(self.prepared.plans(backends), self.prepared.converse, self.prepared.total)
+
+
+def new_run(name: str, settings: RunSettings, path: Path, clock: Clock | None = None) -> Launch:
+    """A new run in a new folder.
+
+    :raises ConfigurationError: the settings are wrong or the folder is taken.
+    """
+    which = scenario(name)
+    prepared = which.prepare(settings)
+    folder = RunFolder.create(path, _manifest(which, settings, prepared))
+    return Launch(which, settings, prepared, folder, clock or RealClock())
+
+
+def resumed_run(
+    path: Path, clock: Clock | None = None, *, retry_failed: bool = False, changes: dict[str, Any] | None = None
+) -> Launch:
+    """Go on with a run. ``changes`` may touch circumstances only (concurrency, the run's budgets).
+
+    :raises ConfigurationError: there is no run here, or what it depends on (dataset, prompt pack) has changed since.
+    """
+    folder = RunFolder.open(path)
+    which, settings = recorded_settings(folder)
+    changes = changes or {}
+    foreign = changes.keys() - settings.circumstances
+    if foreign:
+        raise ConfigurationError(f"{', '.join(sorted(foreign))} cannot change when a run is resumed")
+    settings = settings.model_copy(update=changes)
+    prepared = which.prepare(settings)
+    now = _manifest(which, settings, prepared)
+    different = [key for key in now if key not in ("settings", "versions") and now[key] != folder.manifest.get(key)]
+    if different:
+        raise ConfigurationError(
+            f"{path}: cannot go on, changed since the run began: {', '.join(different)}; "
+            "restore what it was made from, or start a new run"
+        )
+    resumed = folder.journal.exists()
+    return Launch(which, settings, prepared, folder, clock or RealClock(), resumed=resumed, retry_failed=retry_failed)
+
+
+def forked_run(source: Path, path: Path, clock: Clock | None = None, *, changes: dict[str, Any]) -> Launch:
+    """A new run over the talks of another, judged by somebody else.
+
+    :raises ConfigurationError: the source is no run, or the changes touch more than the judging.
+    """
+    folder = RunFolder.open(source)
+    which, settings = recorded_settings(folder)
+    forked = which.forked(settings, str(source.resolve()), changes)
+    return new_run(folder.manifest["scenario"], forked, path, clock)
+
+
+def recorded_settings(folder: RunFolder) -> tuple[Scenario, Any]:
+    """A run's scenario and settings, as its manifest has them.
+
+    :raises ConfigurationError: the manifest was not written by this program.
+    """
+    try:
+        which = scenario(folder.manifest["scenario"])
+        return which, which.settings.model_validate(folder.manifest["settings"])
+    except (KeyError, ValueError) as error:
+        raise ConfigurationError(f"{folder.path}/manifest.json: cannot be used: {error}") from None
+
+
+def recorded_results(folder: RunFolder, options: dict[str, Any] | None = None) -> Aggregate:
+    """The aggregate over what a run has finished so far, without any model call.
+
+    :raises ConfigurationError, JournalError: the folder or a scoring option is wrong.
+    """
+    which, _ = recorded_settings(folder)
+    aggregate = which.aggregate(folder.manifest, options or {})
+    with History(folder.journal) as history:
+        for ended in history.ended():
+            if ended.failed:
+                aggregate.add_failure(ended.key, ended.result)
+            else:
+                aggregate.add(ended.key, ended.result)
+    return aggregate
+
+
+def _manifest(which: Scenario, settings: RunSettings, prepared: Prepared) -> dict[str, Any]:
+    return {
+        "scenario": which.name,
+        "seed": settings.seed,
+        "tier": "A",
+        "versions": versions(),
+        "settings": settings.model_dump(mode="json"),
+        **prepared.manifest(),
+    }

@@ -1,0 +1,114 @@
+"""What a scenario is to the rest of the house, and how scenarios are found.
+
+A scenario registers under the entry-point group ``viva.scenarios``; the command line makes its options from the
+scenario's settings model, and running, resuming, forking and reporting work the same for all of them.
+
+What never belongs here: anything about one scenario.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from typing import Any, ClassVar, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+from viva.engine.backends.base import Backend
+from viva.engine.conversation import Conversation
+from viva.engine.errors import ConfigurationError
+from viva.engine.runner import Plan
+
+
+class RunSettings(BaseModel):
+    """Settings of every run. Scenarios extend it; this is their one home, for the command line and files alike."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    seed: int = Field(7, description="Every random choice of the run derives from it.")
+    concurrency: int = Field(500, ge=1, description="Conversations in flight at most.")
+    max_tokens_total: int | None = Field(None, ge=1, description="Stop the run after this many tokens.")
+    max_calls: int | None = Field(None, ge=1, description="Stop the run after this many model calls.")
+    max_cost: float | None = Field(
+        None, gt=0, description="Stop the run after this much money (see price_in, price_out)."
+    )
+    max_seconds: float | None = Field(None, gt=0, description="Stop the run after this many seconds.")
+    conversation_tokens: int | None = Field(None, ge=1, description="End a conversation after this many tokens.")
+    conversation_calls: int | None = Field(None, ge=1, description="End a conversation after this many model calls.")
+    conversation_cost: float | None = Field(None, gt=0, description="End a conversation after this much money.")
+    conversation_seconds: float | None = Field(None, gt=0, description="End a conversation after this many seconds.")
+
+    # Settings that may change between the parts of one run without making it another experiment.
+    circumstances: ClassVar[frozenset[str]] = frozenset(
+        {"concurrency", "max_tokens_total", "max_calls", "max_cost", "max_seconds"}
+    )
+
+
+class Aggregate(Protocol):
+    """What a report is made from: takes results one by one, in any order."""
+
+    def add(self, key: str, result: Any) -> None:
+        """A conversation's recorded result."""
+
+    def add_failure(self, key: str, error: dict[str, Any]) -> None:
+        """A conversation that failed, with its error's record."""
+
+    def headline(self) -> str:
+        """The score so far in a few words, for the progress line."""
+
+    def report(self) -> dict[str, Any]:
+        """Everything, as plain data; the same results give the same report, byte for byte."""
+
+    def tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
+        """The report as titled tables: title, header, rows."""
+
+
+class Prepared(Protocol):
+    """A scenario with its settings checked and its files open: ready to run."""
+
+    total: int
+    models: list[str]
+
+    def manifest(self) -> dict[str, Any]:
+        """The scenario's part of the run's manifest, as plain data without secrets."""
+
+    def plans(self, backends: dict[str, Backend]) -> Iterator[Plan]:
+        """The run's conversations, lazily and always in the same order."""
+
+    async def converse(self, conversation: Conversation, payload: Any) -> Any:
+        """One conversation; what it returns is recorded."""
+
+
+class Scenario(Protocol):
+    """A registered scenario."""
+
+    name: str
+    summary: str
+    settings: type[RunSettings]
+
+    def prepare(self, settings: Any) -> Prepared:
+        """Check everything that can be checked without a model.
+
+        :raises ConfigurationError: something is wrong; the message names it.
+        """
+
+    def forked(self, settings: Any, run: str, changes: dict[str, Any]) -> Any:
+        """The settings of a fork: the same talks taken from ``run``, with ``changes`` in who judges them."""
+
+    def aggregate(self, manifest: dict[str, Any], options: dict[str, Any]) -> Aggregate:
+        """An empty aggregate for a run; ``options`` are scoring choices that need no model call."""
+
+    def transcript(self, item: Any, calls: list[Any]) -> list[tuple[str, str]]:
+        """The talk as (party, text) pairs, from the journal's records."""
+
+
+def scenario(name: str) -> Scenario:
+    """The scenario registered as ``name``.
+
+    :raises ConfigurationError: there is none; the message lists those there are.
+    """
+    found = entry_points(group="viva.scenarios", name=name)
+    if not found:
+        known = ", ".join(sorted(point.name for point in entry_points(group="viva.scenarios")))
+        raise ConfigurationError(f"unknown scenario '{name}'; known: {known}")
+    loaded: Scenario = next(iter(found)).load()
+    return loaded

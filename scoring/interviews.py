@@ -1,0 +1,141 @@
+"""Aggregates over interviews, one per candidate: streaming, mergeable, independent of order.
+
+What never belongs here: the formula of one interview's score (``kieval``) and how a table looks (``tables``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .kieval import ASPECTS, Interview, Scorer
+from .stream import Mean, Tally
+
+
+class InterviewAggregate:
+    """Everything a report says about one candidate. An interview is one cluster: errors are over interviews."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        self.scorer = scorer
+        self.scores = {aspect: Mean() for aspect in ASPECTS}
+        self.accuracy = Mean()
+        self.unanswered = 0
+        self.rounds = Mean()
+        self.interviews = 0
+        self.unscored_interviews = 0
+        self.verdicts = 0
+        self.unscored_rounds = 0
+        self.parse_failures = 0
+        self.ends = Tally()
+        self.stop_reasons = Tally()
+        self.failures = Tally()
+        self.usage: dict[str, list[int]] = {}
+        self.discarded = [0, 0, 0]
+
+    def add(self, interview: Interview) -> None:
+        """Take in one finished interview."""
+        self.interviews += 1
+        self.accuracy.add(1.0 if interview.right else 0.0)
+        self.unanswered += interview.choice is None
+        held = self.scorer.rounds(interview)
+        self.rounds.add(len(held))
+        for index, aspect in enumerate(ASPECTS):
+            score = self.scorer.score(interview, index)
+            if score is not None:
+                self.scores[aspect].add(score)
+            elif aspect == "overall":
+                self.unscored_interviews += 1
+        self.verdicts += len(held)
+        self.unscored_rounds += sum(r.scores is None for r in held)
+        self.parse_failures += sum(r.failures for r in held)
+        self.ends.add(interview.ended_by)
+        if held and held[-1].stop is not None:
+            self.stop_reasons.add(held[-1].stop)
+        elif interview.ended_by not in ("rounds", "transcript"):
+            self.stop_reasons.add(interview.reason)
+        for role, used in interview.usage.items():
+            total = self.usage.setdefault(role, [0, 0, 0])
+            self.usage[role] = [a + b for a, b in zip(total, used, strict=True)]
+        self.discarded = [a + b for a, b in zip(self.discarded, interview.discarded, strict=True)]
+
+    def add_failure(self, error: dict[str, Any]) -> None:
+        """Take in an interview that ended with an error: counted by its type, never scored."""
+        self.failures.add(str(error.get("type", "unknown")))
+
+    def merge(self, other: InterviewAggregate) -> None:
+        """Take in all that another aggregate of the same scorer has seen."""
+        for aspect in ASPECTS:
+            self.scores[aspect].merge(other.scores[aspect])
+        self.accuracy.merge(other.accuracy)
+        self.rounds.merge(other.rounds)
+        for name in (
+            "unanswered",
+            "interviews",
+            "unscored_interviews",
+            "verdicts",
+            "unscored_rounds",
+            "parse_failures",
+        ):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.ends.merge(other.ends)
+        self.stop_reasons.merge(other.stop_reasons)
+        self.failures.merge(other.failures)
+        for role, used in other.usage.items():
+            total = self.usage.setdefault(role, [0, 0, 0])
+            self.usage[role] = [a + b for a, b in zip(total, used, strict=True)]
+        self.discarded = [a + b for a, b in zip(self.discarded, other.discarded, strict=True)]
+
+    def to_dict(self, prices: dict[str, list[float]] | None = None) -> dict[str, Any]:
+        """The aggregate as plain data. ``prices``: role to prices per million [prompt, completion] tokens."""
+        prices = prices or {}
+        texts = self.verdicts + self.parse_failures - self.unscored_rounds  # each repair is one more text
+        return {
+            "interviews": self.interviews,
+            "scored": self.scores["overall"].n,
+            "unscored_interviews": self.unscored_interviews,
+            "failed": sum(self.failures.counts.values()),
+            "accuracy": _percent(self.accuracy),
+            "unanswered": self.unanswered,
+            "score": _rounded(self.scores["overall"]),
+            "aspects": {aspect: _rounded(self.scores[aspect]) for aspect in ASPECTS[:-1]},
+            "rounds": _rounded(self.rounds),
+            "verdicts": self.verdicts,
+            "unscored_rounds": self.unscored_rounds,
+            "unscored_rate": _share(self.unscored_rounds, self.verdicts),
+            "parse_failures": self.parse_failures,
+            "parse_failure_rate": _share(self.parse_failures, texts),
+            "ends": self.ends.to_dict(),
+            "stop_reasons": self.stop_reasons.to_dict(),
+            "failures": self.failures.to_dict(),
+            "usage": {role: _usage(used, prices.get(role, [0.0, 0.0])) for role, used in sorted(self.usage.items())},
+            "discarded_questions": _usage(self.discarded, prices.get("interactor", [0.0, 0.0])),
+        }
+
+
+def _usage(used: list[int], price: list[float]) -> dict[str, float]:
+    calls, prompt, completion = used
+    cost = (prompt * price[0] + completion * price[1]) / 1e6
+    return {
+        "calls": calls,
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "cost": round(cost, 6),
+    }
+
+
+def _rounded(mean: Mean) -> dict[str, float | int | None]:
+    # Six decimals: far below any error bar, and the same text on every platform.
+    value, error = mean.mean, mean.standard_error
+    return {
+        "mean": None if value is None else round(value, 6),
+        "se": None if error is None else round(error, 6),
+        "n": mean.n,
+    }
+
+
+def _percent(mean: Mean) -> dict[str, float | int | None]:
+    data = _rounded(mean)
+    return {k: (round(100 * v, 6) if k != "n" and v is not None else v) for k, v in data.items()}
+
+
+def _share(part: int, whole: int) -> float | None:
+    return round(part / whole, 6) if whole else None

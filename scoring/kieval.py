@@ -1,0 +1,133 @@
+"""The KIEval score: from the rounds of one interview to a number from 0 to 100, under named scorers.
+
+``official``   as the authors' published numbers were computed: 1, 2, 3, 4 count 1, 3, 7, 10; round i weighs
+               exp(-0.2 i); only rounds with a valid score count, and i is their place among the survivors.
+``linear``     the same with score/4 in place of the mapping (KIEval, section 3.3).
+``corrected``  the official mapping, weights by the true round; unscored rounds are left out without shifting the
+               others; rounds lost to an early stop count 0.
+
+Pure functions. What never belongs here: aggregation over interviews (``interviews``), parsing, model calls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+ScorerName = Literal["official", "linear", "corrected"]
+SCORERS: tuple[ScorerName, ...] = ("official", "linear", "corrected")
+# Order of the scores in a round: the five aspects, then overall.
+ASPECTS = ("accuracy", "logic", "relevance", "coherence", "conciseness", "overall")
+_DECAY = 0.2
+_OFFICIAL = {0: 0.0, 1: 1.0, 2: 3.0, 3: 7.0, 4: 10.0}
+# Ends of a talk that are the candidate's doing: rounds after them are lost, not merely absent.
+_LOSING = ("evaluator", "detector")
+
+
+@dataclass(slots=True)
+class Round:
+    """One round: six scores (or None, unscored), the stop reason the evaluator gave, unreadable texts on the way."""
+
+    scores: list[int] | None
+    stop: str | None = None
+    failures: int = 0
+    problem: str | None = None
+
+
+@dataclass(slots=True)
+class Interview:
+    """One interview as it is recorded. ``usage`` maps a role to [calls, prompt tokens, completion tokens].
+
+    ``ended_by``: rounds (all were held), evaluator, detector, budget, operator or transcript; ``discarded``: usage of
+    questions that were asked ahead and thrown away.
+    """
+
+    candidate: str
+    item: str
+    planned: int
+    choice: int | None = None
+    right: bool = False
+    rounds: list[Round] = field(default_factory=list)
+    ended_by: str = "rounds"
+    reason: str = ""
+    usage: dict[str, list[int]] = field(default_factory=dict)
+    discarded: list[int] = field(default_factory=lambda: [0, 0, 0])
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain JSON data; ``from_record`` reads it back."""
+        rounds = [[r.scores, r.stop, r.failures, r.problem] for r in self.rounds]
+        return {name: rounds if name == "rounds" else getattr(self, name) for name in _INTERVIEW_FIELDS}
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Interview:
+        """:raises KeyError, TypeError: the record is not one of an interview."""
+        interview = cls(**{name: record[name] for name in _INTERVIEW_FIELDS})
+        interview.rounds = [Round(*values) for values in record["rounds"]]
+        return interview
+
+
+_INTERVIEW_FIELDS = tuple(Interview.__dataclass_fields__)
+
+
+@dataclass(slots=True, frozen=True)
+class Scorer:
+    """A named scorer with its ablation switches (KIEval, Appendix D).
+
+    ``early_stop`` off ignores the flags of a talk that went on after them; on, it cuts the talk at the first flag.
+    """
+
+    name: ScorerName = "official"
+    decay: bool = True
+    early_stop: bool = True
+
+    def rounds(self, interview: Interview) -> list[Round]:
+        """The rounds that count: all, or those up to and including the first with a stop flag."""
+        if self.early_stop:
+            for index, held in enumerate(interview.rounds):
+                if held.stop is not None:
+                    return interview.rounds[: index + 1]
+        return interview.rounds
+
+    def score(self, interview: Interview, aspect: int = 5) -> float | None:
+        """The interview's score for one aspect (index into ``ASPECTS``; 5 is overall), 0–100.
+
+        None if no round was scored: the interview is unscored, which is not the same as 0.
+        """
+        held = self.rounds(interview)
+        values = [r.scores[aspect] if r.scores is not None else None for r in held]
+        lost = 0
+        if self.early_stop and (interview.ended_by in _LOSING or (held and held[-1].stop is not None)):
+            lost = interview.planned - len(held)
+        return self.combine(values, lost)
+
+    def combine(self, values: Sequence[int | None], lost: int = 0) -> float | None:
+        """The weighted mean over rounds. ``values`` by round, None where unscored; ``lost`` rounds follow them."""
+        if self.name == "corrected":
+            scored = [(index, value) for index, value in enumerate(values) if value is not None]
+            if not scored and not lost:
+                return None
+            missing = range(len(values), len(values) + lost)
+            weights = [self._weight(index) for index, _ in scored]
+            total = math.fsum([*weights, *(self._weight(index) for index in missing)])
+        else:
+            scored = list(enumerate(value for value in values if value is not None))
+            if not scored:
+                return None
+            weights = [self._weight(index) for index, _ in scored]
+            total = math.fsum(weights)
+        weighted = math.fsum(weight * self._value(value) for weight, (_, value) in zip(weights, scored, strict=True))
+        # The quotient of two rounded sums may pass 100 by one bit.
+        return min(100.0, 10.0 * weighted / total)
+
+    def _weight(self, index: int) -> float:
+        return math.exp(-_DECAY * index) if self.decay else 1.0
+
+    def _value(self, score: int) -> float:
+        return 2.5 * score if self.name == "linear" else _OFFICIAL[score]
+
+    def describe(self) -> str:
+        """The scorer's name with its switches, as reports print it."""
+        off = [name for name, on in (("no decay", self.decay), ("no early stop", self.early_stop)) if not on]
+        return self.name + (f" ({', '.join(off)})" if off else "")

@@ -1,0 +1,84 @@
+"""Streaming, mergeable aggregates whose value does not depend on the order in which numbers came.
+
+Sums are exact (scaled integers), so any order, any split and any merge give the same bits; that is what makes reports
+byte-identical at every concurrency. What never belongs here: what the numbers mean.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+# Every finite float is a whole multiple of 2**-1074.
+_SCALE = 1074
+
+
+class Mean:
+    """Count, exact sum and exact sum of squares of floats."""
+
+    __slots__ = ("_squares", "_sum", "n")
+
+    def __init__(self) -> None:
+        self.n = 0
+        self._sum = 0
+        self._squares = 0
+
+    def add(self, value: float) -> None:
+        """Take in one number.
+
+        :raises ValueError: it is not finite.
+        """
+        if not math.isfinite(value):
+            raise ValueError(f"{value} has no place in a mean")
+        numerator, denominator = float(value).as_integer_ratio()
+        scaled = numerator << (_SCALE - denominator.bit_length() + 1)
+        self.n += 1
+        self._sum += scaled
+        self._squares += scaled * scaled
+
+    def merge(self, other: Mean) -> None:
+        """Take in everything that another one has seen."""
+        self.n += other.n
+        self._sum += other._sum
+        self._squares += other._squares
+
+    @property
+    def mean(self) -> float | None:
+        """The arithmetic mean; None of nothing."""
+        return None if self.n == 0 else float(Fraction(self._sum, self.n << _SCALE))
+
+    @property
+    def variance(self) -> float | None:
+        """The sample variance (divisor n−1); None below two numbers."""
+        if self.n < 2:
+            return None
+        spread = self.n * self._squares - self._sum * self._sum
+        return float(Fraction(spread, (self.n * (self.n - 1)) << (2 * _SCALE)))
+
+    @property
+    def standard_error(self) -> float | None:
+        """The standard error of the mean, the numbers being independent clusters; None below two."""
+        variance = self.variance
+        return None if variance is None else math.sqrt(variance / self.n)
+
+
+class Tally:
+    """Counts by name, mergeable, read out in a fixed order."""
+
+    __slots__ = ("counts",)
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Count ``name``."""
+        self.counts[name] = self.counts.get(name, 0) + count
+
+    def merge(self, other: Tally) -> None:
+        """Take in another's counts."""
+        for name, count in other.counts.items():
+            self.add(name, count)
+
+    def to_dict(self) -> dict[str, int]:
+        """The counts by name, sorted by name."""
+        return dict(sorted(self.counts.items()))

@@ -1,0 +1,5 @@
+"""``python -m viva`` is the ``viva`` command."""
+
+from viva.cli.main import main
+
+main()
