@@ -12,20 +12,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import hashlib
 from collections.abc import Iterator
 
 import aiohttp
 import orjson
 import workload
+from viva.engine.seeds import derive
 
 _HEADERS = {"Content-Type": "application/json"}
 
 
 def call_seed(seed: int, conversation: int, role: str, ordinal: int) -> int:
-    """The seed a call sends: of what is asked alone, never of when; not 0, which some servers ignore."""
-    name = f"{seed}/{conversation}/{role}/{ordinal}".encode()
-    return int.from_bytes(hashlib.blake2b(name, digest_size=4).digest(), "big") or 1
+    """The seed a call sends: the engine's own for the same call, so that both sides meet the same latencies."""
+    return derive(seed, f"candidate/{conversation}", role, ordinal)
 
 
 class Client:

@@ -1,0 +1,147 @@
+"""Our side of the comparison: the real KIEval scenario, runner and journal over a model that answers at once.
+
+Everything a user's run has is on: dataset file, prompt pack, seeds, journal on disk, events, scoring. Only the model
+is missing: ``canned`` yields to the event loop once and answers with the workload's texts.
+
+What it is not: a test of any backend; over HTTP (``--url``) it is the real client against the mock endpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import sys
+import tempfile
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+import orjson
+import workload
+from viva.engine.backends import registry
+from viva.engine.backends.base import Backend, ModelSpec
+from viva.engine.clock import Clock
+from viva.engine.events import ConversationFinished, Event
+from viva.engine.messages import Completion, Request
+from viva.scenarios.kieval.settings import KievalSettings
+from viva.scenarios.launch import Launch, new_run
+
+
+class Canned(Backend):
+    """Answers at once. ``hold`` is the number of conversations to gather at their last call, 0 for none."""
+
+    hold = 0
+    held = 0
+    gathered: asyncio.Event | None = None
+    release: asyncio.Event | None = None
+
+    async def generate(self, request: Request) -> Completion:
+        await asyncio.sleep(0)
+        if self.hold and request.role == "evaluator" and request.ordinal == workload.ROUNDS - 1:
+            assert Canned.gathered is not None
+            assert Canned.release is not None
+            Canned.held += 1
+            if Canned.held == self.hold:
+                Canned.gathered.set()
+            await Canned.release.wait()
+        return Completion(workload.REPLIES[request.role], "stop", 1000, 100)
+
+
+def build(spec: ModelSpec, clock: Clock) -> Backend:
+    """The factory the registry asks for."""
+    return Canned()
+
+
+def make_dataset(path: Path, count: int) -> None:
+    """``count`` items of 400 characters."""
+    with path.open("wb") as file:
+        for number in range(count):
+            text = workload.item(number)
+            item = {"id": str(number), "question": text[:300], "choices": ["one", "two", "three", text[300:360]]}
+            file.write(orjson.dumps({**item, "answer": "A"}) + b"\n")
+
+
+async def measure_memory(launch: Launch, hold: int) -> float:
+    """Kilobytes of resident memory per conversation, all of them waiting for their last verdict."""
+    Canned.hold, Canned.gathered, Canned.release = hold, asyncio.Event(), asyncio.Event()
+    figure = 0.0
+
+    async def watch() -> None:
+        nonlocal figure
+        assert Canned.gathered is not None
+        assert Canned.release is not None
+        await Canned.gathered.wait()
+        await asyncio.sleep(0.5)  # the journal empties its queue
+        gc.collect()
+        figure = (workload._memory_mb("VmRSS") - before) * 1e3 / hold
+        Canned.release.set()
+
+    gc.collect()
+    before = workload._memory_mb("VmRSS")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(watch())
+        await launch.run()
+    return figure
+
+
+def main() -> None:
+    """Run and print one JSON line."""
+    parser = argparse.ArgumentParser(description="the engine's side of the benches")
+    parser.add_argument("--conversations", type=int, default=1_000)
+    parser.add_argument("--concurrency", type=int, default=1_000)
+    parser.add_argument("--memory", action="store_true", help="hold all conversations at their last call and weigh them")
+    parser.add_argument("--url", help="base address of the mock endpoint; without it the canned model answers")
+    parser.add_argument("--seed", type=int, default=7)
+    options = parser.parse_args()
+
+    module = types.ModuleType("canned")
+    module.build = build  # type: ignore[attr-defined]
+    sys.modules["canned"] = module
+    registry.KINDS["canned"] = "canned"
+    models = {role: f"canned:{role}" for role in workload.REPLIES}
+    if options.url:
+        models = {role: f"openai:{options.url}#{role}" for role in workload.REPLIES}
+
+    with tempfile.TemporaryDirectory() as folder:
+        dataset = Path(folder) / "items.jsonl"
+        make_dataset(dataset, options.conversations)
+        settings = KievalSettings(
+            dataset=str(dataset),
+            candidate=[models["candidate"]],
+            interactor=models["interactor"],
+            evaluator=models["evaluator"],
+            concurrency=options.concurrency,
+            seed=options.seed,
+        )
+        launch = new_run("kieval", settings, Path(folder) / "run")
+        aggregate = launch.scenario.aggregate(launch.folder.manifest, {})
+        first: list[float] = []
+
+        def hear(event: Event) -> None:
+            if isinstance(event, ConversationFinished):
+                first.append(time.perf_counter()) if not first else None
+                aggregate.add(event.conversation, event.result)
+
+        launch.events.listen(hear)
+        meter = workload.Meter()
+        more: dict[str, Any] = {}
+        with meter:
+            if options.memory:
+                more["kb_per_conversation"] = asyncio.run(measure_memory(launch, options.conversations))
+            else:
+                outcome = launch.clock.run(launch.run)
+                more["lag"] = outcome.loop_lag
+        report = aggregate.report()["candidates"]["candidate"]
+        assert report["scored"] == options.conversations, report
+        more["journal_mb"] = round(launch.folder.journal.stat().st_size / 1e6, 1)
+        more["commits"] = launch.journal_statistics["commits"]
+        more["score"] = report["score"]["mean"]
+        calls = sum(usage["calls"] for usage in report["usage"].values())
+        print(meter.line("viva", options.conversations, calls, **json.loads(json.dumps(more))))
+
+
+if __name__ == "__main__":
+    main()
