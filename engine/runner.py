@@ -165,11 +165,14 @@ class Runner:
         return ended
 
     def _admissible(self, plans: Iterator[Plan], ended: set[int]) -> Iterator[Plan]:
-        for plan in plans:
-            if not self._admitting:
-                return
-            if plan.number not in ended:
-                yield plan
+        try:
+            for plan in plans:
+                if not self._admitting:
+                    return
+                if plan.number not in ended:
+                    yield plan
+        except VivaError as error:  # the dataset broke under our hands
+            self._end("failed", error)
 
     def _spawn(self, group: anyio.abc.TaskGroup, queue: Iterator[Plan], converse: Coroutine) -> None:
         plan = next(queue, None) if self._admitting else None
@@ -192,9 +195,9 @@ class Runner:
             self.in_flight -= 1
 
     async def _carry(self, plan: Plan, converse: Coroutine) -> None:
-        recorded = self._history.calls(plan.number) if self._history is not None else ()
-        conversation = Conversation(self.services, plan.number, plan.key, plan.backends, recorded)
         with self._recording_failure(plan):
+            recorded = self._history.calls(plan.number) if self._history is not None else ()
+            conversation = Conversation(self.services, plan.number, plan.key, plan.backends, recorded)
             self._journal.record_started(plan.number, plan.key, plan.record)
             self._events.publish(ConversationStarted(self._clock.wall(), plan.key, plan.number))
             try:

@@ -1,1 +1,45 @@
-"""viva examines language models by talking with them. The public names are here; see docs/ for the rest."""
+"""viva examines language models by talking with them. These are the public names; everything else may move.
+
+Embedding: make a run with ``new_run`` (or ``resumed_run``, ``forked_run``), listen to its ``events``, await its ``run()``,
+and read results back with ``recorded_results``. Names load when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from viva.engine.clock import RealClock, VirtualClock
+    from viva.engine.errors import VivaError
+    from viva.engine.folder import RunFolder
+    from viva.scenarios.kieval.settings import KievalSettings
+    from viva.scenarios.launch import Launch, forked_run, new_run, recorded_results, resumed_run
+
+__all__ = [
+    "KievalSettings",
+    "Launch",
+    "RealClock",
+    "RunFolder",
+    "VirtualClock",
+    "VivaError",
+    "forked_run",
+    "new_run",
+    "recorded_results",
+    "resumed_run",
+]
+
+_HOMES = {
+    "viva.engine.clock": ("RealClock", "VirtualClock"),
+    "viva.engine.errors": ("VivaError",),
+    "viva.engine.folder": ("RunFolder",),
+    "viva.scenarios.kieval.settings": ("KievalSettings",),
+    "viva.scenarios.launch": ("Launch", "forked_run", "new_run", "recorded_results", "resumed_run"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'viva' has no attribute '{name}'")

@@ -1,8 +1,9 @@
 """Any OpenAI-compatible chat endpoint, over aiohttp: ``openai:gpt-4o`` or ``openai:http://host:port/v1#name``.
 
 Options: ``key_env`` (name of the environment variable that holds the key; default OPENAI_API_KEY), ``timeout``
-(seconds per attempt, default 120), ``json`` (``schema``, ``object`` or ``prompt``: the first form of structured output
-to try), ``seed=off`` for endpoints that refuse a seed, ``tokens_field`` (``max_tokens`` or ``max_completion_tokens``).
+(seconds per attempt, default 120), ``json`` (``schema``, ``object_schema``, ``object`` or ``prompt``: the first form of
+structured output to try), ``seed=off`` for endpoints that refuse a seed, ``tokens_field`` (``max_tokens`` or
+``max_completion_tokens``).
 
 What never belongs here: retries and limits (wrappers do that), and the key in any message, log or record.
 """
@@ -25,8 +26,9 @@ from .openai_errors import error_from_response, scrub, transport_error
 from .sse import read_stream
 
 _PUBLIC_API = "https://api.openai.com/v1"
-# From the most to the least an endpoint can do about the form of an answer.
-_JSON_MODES = ("schema", "object", "prompt")
+# From the most to the least an endpoint can do about the form of an answer. ``object_schema`` is the dialect of
+# llama.cpp's servers, which take the schema inside of json_object.
+_JSON_MODES = ("schema", "object_schema", "object", "prompt")
 
 
 class OpenAIBackend(Backend):
@@ -133,6 +135,8 @@ class OpenAIBackend(Backend):
         if mode == "schema":
             schema = {"name": "answer", "schema": sampling.schema, "strict": True}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        elif mode == "object_schema":
+            body["response_format"] = {"type": "json_object", "schema": sampling.schema}
         elif mode == "object":
             body["response_format"] = {"type": "json_object"}
         if streaming:
@@ -205,6 +209,8 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
         raise ConfigurationError(
             f"model '{spec.text}': name a model (openai:gpt-4o) or a URL (openai:http://…/v1#name)"
         )
+    if "@" in base_url.partition("://")[2].partition("/")[0]:
+        raise ConfigurationError("a model's URL must not hold a password; put the key in a variable, key_env=NAME")
     named = spec.take("key_env")
     key = os.environ.get(named or "OPENAI_API_KEY")
     if key is None and (named or base_url == _PUBLIC_API):

@@ -5,6 +5,7 @@ What never belongs here: settings of every run (``scenario.RunSettings``), and d
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, field_validator
@@ -37,6 +38,17 @@ class KievalSettings(RunSettings):
     interactor_tokens: int = Field(256, ge=1, description="Longest question.")
     evaluator_tokens: int = Field(1024, ge=1, description="Longest verdict.")
     skip_bad_items: bool = Field(False, description="Leave out lines that are not items, and count them.")
+
+    @field_validator("dataset", "pack")
+    @classmethod
+    def _from_anywhere(cls, source: str) -> str:
+        # Files are remembered by their full path, so that a run can be resumed from another folder.
+        form, colon, rest = source.rpartition(":")
+        path = Path(rest if colon and not Path(source).exists() else source)
+        if not path.is_file():
+            return source
+        prefix = f"{form}:" if colon and not Path(source).exists() else ""
+        return prefix + str(path.resolve())
 
     @field_validator("detectors")
     @classmethod

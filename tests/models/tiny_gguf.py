@@ -1,0 +1,117 @@
+"""Makes small GGUF models with random weights in a second: a real file for a real llama.cpp, of no intelligence.
+
+The vocabulary holds every byte, the printable characters and the pieces of some common words, so any text can be
+encoded. ``quote_bias`` raises the logit of the quotation mark, so that strings in constrained JSON come to an end.
+What never belongs here: models that know anything (those are the lab's).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}</s>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+_CONTROL = ["<|system|>", "<|user|>", "<|assistant|>"]
+_WORDS = (
+    "the of and to in is that it for was on are as with his they at be this from have or by one had not but what all "
+    "were when we there can an your which their said if do will each about how up out them then she many some so these "
+    "would other into has more her two like him see time could no make than first been its who now people question "
+    "answer candidate interactor evaluator comment score accuracy logic relevance coherence conciseness overall stop"
+).split()
+
+
+def vocabulary() -> tuple[list[bytes], list[float], list[int]]:
+    """Tokens, scores and types of a SentencePiece vocabulary with byte fallback."""
+    kind = gguf.TokenType
+    tokens = ["<unk>", "<s>", "</s>", *_CONTROL]
+    types = [kind.UNKNOWN, *[kind.CONTROL] * (len(tokens) - 1)]
+    tokens += [f"<0x{value:02X}>" for value in range(256)]
+    types += [kind.BYTE] * 256
+    pieces = [chr(value) for value in range(33, 127)] + ["▁", "\n"]
+    for word in _WORDS:
+        pieces += [f"▁{word}"[:end] for end in range(2, len(word) + 2)]
+    pieces = list(dict.fromkeys(pieces))
+    tokens += pieces
+    types += [kind.NORMAL] * len(pieces)
+    # Longer pieces merge first, as a trained vocabulary would have it.
+    scores = [float(len(token)) if kind_ == kind.NORMAL else 0.0 for token, kind_ in zip(tokens, types, strict=True)]
+    return [token.encode() for token in tokens], scores, [int(kind_) for kind_ in types]
+
+
+def make_model(
+    path: Path,
+    *,
+    seed: int = 1,
+    width: int = 64,
+    layers: int = 2,
+    heads: int = 4,
+    context: int = 8192,
+    quantised: bool = False,
+    quote_bias: float = 0.0,
+    template: str | None = CHAT_TEMPLATE,
+) -> Path:
+    """Write a llama-architecture model and return its path. ``quantised``: Q8_0 matrices, else F16."""
+    tokens, scores, types = vocabulary()
+    rng = np.random.default_rng(seed)
+    writer = gguf.GGUFWriter(str(path), "llama")
+    writer.add_context_length(context)
+    writer.add_embedding_length(width)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(width * 2)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(heads)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(width // heads)
+    writer.add_vocab_size(len(tokens))
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(tokens)
+    writer.add_token_scores(scores)
+    writer.add_token_types(types)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    writer.add_add_bos_token(True)
+    writer.add_add_space_prefix(False)
+    if template is not None:
+        writer.add_chat_template(template)
+
+    def matrix(name: str, rows: int, columns: int, scale: float = 1.0) -> np.ndarray:
+        values = (rng.standard_normal((rows, columns)) * scale / np.sqrt(columns)).astype(np.float32)
+        return values
+
+    def add(name: str, values: np.ndarray) -> None:
+        if values.ndim == 1:
+            writer.add_tensor(name, values.astype(np.float32))
+        elif quantised:
+            packed = gguf.quants.quantize(values, gguf.GGMLQuantizationType.Q8_0)
+            writer.add_tensor(name, packed, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+        else:
+            writer.add_tensor(name, values.astype(np.float16))
+
+    embedding = matrix("token_embd", len(tokens), width, np.sqrt(width))
+    output = matrix("output", len(tokens), width, 3.0)
+    # One direction is always on; along it the bias of a token is a constant.
+    embedding[:, 0] = 4.0
+    output[:, 0] = 0.0
+    output[tokens.index(b'"'), 0] = quote_bias
+    add("token_embd.weight", embedding)
+    for layer in range(layers):
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+            add(f"blk.{layer}.{name}.weight", matrix(name, width, width))
+        add(f"blk.{layer}.ffn_gate.weight", matrix("gate", width * 2, width))
+        add(f"blk.{layer}.ffn_up.weight", matrix("up", width * 2, width))
+        add(f"blk.{layer}.ffn_down.weight", matrix("down", width, width * 2))
+        add(f"blk.{layer}.attn_norm.weight", np.ones(width))
+        add(f"blk.{layer}.ffn_norm.weight", np.ones(width))
+    add("output_norm.weight", np.ones(width))
+    add("output.weight", output)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path

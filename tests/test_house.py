@@ -1,0 +1,61 @@
+"""The shape of the house: imports never climb, every package is installed, every room says what it is for."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FLOORS: dict[str, set[str]] = {
+    "engine": set(),
+    "agents": {"engine"},
+    "scoring": {"engine"},
+    "scenarios": {"agents", "scoring", "engine"},
+    "web": {"scenarios", "agents", "scoring", "engine"},
+    "cli": {"scenarios", "agents", "scoring", "engine", "web"},
+}
+MODULES = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py"))]
+
+
+def _imported(path: Path) -> set[str]:
+    """The floors that a module imports from, absolutely or relatively."""
+    package = path.relative_to(ROOT).parts[:-1]
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("viva.")}
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module.split(".") if node.module else []
+            if node.level:
+                found.add((*package[: len(package) - node.level + 1], *module)[0])
+            elif module[0] == "viva":
+                found |= {module[1]} if len(module) > 1 else {alias.name for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_never_climb(path: Path) -> None:
+    floor = path.relative_to(ROOT).parts[0]
+    assert _imported(path) & FLOORS.keys() <= FLOORS[floor] | {floor}
+
+
+def test_the_floor_check_sees_a_climbing_import(tmp_path: Path) -> None:
+    assert _imported(ROOT / "cli" / "live.py") >= {"engine", "scenarios"}
+    assert "scenarios" in _imported(ROOT / "scenarios" / "kieval" / "scenario.py")
+
+
+def test_every_package_is_installed() -> None:
+    listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
+    folders = {path.parent.relative_to(ROOT) for floor in FLOORS for path in (ROOT / floor).rglob("__init__.py")}
+    assert listed == {"viva"} | {".".join(("viva", *folder.parts)) for folder in folders}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_room_says_what_it_is_for(path: Path) -> None:
+    if path.name != "__init__.py":
+        docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+        assert len(docstring) > 60, f"{path}: the docstring says too little"
+        assert len(path.read_text().splitlines()) <= 400, f"{path}: holds more than one thing"
