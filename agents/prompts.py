@@ -16,6 +16,7 @@ from pathlib import Path
 from string import Formatter
 
 import yaml
+
 from viva.engine.errors import ConfigurationError
 
 _PACKS = Path(__file__).parent / "packs"

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
 from viva.engine.errors import MalformedOutput
 
 ASPECTS = ("accuracy", "logic", "relevance", "coherence", "conciseness")

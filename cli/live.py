@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 import anyio
+
 from viva.engine.events import (
     CallFinished,
     ConversationFailed,

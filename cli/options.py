@@ -15,6 +15,7 @@ import typer
 import yaml
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
+
 from viva.engine.errors import ConfigurationError
 from viva.scenarios.scenario import RunSettings
 

@@ -156,7 +156,11 @@ def carry(launch: Launch, *, json: bool, max_failures: int) -> None:
 
 
 async def _beside(launch: Launch, progress: Any) -> Outcome:
+    import asyncio
+
     import anyio
+
+    from viva.engine.errors import VivaError
 
     def obey(runner: Runner) -> None:
         interrupts = 0
@@ -174,14 +178,18 @@ async def _beside(launch: Launch, progress: Any) -> Outcome:
         loop.add_signal_handler(signal.SIGINT, interrupted)
         loop.add_signal_handler(signal.SIGTERM, runner.halt)
 
-    import asyncio
-
+    outcome: Outcome | None = None
+    failure: VivaError | None = None
     async with anyio.create_task_group() as group:
         group.start_soon(progress.show)
         try:
             outcome = await launch.run(obey)
+        except VivaError as error:  # out of the group as itself, not as one of a group of errors
+            failure = error
         finally:
             group.cancel_scope.cancel()
+    if outcome is None:
+        raise failure or RuntimeError("the run was cancelled from outside")
     return outcome
 
 

@@ -133,6 +133,7 @@ class Journal:
         self._raise_failure()
         done: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append(done)
+        self._raise_failure()  # the thread may have died, and answered its last waiters, just before we joined them
         self._wake.set()
         self._hurry.set()
         with self._clock.external():
@@ -159,6 +160,7 @@ class Journal:
 
     def _write_forever(self) -> None:
         connection: sqlite3.Connection | None = None
+        waiters: list[asyncio.Future[None]] = []
         try:
             connection = open_database(self.path)
             self._answer(_drain(self._waiters))
@@ -176,7 +178,7 @@ class Journal:
                     break
         except (sqlite3.Error, JournalError) as error:
             self.failure = error if isinstance(error, JournalError) else journal_error(self.path, error)
-            self._answer(_drain(self._waiters))
+            self._answer(waiters + _drain(self._waiters))
             if self.on_failure is not None and not self._closing:
                 self._loop.call_soon_threadsafe(self.on_failure, self.failure)
         finally:

@@ -67,6 +67,7 @@ class Launch:
                         if history is not None:
                             history.close()
         finally:
+            self.events.close()
             self.folder.unlock()
         return outcome
 

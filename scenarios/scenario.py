@@ -13,6 +13,7 @@ from importlib.metadata import entry_points
 from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
+
 from viva.engine.backends.base import Backend
 from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError

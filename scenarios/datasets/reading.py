@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+
 from viva.engine.errors import DatasetError
 
 from ..items import Item

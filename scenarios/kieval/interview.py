@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import anyio
+
 from viva.agents.answers import read_choice
 from viva.agents.candidate import Candidate
 from viva.agents.evaluator import Assessment, Evaluator

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, field_validator
+
 from viva.engine.detectors import make_detectors
 from viva.engine.errors import ConfigurationError
 from viva.scoring.kieval import ScorerName

@@ -17,12 +17,13 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 _CONTROL = ["<|system|>", "<|user|>", "<|assistant|>"]
-_WORDS = (
+_TEXT = (
     "the of and to in is that it for was on are as with his they at be this from have or by one had not but what all "
     "were when we there can an your which their said if do will each about how up out them then she many some so these "
     "would other into has more her two like him see time could no make than first been its who now people question "
     "answer candidate interactor evaluator comment score accuracy logic relevance coherence conciseness overall stop"
-).split()
+)
+_WORDS = _TEXT.split()
 
 
 def vocabulary() -> tuple[list[bytes], list[float], list[int]]:
@@ -81,8 +82,7 @@ def make_model(
         writer.add_chat_template(template)
 
     def matrix(name: str, rows: int, columns: int, scale: float = 1.0) -> np.ndarray:
-        values = (rng.standard_normal((rows, columns)) * scale / np.sqrt(columns)).astype(np.float32)
-        return values
+        return (rng.standard_normal((rows, columns)) * scale / np.sqrt(columns)).astype(np.float32)
 
     def add(name: str, values: np.ndarray) -> None:
         if values.ndim == 1:

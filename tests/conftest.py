@@ -1,0 +1,32 @@
+"""What every test may use: the chaos server as a factory, and the one event loop the project runs on."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.servers.process import Plan, Server
+
+# The servers are scripts, not a package: their folder is how tests find what starts them.
+sys.path.insert(0, str(Path(__file__).parent / "servers"))
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """anyio's own plugin asks for this; the engine is written for asyncio."""
+    return "asyncio"
+
+
+@pytest.fixture
+def chaos() -> Iterator[Callable[[Plan], Server]]:
+    """``server = chaos(plan)``: a chaos server in its own process, ended with the test."""
+    process = importlib.import_module("process")
+    with ExitStack() as stack:
+        yield lambda plan: stack.enter_context(process.running(plan))

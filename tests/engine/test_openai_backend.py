@@ -1,0 +1,278 @@
+"""The OpenAI backend against a real server that misbehaves: what is retried, what is not, and what is said about it."""
+
+from __future__ import annotations
+
+import socket
+import time
+import traceback
+from collections.abc import Callable
+from email.utils import formatdate
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from viva.engine.backends import openai
+from viva.engine.backends.base import ModelSpec
+from viva.engine.backends.openai_errors import parse_retry_after
+from viva.engine.backends.registry import build
+from viva.engine.backends.retry import Governed, RetryPolicy
+from viva.engine.clock import RealClock
+from viva.engine.errors import (
+    BackendError,
+    ConfigurationError,
+    ContextTooLong,
+    Rejected,
+    Throttled,
+    TimedOut,
+    Unauthorized,
+    Unavailable,
+)
+from viva.engine.events import Event, Retried
+from viva.engine.limits import Limits
+from viva.engine.messages import Completion, Request, Sampling, View, request_digest
+
+if TYPE_CHECKING:
+    from tests.servers.process import Plan, Server
+
+    StartChaos = Callable[[Plan], Server]
+
+_CLOCK = RealClock()
+_QUICK = RetryPolicy(attempts=3, first=0.001)
+_SCHEMA = {"type": "object", "properties": {"score": {"type": "integer"}}}
+_KEY = "sk-chaos-0123456789abcdef"
+
+
+def question(text: str = "Why is steel cold?", schema: Any = None, on_text: Any = None) -> Request:
+    """A request with one user message."""
+    view, sampling = View(), Sampling(schema=schema)
+    view.append("user", text)
+    return Request(view.messages, sampling, 7, request_digest(view, sampling, 7), on_text=on_text)
+
+
+def governed(model: str, policy: RetryPolicy = _QUICK, publish: Callable[[Event], None] | None = None) -> Governed:
+    """The backend as the registry wraps it, but with short pauses between attempts."""
+    inner = openai.build(ModelSpec.parse(model), _CLOCK)
+    inner.label = "chaos"
+    return Governed(inner, Limits(_CLOCK), _CLOCK, policy, publish)
+
+
+def answers(model: str, *requests: Request) -> list[Completion]:
+    """The completions of these requests, asked one after another."""
+
+    async def main() -> list[Completion]:
+        async with governed(model) as backend:
+            return [await backend.generate(request) for request in requests]
+
+    return _CLOCK.run(main)
+
+
+def test_an_answer_comes_with_its_usage(chaos: StartChaos) -> None:
+    server = chaos({})
+    [completion] = answers(server.model("candidate"), question())
+    assert completion.text == server.log()[0]["text"]
+    assert (completion.finish, completion.attempts, completion.first_token) == ("stop", 1, None)
+    assert completion.prompt_tokens == len("Why is steel cold?") // 4
+    assert completion.completion_tokens == len(completion.text) // 4
+    assert completion.latency > 0
+
+
+def test_tokens_are_estimated_where_the_endpoint_does_not_count(chaos: StartChaos) -> None:
+    server = chaos({"default": {"do": "ok", "usage": False}})
+    plain, streamed = answers(server.model("candidate"), question(), question(on_text=lambda piece: None))
+    for completion in (plain, streamed):
+        assert completion.prompt_tokens == len("Why is steel cold?") // 4
+        assert completion.completion_tokens == len(completion.text) // 4
+
+
+def test_a_stream_hands_on_its_pieces_as_they_come(chaos: StartChaos) -> None:
+    server = chaos({})
+    pieces: list[str] = []
+    [completion] = answers(server.model("candidate"), question(on_text=pieces.append))
+    assert len(pieces) > 2
+    assert "".join(pieces) == completion.text == server.log()[0]["text"]
+    assert completion.first_token is not None
+    assert 0 < completion.first_token <= completion.latency
+    assert completion.completion_tokens == len(completion.text) // 4
+
+
+def test_what_on_text_raises_ends_the_call_and_the_connection(chaos: StartChaos) -> None:
+    class Enough(Exception):
+        pass
+
+    def stop(piece: str) -> None:
+        raise Enough
+
+    server = chaos({})
+    with pytest.raises(Enough):
+        answers(server.model("candidate"), question(on_text=stop))
+    assert len(server.log()) == 1
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("trouble", ["429", "500", "503", "reset", "half_body", "truncated", "garbage"])
+def test_passing_trouble_is_asked_again_whole(chaos: StartChaos, trouble: str, streaming: bool) -> None:
+    server = chaos({"schedule": {"0": trouble, "1": trouble}})
+    pieces: list[str] = []
+    [completion] = answers(server.model("candidate"), question(on_text=pieces.append if streaming else None))
+    log = server.log()
+    assert [entry["behaviour"] for entry in log] == [trouble, trouble, "ok"]
+    assert len({entry["hash"] for entry in log}) == 1
+    assert completion.attempts == 3
+    assert completion.text == log[2]["text"]  # nothing of a broken stream is left in it
+
+
+@pytest.mark.parametrize(
+    ("trouble", "expected"),
+    [
+        ("400", Rejected),
+        ("404", Rejected),
+        ("401", Unauthorized),
+        ("403", Unauthorized),
+        ("context_too_long", ContextTooLong),
+    ],
+)
+def test_a_refusal_is_typed_and_not_asked_again(chaos: StartChaos, trouble: str, expected: type[Rejected]) -> None:
+    server = chaos({"default": trouble})
+    with pytest.raises(Rejected) as caught:
+        answers(server.model("candidate"), question())
+    assert type(caught.value) is expected
+    assert caught.value.status == (400 if trouble == "context_too_long" else int(trouble))
+    assert len(server.log()) == 1
+
+
+def test_a_context_in_other_words_is_recognised(chaos: StartChaos) -> None:
+    say = "The prompt exceeds the available context size, try increasing it"
+    server = chaos({"default": {"do": "400", "say": say}})
+    with pytest.raises(ContextTooLong):
+        answers(server.model("candidate"), question(schema=_SCHEMA))
+    assert len(server.log()) == 1
+
+
+def test_retry_after_holds_everybody_back(chaos: StartChaos) -> None:
+    server = chaos({"schedule": {"0": {"do": "429", "retry_after": 1}}})
+
+    async def main() -> None:
+        told = anyio.Event()
+        backend = governed(server.model("candidate"), publish=lambda event: told.set())
+
+        async def other(number: int) -> None:
+            await told.wait()
+            await backend.generate(question(f"Question {number}?"))
+
+        async with backend, anyio.create_task_group() as group:
+            group.start_soon(backend.generate, question())
+            for number in range(5):
+                group.start_soon(other, number)
+
+    _CLOCK.run(main)
+    first, *others = server.log()
+    assert len(others) == 6
+    assert all(entry["at"] - first["at"] >= 1.0 for entry in others)
+
+
+def test_retry_after_may_be_a_date(chaos: StartChaos) -> None:
+    server = chaos({"default": {"do": "429", "retry_after": formatdate(time.time() + 3600, usegmt=True)}})
+    told: list[Retried] = []
+
+    async def main() -> None:
+        with anyio.CancelScope() as scope:
+
+            def hear(event: Event) -> None:
+                assert isinstance(event, Retried)
+                told.append(event)
+                scope.cancel()
+
+            policy = RetryPolicy(first=0.001, longest_retry_after=7200)
+            async with governed(server.model("candidate"), policy, hear) as backend:
+                await backend.generate(question())
+
+    _CLOCK.run(main)
+    assert [event.error for event in told] == ["Throttled"]
+    assert 3500 < told[0].delay <= 3600
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("3", 3.0), ("0.5", 0.5), ("-1", 0.0), ("soon", None), (None, None), (formatdate(0, usegmt=True), 0.0)],
+)
+def test_retry_after_in_all_its_forms(header: str | None, seconds: float | None) -> None:
+    assert parse_retry_after(header) == seconds
+
+
+@pytest.mark.parametrize("refused", [0, 1, 2, 3])
+def test_the_form_of_answer_that_works_is_remembered(chaos: StartChaos, refused: int) -> None:
+    forms = ["json_schema", "json_object+schema", "json_object", None]
+    server = chaos({"default": {"do": "no_schema", "refuses": forms[:refused]}})
+    answers(server.model("evaluator"), question(schema=_SCHEMA), question("And wood?", schema=_SCHEMA))
+    assert [entry["format"] for entry in server.log()] == [*forms[: refused + 1], forms[refused]]
+
+
+def test_no_answer_in_time_is_timed_out_after_the_retries(chaos: StartChaos) -> None:
+    server = chaos({"default": "never"})
+    with pytest.raises(TimedOut, match=server.url):
+        answers(server.model("candidate", timeout=0.1), question())
+    assert len(server.log(left=3)) == 3
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_retries_may_be_chosen(chaos: StartChaos, retries: int) -> None:
+    server = chaos({"default": "429"})
+
+    async def main() -> None:
+        async with build(server.model("candidate", retries=retries), _CLOCK) as backend:
+            await backend.generate(question())
+
+    with pytest.raises(Throttled):
+        _CLOCK.run(main)
+    assert len(server.log()) == 1 + retries
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_cancelling_leaves_at_once_and_frees_the_place(chaos: StartChaos, streaming: bool) -> None:
+    server = chaos({"schedule": {"0": "never"}})
+
+    async def main() -> Completion:
+        async with build(server.model("candidate", concurrency=1), _CLOCK) as backend:
+            async with anyio.create_task_group() as group:
+                group.start_soon(backend.generate, question(on_text=print if streaming else None))
+                await anyio.to_thread.run_sync(lambda: server.log(requests=1))
+                group.cancel_scope.cancel()
+            await anyio.to_thread.run_sync(lambda: server.log(left=1))
+            assert backend.statistics()["in_flight"] == 0
+            return await backend.generate(question())
+
+    assert _CLOCK.run(main).attempts == 1
+    assert [entry["left"] for entry in server.log()] == [True, False]
+
+
+def test_an_endpoint_that_is_not_there_is_named() -> None:
+    with socket.socket() as taken:  # bound but not listening: nobody else gets the port, and nobody answers
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+
+        async def main() -> None:
+            async with governed(f"openai:{url}#candidate") as backend:
+                await backend.check()
+
+        with pytest.raises(Unavailable) as caught:
+            _CLOCK.run(main)
+    assert url in str(caught.value)
+    assert "Connect call failed" in str(caught.value)
+
+
+@pytest.mark.parametrize("trouble", ["401", "400", "500", "garbage"])
+def test_the_key_is_sent_and_never_repeated(chaos: StartChaos, monkeypatch: pytest.MonkeyPatch, trouble: str) -> None:
+    monkeypatch.setenv("CHAOS_KEY", _KEY)
+    server = chaos({"default": {"do": trouble, "say": "no such key: {key}"}})
+    with pytest.raises(BackendError, match="no such key") as caught:
+        answers(server.model("candidate", key_env="CHAOS_KEY"), question())
+    assert {entry["key"] for entry in server.log()} == {_KEY}
+    shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value) + str(caught.value.to_record())
+    assert _KEY not in shown
+
+
+def test_a_missing_key_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CHAOS_KEY", raising=False)
+    with pytest.raises(ConfigurationError, match="CHAOS_KEY"):
+        build("openai:http://127.0.0.1:1/v1#candidate?key_env=CHAOS_KEY", _CLOCK)

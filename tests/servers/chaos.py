@@ -1,0 +1,256 @@
+"""An OpenAI-compatible endpoint that misbehaves by plan, in a process of its own: ``chaos.py --plan plan.json``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import socket
+import struct
+import time
+from typing import Any
+
+from aiohttp import web
+
+Behaviour = dict[str, Any]
+
+ASPECTS = ("accuracy", "logic", "relevance", "coherence", "conciseness")
+_WORDS_PER_CHUNK = 3
+_ERRORS = {
+    "429": (429, "rate_limit_exceeded", "slow down"),
+    "500": (500, "server_error", "the server had an error"),
+    "503": (503, "overloaded", "the model is overloaded"),
+    "400": (400, "invalid_value", "this request makes no sense"),
+    "401": (401, "invalid_api_key", "incorrect API key provided: {key}"),
+    "403": (403, "forbidden", "the key {key} may not use this model"),
+    "404": (404, "model_not_found", "there is no such model"),
+    "context_too_long": (400, "context_length_exceeded", "this model's maximum context length is 8192 tokens"),
+}
+
+
+class Script:
+    """What to do with each request: ``schedule`` (arrival number to behaviour), else the ``cycle``, else ``default``.
+
+    A plan is one script for all, and may hold ``by_model`` (a model's name to a script of its own, with its own arrival
+    numbers) and ``model_list`` (the status of GET /v1/models).
+    A behaviour is a name or an object with ``do`` and options: ``say`` (an error's words or an answer's text; ``{key}``
+    in it becomes the key that was sent), ``retry_after`` (header of any error), ``delay`` (seconds before anything
+    happens; ``slow`` is ``ok`` with one), ``refuses`` (the formats ``no_schema`` refuses), ``usage`` (false: none).
+    """
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self._default = plan.get("default", "ok")
+        self._schedule = {int(number): behaviour for number, behaviour in plan.get("schedule", {}).items()}
+        self._cycle = plan.get("cycle", [])
+        self._arrived = 0
+
+    def next(self) -> Behaviour:
+        number = self._arrived
+        self._arrived += 1
+        usual = self._cycle[number % len(self._cycle)] if self._cycle else self._default
+        behaviour = self._schedule.get(number, usual)
+        return {"do": behaviour} if isinstance(behaviour, str) else behaviour
+
+
+class Chaos:
+    """The endpoint: the scripts, and the log of what came.
+
+    GET /log?requests=N&left=M answers once N requests have come and M clients have left early. ``text`` in
+    an entry is what the model said if all of it was sent, else null.
+    """
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self._script = Script(plan)
+        self._by_model = {name: Script(own) for name, own in plan.get("by_model", {}).items()}
+        self._model_list = int(plan.get("model_list", 200))
+        self._log: list[dict[str, Any]] = []
+        self._changed = asyncio.Condition()
+
+    async def log(self, request: web.Request) -> web.Response:
+        requests, left = (int(request.query.get(name, 0)) for name in ("requests", "left"))
+        async with self._changed:
+            await self._changed.wait_for(
+                lambda: len(self._log) >= requests and sum(entry["left"] for entry in self._log) >= left
+            )
+            return web.json_response(self._log)
+
+    async def models(self, request: web.Request) -> web.Response:
+        if self._model_list != 200:
+            return refusal({"do": str(self._model_list)}, key_of(request))
+        return web.json_response({"object": "list", "data": [{"id": "chaos", "object": "model"}]})
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        at = time.monotonic()
+        data = await request.read()
+        body = json.loads(data)
+        behaviour = self._by_model.get(body["model"], self._script).next()
+        entry = {
+            "at": at,
+            "model": body["model"],
+            "hash": hashlib.blake2b(data, digest_size=8).hexdigest(),
+            "behaviour": behaviour["do"],
+            "format": format_of(body),
+            "key": key_of(request),
+            "text": None,
+            "left": False,
+        }
+        self._log.append(entry)
+        await self._announce()
+        try:
+            return await self._behave(request, body, behaviour, entry)
+        except (asyncio.CancelledError, ConnectionError):
+            entry["left"] = True
+            await asyncio.shield(self._announce())
+            raise
+
+    async def _announce(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _behave(
+        self, request: web.Request, body: dict[str, Any], behaviour: Behaviour, entry: dict[str, Any]
+    ) -> web.StreamResponse:
+        await asyncio.sleep(behaviour.get("delay", 0))
+        do, key = behaviour["do"], key_of(request)
+        if do in _ERRORS:
+            return refusal(behaviour, key)
+        if do == "never":
+            await asyncio.Event().wait()
+        if do == "reset":
+            cut(request)
+            return web.Response()
+        if do == "garbage":
+            return web.Response(text=behaviour.get("say", "<html>It works!</html>").replace("{key}", key))
+        if do == "no_schema" and entry["format"] in behaviour.get("refuses", ["json_schema"]):
+            return refusal({"do": "400", "say": f"response_format {entry['format']} is not supported"}, key)
+        text = "The candidate did rather well on the whole." if do == "garbage_verdict" else answer(body)
+        text = behaviour.get("say", text).replace("{key}", key)
+        usage = usage_of(body, text) if behaviour.get("usage", True) else None
+        if body.get("stream"):
+            entry["text"] = None if do in ("half_body", "truncated") else text
+            return await stream(request, body, text, usage, do)
+        whole = json.dumps(completion(text, usage)).encode()
+        if do in ("half_body", "truncated"):
+            half = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": str(len(whole))})
+            await half.prepare(request)
+            await half.write(whole[: len(whole) // 2])
+            hang_up(request)
+            return half
+        entry["text"] = text
+        return web.Response(body=whole, content_type="application/json")
+
+
+def answer(body: dict[str, Any]) -> str:
+    """What the model named in the request says: a function of the messages and the seed alone."""
+    asked = json.dumps([body["messages"], body.get("seed")]).encode()
+    digest = hashlib.blake2b(asked, digest_size=16).digest()
+    name = digest.hex()[:8]
+    if "evaluator" in body["model"]:
+        scores = [1 + byte % 4 for byte in digest]
+        said: dict[str, Any] = {aspect: {"comment": name, "score": scores[i]} for i, aspect in enumerate(ASPECTS)}
+        said |= {"overall_comment": name, "overall_score": scores[5], "stop_conversation": False, "stop_reason": "none"}
+        return json.dumps(said)
+    if "interactor" in body["model"]:
+        return f"Question {name}: which of your assumptions carries most of the weight, and how would you test it?"
+    if len(body["messages"]) <= 2:
+        return f"{'ABCD'[digest[0] % 4]}. That follows from the principle that the question rests on ({name})."
+    return f"The effect grows with the cause and vanishes without it, as observation {name} shows."
+
+
+def format_of(body: dict[str, Any]) -> str | None:
+    """The form of answer that was asked for: OpenAI's type, and whether it holds a schema the way of llama.cpp."""
+    wanted = body.get("response_format") or {}
+    return f"{wanted['type']}+schema" if "schema" in wanted else wanted.get("type")
+
+
+def usage_of(body: dict[str, Any], text: str) -> dict[str, int]:
+    """One token per four characters, for both sides."""
+    prompt = sum(len(message["content"]) for message in body["messages"]) // 4
+    return {"prompt_tokens": prompt, "completion_tokens": len(text) // 4, "total_tokens": prompt + len(text) // 4}
+
+
+def completion(text: str, usage: dict[str, int] | None) -> dict[str, Any]:
+    """A whole answer."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    return {"id": "chaos", "object": "chat.completion", "choices": [choice]} | ({"usage": usage} if usage else {})
+
+
+async def stream(
+    request: web.Request, body: dict[str, Any], text: str, usage: dict[str, int] | None, do: str
+) -> web.StreamResponse:
+    """The text as server-sent events, a few words each.
+
+    After half of them a ``truncated`` stream ends in good order, as HTTP goes; a ``half_body`` loses its connection.
+    """
+    words = text.split(" ")
+    pieces = [" ".join(words[i : i + _WORDS_PER_CHUNK]) for i in range(0, len(words), _WORDS_PER_CHUNK)]
+    pieces = [*(piece + " " for piece in pieces[:-1]), pieces[-1]]
+    chunks: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]
+    chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    if usage and (body.get("stream_options") or {}).get("include_usage"):
+        chunks.append({"choices": [], "usage": usage})
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    for chunk in chunks[: len(pieces) // 2] if do in ("half_body", "truncated") else chunks:
+        await response.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+    if do == "half_body":
+        hang_up(request)
+    elif do != "truncated":
+        await response.write(b"data: [DONE]\n\n")
+    return response
+
+
+def refusal(behaviour: Behaviour, key: str) -> web.Response:
+    """An error in OpenAI's form."""
+    status, code, message = _ERRORS[behaviour["do"]]
+    message = behaviour.get("say", message).replace("{key}", key)
+    headers = {"Retry-After": str(behaviour["retry_after"])} if "retry_after" in behaviour else {}
+    error = {"message": message, "type": "error", "code": code}
+    return web.json_response({"error": error}, status=status, headers=headers)
+
+
+def key_of(request: web.Request) -> str:
+    """The key that the client sent, or nothing."""
+    return request.headers.get("Authorization", "").removeprefix("Bearer ")
+
+
+def cut(request: web.Request) -> None:
+    """Reset the connection: the peer sees ECONNRESET, not an orderly end."""
+    assert request.transport is not None
+    linger_none = struct.pack("ii", 1, 0)
+    request.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger_none)
+    request.transport.abort()
+
+
+def hang_up(request: web.Request) -> None:
+    """Close the connection once what was written is sent."""
+    assert request.transport is not None
+    request.transport.close()
+
+
+async def serve(plan: dict[str, Any]) -> None:
+    """Serve until the process is ended; the port is the first line printed."""
+    chaos = Chaos(plan)
+    app = web.Application()
+    app.router.add_get("/log", chaos.log)
+    app.router.add_get("/v1/models", chaos.models)
+    app.router.add_post("/v1/chat/completions", chaos.chat)
+    runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, backlog=4096).start()
+    print(json.dumps({"port": runner.addresses[0][1]}), flush=True)
+    await asyncio.Event().wait()
+
+
+def main() -> None:
+    """Read the options and serve."""
+    parser = argparse.ArgumentParser(description="OpenAI-compatible endpoint that misbehaves by plan")
+    parser.add_argument("--plan", required=True, help="JSON file with the plan")
+    with open(parser.parse_args().plan, encoding="utf-8") as file:
+        plan = json.load(file)
+    asyncio.run(serve(plan))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Starts the chaos server in a process of its own and ends it: ``with running(plan) as server``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+Plan = dict[str, Any]
+
+_CHAOS = Path(__file__).with_name("chaos.py")
+# Far beyond what any answer takes; a server that is stuck fails its test instead of hanging it.
+_PATIENCE_SECONDS = 30.0
+
+
+class Server:
+    """A running chaos server."""
+
+    def __init__(self, port: int) -> None:
+        self._root = f"http://127.0.0.1:{port}"
+        self.url = f"{self._root}/v1"
+
+    def model(self, name: str, **options: object) -> str:
+        """A model name on this server, as ``viva`` takes it."""
+        query = "&".join(f"{option}={value}" for option, value in options.items())
+        return f"openai:{self.url}#{name}" + (f"?{query}" if query else "")
+
+    def log(self, *, requests: int = 0, left: int = 0) -> list[dict[str, Any]]:
+        """What came so far, in order of arrival, as soon as there were so many requests and clients that left."""
+        with urlopen(f"{self._root}/log?requests={requests}&left={left}", timeout=_PATIENCE_SECONDS) as answer:
+            entries: list[dict[str, Any]] = json.load(answer)
+        return entries
+
+
+@contextmanager
+def running(plan: Plan) -> Iterator[Server]:
+    """The server while entered; its plan is described in ``chaos``."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "plan.json"
+        path.write_text(json.dumps(plan), encoding="utf-8")
+        command = [sys.executable, str(_CHAOS), "--plan", str(path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                line = process.stdout.readline()
+                assert line, f"the chaos server ended with {process.wait()} before it served"
+                yield Server(int(json.loads(line)["port"]))
+            finally:
+                process.terminate()
