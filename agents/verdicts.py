@@ -9,6 +9,7 @@ What never belongs here: asking again (the evaluator's work) and turning scores 
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -33,13 +34,14 @@ def _whole(value: Any) -> Any:
 
 
 Score = Annotated[int, BeforeValidator(_whole), Field(strict=True, ge=1, le=4)]
+Comment = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 
 
 class AspectVerdict(BaseModel):
     """One aspect: a comment, then a whole-number score from 1 (poor) to 4 (strong)."""
 
     model_config = ConfigDict(extra="ignore")
-    comment: str = ""
+    comment: Comment = ""
     score: Score
 
     @model_validator(mode="before")
@@ -57,7 +59,7 @@ class VerdictModel(BaseModel):
     relevance: AspectVerdict
     coherence: AspectVerdict
     conciseness: AspectVerdict
-    overall_comment: str = ""
+    overall_comment: Comment = ""
     overall_score: Score
     stop_conversation: bool
     stop_reason: StopReason = "none"
@@ -120,33 +122,50 @@ def prefilled(score: int) -> str:
 def read_verdict(text: str, *, truncated: bool = False) -> Verdict:
     """Read a verdict from a model's text.
 
-    :raises MalformedOutput: it holds none, several different ones, or one that breaks a field rule. ``truncated``
+    Every object in the text that has a field of a verdict must be a whole verdict, and all must agree: a draft beside a
+    broken or cut-off final version is not read as if it were the final one.
+
+    :raises MalformedOutput: it holds no verdict, several different ones, or one that breaks a field rule. ``truncated``
         (the text hit its token limit) makes the message say so.
     """
-    try:
-        return _record(VerdictModel.model_validate_json(text))
-    except ValidationError as error:
-        first = error
-    body = re.sub(r"<think>.*?</think>", "", text, flags=re.DOTALL)
-    problem: ValidationError | None = None
-    found: list[Verdict] = []
-    for candidate in _objects(body):
+    if text.count('"score"') <= len(ASPECTS) and text.count('"overall_score"') <= 1:  # else a key may stand twice
         try:
-            verdict = _record(VerdictModel.model_validate(candidate))
+            return _record(VerdictModel.model_validate_json(text))
+        except ValidationError:
+            pass
+    try:
+        return _read_leniently(text)
+    except MalformedOutput as error:
+        if truncated:
+            message = f"it was cut off at the token limit before the verdict was complete ({error})"
+            raise MalformedOutput(message, truncated=True) from None
+        raise
+
+
+def _read_leniently(text: str) -> Verdict:
+    body = _THOUGHT.sub("", text, count=1)
+    if body.lstrip().startswith("<think>"):
+        raise MalformedOutput("its thinking never ended")
+    found: list[Verdict] = []
+    for source in _object_texts(body):
+        value = _loads(source)
+        if not value.keys() & _FIELDS:
+            continue
+        try:
+            verdict = _record(VerdictModel.model_validate(value))
         except ValidationError as error:
-            problem = error
-        else:
-            if verdict not in found:
-                found.append(verdict)
-    if len(found) == 1:
-        return found[0]
+            raise MalformedOutput(_explain(error)) from None
+        if verdict not in found:
+            found.append(verdict)
+    if not found:
+        raise MalformedOutput("it holds no JSON object of this form" if text.strip() else "it is empty")
     if len(found) > 1:
         raise MalformedOutput("it holds several verdicts that differ")
-    if truncated:
-        raise MalformedOutput("it was cut off at the token limit before the verdict was complete", truncated=True)
-    if problem is None and not text.strip():
-        raise MalformedOutput("it is empty")
-    raise MalformedOutput(_explain(problem or first))
+    return found[0]
+
+
+_THOUGHT = re.compile(r"^\s*<think>.*?</think>", re.DOTALL)
+_FIELDS = frozenset(VerdictModel.model_fields)
 
 
 def _record(model: VerdictModel) -> Verdict:
@@ -163,20 +182,20 @@ def _record(model: VerdictModel) -> Verdict:
     return Verdict(aspects, model.overall_score, stop)
 
 
-def _objects(text: str) -> list[Any]:
-    """Every outermost JSON object in the text, after mending what has only one possible meaning."""
-    found: list[Any] = []
-    position = text.find("{")
-    while position >= 0 and len(found) < 8:
-        end = _closing_brace(text, position)
+# A brace in prose is not followed by a quoted key.
+_OBJECT_START = re.compile(r'\{\s*"')
+
+
+def _object_texts(text: str) -> list[str]:
+    """The outermost JSON objects in the text, as they are written, in one pass."""
+    found: list[str] = []
+    match = _OBJECT_START.search(text)
+    while match is not None:
+        end = _closing_brace(text, match.start())
         if end is None:
-            break
-        value = _loads(text[position : end + 1])
-        if isinstance(value, dict):
-            found.append(value)
-            position = text.find("{", end + 1)
-        else:
-            position = text.find("{", position + 1)
+            raise MalformedOutput("its JSON object is not complete")
+        found.append(text[match.start() : end + 1])
+        match = _OBJECT_START.search(text, end + 1)
     return found
 
 
@@ -207,13 +226,24 @@ _STRING_OR_TRAILING_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])', re.DO
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
-def _loads(text: str) -> Any:
+def _loads(text: str) -> dict[str, Any]:
+    problem = ""
     for mend in (lambda t: t, _without_trailing_commas, lambda t: _escaped_newlines(_without_trailing_commas(t))):
         try:
-            return orjson.loads(mend(text))
-        except orjson.JSONDecodeError:
-            continue
-    return None
+            value = json.loads(mend(text), object_pairs_hook=_distinct)
+        except json.JSONDecodeError as error:
+            problem = problem or str(error)
+        else:
+            return dict(value)
+    raise MalformedOutput(f"its JSON is not valid: {problem}")
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise MalformedOutput(f"{twice}: stands there twice")
+    return dict(pairs)
 
 
 def _without_trailing_commas(text: str) -> str:

@@ -34,24 +34,31 @@ class EmptyReply:
 
 
 class Repetition:
-    """The tail of the reply is one phrase, ``repeats`` times over (at least ``shortest`` characters long in all)."""
+    """The text ends in one phrase, ``repeats`` times over (``shortest`` characters in all, and words, not dashes).
+
+    Looks whenever another 32 characters are complete, wherever the pieces were cut, and at the end.
+    """
+
+    _STEP = 32  # a look costs some tens of microseconds; once every few tokens is soon enough
 
     def __init__(self, repeats: int = 4, shortest: int = 120, longest_phrase: int = 200) -> None:
         self._repeats, self._shortest, self._longest = repeats, shortest, longest_phrase
         self._tail = ""
-        self._unchecked = 0
+        self._length = 0
 
     def feed(self, piece: str) -> str | None:
-        self._tail = (self._tail + piece)[-self._longest * self._repeats :]
-        self._unchecked += len(piece)
-        if self._unchecked < 32:  # a check costs some microseconds; once every few tokens is soon enough
-            return None
-        self._unchecked = 0
-        return "repetition" if self._loops() else None
+        while piece:
+            room = self._STEP - self._length % self._STEP
+            self._tail = (self._tail + piece[:room])[-self._longest * self._repeats :]
+            self._length += len(piece[:room])
+            piece = piece[room:]
+            if self._length % self._STEP == 0 and self._loops():
+                return "repetition"
+        return None
 
     def finish(self, text: str) -> str | None:
-        self._tail = text[-self._longest * self._repeats :]
-        return "repetition" if self._loops() else None
+        whole = Repetition(self._repeats, self._shortest, self._longest)
+        return "repetition" if whole.feed(text) or whole._loops() else None
 
     def _loops(self) -> bool:
         tail = self._tail
@@ -60,7 +67,8 @@ class Repetition:
         for period in range(1, min(self._longest, len(tail) // self._repeats) + 1):
             span = max(period * self._repeats, self._shortest)
             if span <= len(tail) and tail[-span:-period] == tail[-span + period :]:
-                return True
+                phrase = tail[-period:]  # words or endless blanks; a table's rule or a row of zeros is neither
+                return phrase.isspace() or any(character.isalpha() for character in phrase)
         return False
 
 
@@ -81,7 +89,8 @@ class RoleShift:
         return "unpermitted_role_shift" if any(self._shifted(line) for line in text.split("\n")) else None
 
     def _shifted(self, line: str) -> bool:
-        return line.lstrip(" *#>").lower().startswith(self._markers)
+        # An indented line is code or data, where `user:` is a key like any other.
+        return not line.startswith("    ") and line.lstrip(" *#>").lower().startswith(self._markers)
 
 
 DETECTORS: dict[str, Callable[[], Detector]] = {

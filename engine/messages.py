@@ -82,7 +82,8 @@ class Sampling:
     digest: bytes = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        parts = [self.temperature, self.top_p, self.max_tokens, self.stop, self.schema, self.logprobs]
+        # 0 and 0.0 are the same temperature and must be the same digest.
+        parts = [float(self.temperature), float(self.top_p), self.max_tokens, self.stop, self.schema, self.logprobs]
         digest = hashlib.blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=_DIGEST_BYTES)
         object.__setattr__(self, "digest", digest.digest())
 

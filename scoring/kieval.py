@@ -93,13 +93,13 @@ class Scorer:
     def score(self, interview: Interview, aspect: int = 5) -> float | None:
         """The interview's score for one aspect (index into ``ASPECTS``; 5 is overall), 0–100.
 
-        None if no round was scored: the interview is unscored, which is not the same as 0.
+        None if no round was scored (and none lost, where lost rounds count): unscored is not the same as 0.
         """
         held = self.rounds(interview)
         values = [r.scores[aspect] if r.scores is not None else None for r in held]
         lost = 0
         if self.early_stop and (interview.ended_by in _LOSING or (held and held[-1].stop is not None)):
-            lost = interview.planned - len(held)
+            lost = max(0, interview.planned - len(held))
         return self.combine(values, lost)
 
     def combine(self, values: Sequence[int | None], lost: int = 0) -> float | None:
@@ -118,8 +118,9 @@ class Scorer:
             weights = [self._weight(index) for index, _ in scored]
             total = math.fsum(weights)
         weighted = math.fsum(weight * self._value(value) for weight, (_, value) in zip(weights, scored, strict=True))
-        # The quotient of two rounded sums may pass 100 by one bit.
-        return min(100.0, 10.0 * weighted / total)
+        # The quotient of two rounded sums may miss by a bit; a mean of equal values is that value.
+        held = [self._value(value) for _, value in scored] + [0.0] * lost
+        return 10.0 * min(max(held), max(min(held), weighted / total))
 
     def _weight(self, index: int) -> float:
         return math.exp(-_DECAY * index) if self.decay else 1.0

@@ -1,7 +1,7 @@
 """viva examines language models by talking with them. These are the public names; everything else may move.
 
-Embedding: make a run with ``new_run`` (or ``resumed_run``, ``forked_run``), listen to its ``events``, await its ``run()``,
-and read results back with ``recorded_results``. Names load when they are first used.
+Embedding: make a run with ``new_run`` (or ``resumed_run``, ``forked_run``), listen to its ``events``, await its
+``run()``, and read results back with ``recorded_results``. Names load when they are first used.
 """
 
 from __future__ import annotations

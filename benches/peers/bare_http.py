@@ -17,6 +17,7 @@ from collections.abc import Iterator
 import aiohttp
 import orjson
 import workload
+
 from viva.engine.seeds import derive
 
 _HEADERS = {"Content-Type": "application/json"}

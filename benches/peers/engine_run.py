@@ -21,6 +21,7 @@ from typing import Any
 
 import orjson
 import workload
+
 from viva.engine.backends import registry
 from viva.engine.backends.base import Backend, ModelSpec
 from viva.engine.clock import Clock
@@ -92,8 +93,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="the engine's side of the benches")
     parser.add_argument("--conversations", type=int, default=1_000)
     parser.add_argument("--concurrency", type=int, default=1_000)
-    parser.add_argument("--memory", action="store_true", help="hold all conversations at their last call and weigh them")
-    parser.add_argument("--url", help="base address of the mock endpoint; without it the canned model answers")
+    parser.add_argument(
+        "--memory", action="store_true", help="hold all conversations at their last call, weigh them"
+    )
+    parser.add_argument("--url", help="base address of the mock endpoint (with /v1); else the canned model answers")
     parser.add_argument("--seed", type=int, default=7)
     options = parser.parse_args()
 

@@ -6,6 +6,7 @@ What never belongs here: any concrete kind, prompts, scores.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -101,7 +102,7 @@ class ModelSpec:
             value = float(text)
         except ValueError:
             value = float("nan")
-        if not low <= value <= high:
+        if not low <= value <= high or math.isinf(value):
             upper = "" if high == float("inf") else f" to {high:g}"
             raise ConfigurationError(f"model '{self.text}': {name}={text}: expected a number from {low:g}{upper}")
         return value

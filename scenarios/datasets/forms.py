@@ -27,6 +27,8 @@ def generic(raw: Raw) -> Item:
             raise FieldError("choices", "is missing (a list, or columns A, B, C, … without gaps)")
         choices = choice_list([str(raw[column]) for column in columns], "choices")
     answer = raw.get("answer")
+    if isinstance(answer, str) and answer.strip().isdigit():  # all that a CSV file can hold is text
+        answer = int(answer)
     if isinstance(answer, int) and not isinstance(answer, bool):
         if not 0 <= answer < len(choices):
             raise FieldError("answer", f"the answer {answer} is not among the choices (0 to {len(choices) - 1})")
@@ -43,7 +45,7 @@ def arc(raw: Raw) -> Item:
     name = text_field(raw, "id")
     body = raw.get("question")
     if isinstance(body, dict):
-        question = text_field(body, "stem")
+        question = text_field(body, "stem", "question.")
         pairs = body.get("choices")
         if not isinstance(pairs, list) or not all(isinstance(pair, dict) for pair in pairs):
             raise FieldError("question.choices", "expected a list of objects with text and label")

@@ -65,42 +65,56 @@ def _read_jsonl(path: Path) -> Iterator[tuple[int, Raw | DatasetError]]:
 
 def _read_csv(path: Path, delimiter: str) -> Iterator[tuple[int, Raw | DatasetError]]:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, delimiter=delimiter, strict=True)
+        # Bytes that are not UTF-8 come through as surrogates and are found row by row.
+        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            header: list[str] | None = None
             while True:
+                line = reader.line_num + 1
                 try:
-                    raw = next(reader)
+                    row = next(reader)
                 except StopIteration:
                     return
                 except csv.Error as error:
-                    yield reader.line_num, DatasetError(f"not valid CSV: {error}", path=str(path), line=reader.line_num)
-                    continue
-                if None in raw or None in raw.values():
-                    message = f"expected {len(reader.fieldnames or ())} columns as in the header"
-                    yield reader.line_num, DatasetError(message, path=str(path), line=reader.line_num)
-                else:
-                    yield reader.line_num, raw
-    except UnicodeDecodeError as error:
-        raise DatasetError(f"not UTF-8 text: {error}", path=str(path)) from None
+                    # Quoting is broken: where the next row begins is anybody's guess, so no line can be skipped.
+                    message = f"not valid CSV from this row on: {error}"
+                    raise DatasetError(message, path=str(path), line=line) from None
+                if header is None:
+                    header = row
+                elif row:
+                    yield line, _csv_record(path, line, header, row)
     except OSError as error:
         raise DatasetError(f"cannot be read: {error.strerror}", path=str(path)) from None
 
 
-def text_field(raw: Raw, name: str) -> str:
-    """A field that must hold text.
+def _csv_record(path: Path, line: int, header: list[str], row: list[str]) -> Raw | DatasetError:
+    if len(row) != len(header):
+        message = f"expected {len(header)} columns as in the header, found {len(row)}"
+        return DatasetError(message, path=str(path), line=line)
+    if not all(value.isascii() or _is_text(value) for value in row):
+        return DatasetError("not UTF-8 text", path=str(path), line=line)
+    return dict(zip(header, row, strict=True))
+
+
+def _is_text(value: str) -> bool:
+    return not any("\udc80" <= character <= "\udcff" for character in value)
+
+
+def text_field(raw: Raw, name: str, within: str = "") -> str:
+    """A field that must hold text; ``within`` is the path of the object it stands in, for errors.
 
     :raises FieldError: it is missing, empty or of another type.
     """
     value = raw.get(name)
     if value is None:
-        raise FieldError(name, "is missing")
+        raise FieldError(within + name, "is missing")
     if not isinstance(value, str) or not value.strip():
-        raise FieldError(name, f"expected text, found {_shown(value)}")
+        raise FieldError(within + name, f"expected text, found {_shown(value)}")
     return value
 
 
 def choice_list(values: Any, field: str) -> list[str]:
-    """The texts of the choices: at least two, all of them text, no two alike.
+    """The texts of the choices: at least two, all of them text.
 
     :raises FieldError: otherwise.
     """

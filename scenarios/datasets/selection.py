@@ -74,11 +74,18 @@ def open_dataset(source: str, *, limit: int | None = None, seed: int = 0, skip_b
 
 def _source(source: str) -> tuple[str | None, Path]:
     form, colon, rest = source.partition(":")
-    if colon and not Path(source).exists():
+    if colon and not _exists(source):
         if form not in FORMS:
             raise ConfigurationError(f"dataset '{source}': unknown form '{form}'; known: {', '.join(FORMS)}")
         return form, Path(rest)
     return None, Path(source)
+
+
+def _exists(source: str) -> bool:
+    try:
+        return Path(source).exists()
+    except OSError:  # too long to be a path at all
+        return False
 
 
 def _sniff(path: Path) -> str:
@@ -103,13 +110,20 @@ def _parse(path: Path, form: str, bad: list[DatasetError] | None) -> Iterator[It
         except FieldError as error:
             problem = DatasetError(_advised(str(error), bad), path=str(path), line=line, field=error.field)
         except DatasetError as error:
-            problem = error
+            if error.line is None or not isinstance(raw, DatasetError):
+                raise
+            problem = error if bad is not None else _with_advice(error)
         else:
             yield item
             continue
         if bad is None:
             raise problem
         bad.append(problem)
+
+
+def _with_advice(error: DatasetError) -> DatasetError:
+    text = str(error).removeprefix(f"{error.path}:{error.line}: ")
+    return DatasetError(_advised(text, None), path=error.path, line=error.line)
 
 
 def _advised(message: str, bad: list[DatasetError] | None) -> str:
