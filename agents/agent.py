@@ -5,7 +5,7 @@ What never belongs here: anything that only one role does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from viva.engine.conversation import Conversation
@@ -26,7 +26,7 @@ class Agent:
         self.view = View()
         self.view.append("system", pack.render(f"{self.role}.system"))
 
-    async def ask(self, content: str, watch: Sequence[Detector] = ()) -> Completion:
+    async def ask(self, content: str, watch: Sequence[Callable[[], Detector]] = ()) -> Completion:
         """Append ``content`` to the view, have the model answer, and append its answer."""
         self.view.append("user", content)
         completion = await self.conversation.generate(self.role, self.view, self.sampling, hint=self.hint, watch=watch)

@@ -22,11 +22,10 @@ _LEADING = re.compile(rf"^[\s>\-#]*{_LETTER}")
 _LEADING_LOWER = re.compile(r"^[\s>\-#(]*([a-z])[).:]")
 _PARENTHESISED = re.compile(r"(?<![A-Za-z0-9])\(([A-Z])\)")
 _LAST = re.compile(rf"(?:^|[\s:：(]){_LETTER}[\s).。!！]*$")
+_JOINED = r"(?:,|/|、|\bor\b|\band\b|或|和)"
 # What makes a letter one of several, right behind it: "B or C", "A, B", "A/B".
-_AND_ANOTHER = re.compile(r"[)\]\"']*\s*(?:,|/|、|\bor\b|\band\b|或|和)\s*[(\[\"']*[A-Z](?![A-Za-z])")
-_ANOTHER_BEFORE = re.compile(
-    r"(?<![A-Za-z])[A-Z][)\]\"']*\s*(?:,|/|、|\bor\b|\band\b|或|和)\s*(?:or|and)?\s*[(\[\"']*$"
-)
+_AND_ANOTHER = re.compile(rf"[)\]\"']*\s*{_JOINED}\s*[(\[\"']*[A-Z](?![A-Za-z])")
+_ANOTHER_BEFORE = re.compile(rf"(?<![A-Za-z])[A-Z][)\]\"']*\s*{_JOINED}\s*(?:or|and)?\s*[(\[\"']*$")
 _DENIED = re.compile(r"\b(?:not|no|none|neither|both|wrong|incorrect|false|except)\b|n't\b|不", re.IGNORECASE)
 
 

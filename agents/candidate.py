@@ -5,7 +5,7 @@ What never belongs here: whether an answer is right.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from viva.engine.detectors import Detector
 
@@ -23,6 +23,6 @@ class Candidate(Agent):
         prompt = self.pack.render("candidate.question", question=question, choices=choices)
         return (await self.ask(prompt)).text
 
-    async def reply(self, question: str, watch: Sequence[Detector] = ()) -> str:
+    async def reply(self, question: str, watch: Sequence[Callable[[], Detector]] = ()) -> str:
         """Its reply to the interactor's question."""
         return (await self.ask(question, watch)).text

@@ -9,7 +9,7 @@ What never belongs here: turn order, prompts, verdicts, when to stop (a protocol
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .budget import Meter
@@ -81,12 +81,12 @@ class Conversation:
         sampling: Sampling,
         *,
         hint: Any = None,
-        watch: Sequence[Detector] = (),
+        watch: Sequence[Callable[[], Detector]] = (),
     ) -> Completion:
         """Have ``role``'s model answer its view of the talk.
 
         The call's seed, hash and place in the journal follow from the conversation and the role's own count of
-        calls, so roles may overlap. ``watch`` are detectors for this reply; what was said before one of them ended it
+        calls, so roles may overlap. ``watch`` makes detectors for this reply; what was said before one of them ended it
         is recorded like any other reply.
 
         :raises ConversationStopped: a detector, a budget or somebody outside ended the conversation.
@@ -182,17 +182,24 @@ class Conversation:
                 services.events.publish(LimitHit(services.clock.wall(), self.key, "budget", str(error)))
                 raise self.stop("budget", str(error)) from error
 
-    async def _watched(self, backend: Backend, request: Request, watch: Sequence[Detector]) -> Completion:
+    async def _watched(self, backend: Backend, request: Request, watch: Sequence[Callable[[], Detector]]) -> Completion:
         pieces: list[str] = []
+        detectors: list[Detector] = []
+
+        def on_restart() -> None:
+            # A broken attempt is nobody's words: what it said is held against no one.
+            pieces.clear()
+            detectors[:] = [make() for make in watch]
 
         def on_text(piece: str) -> None:
             pieces.append(piece)
-            for detector in watch:
+            for detector in detectors:
                 reason = detector.feed(piece)
                 if reason is not None:
                     raise ConversationStopped("detector", reason)
 
-        request.on_text = on_text
+        on_restart()
+        request.on_text, request.on_restart = on_text, on_restart
         began = self._services.clock.now()
         try:
             return await backend.generate(request)
@@ -204,11 +211,11 @@ class Conversation:
             completion.latency = self._services.clock.now() - began
             return completion
 
-    def _judge_watch(self, completion: Completion, watch: Sequence[Detector]) -> None:
+    def _judge_watch(self, completion: Completion, watch: Sequence[Callable[[], Detector]]) -> None:
         if completion.finish.startswith(_WATCHED):
             raise self.stop("detector", completion.finish.removeprefix(_WATCHED))
-        for detector in watch:
-            reason = detector.finish(completion.text)
+        for make in watch:
+            reason = make().finish(completion.text)
             if reason is not None:
                 raise self.stop("detector", reason)
 

@@ -100,12 +100,12 @@ DETECTORS: dict[str, Callable[[], Detector]] = {
 }
 
 
-def make_detectors(names: Sequence[str]) -> list[Detector]:
-    """New detectors by name.
+def detector_makers(names: Sequence[str]) -> list[Callable[[], Detector]]:
+    """What makes the detectors of these names, one of each for every reply.
 
     :raises ConfigurationError: a name is unknown.
     """
     unknown = [name for name in names if name not in DETECTORS]
     if unknown:
         raise ConfigurationError(f"unknown detector '{unknown[0]}'; known: {', '.join(DETECTORS)}")
-    return [DETECTORS[name]() for name in names]
+    return [DETECTORS[name] for name in names]

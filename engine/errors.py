@@ -6,6 +6,7 @@ VivaError
 ├── BackendError              a model call failed (carries the model's label)
 │   ├── Rejected              the endpoint understood and refused: never retried
 │   │   ├── Unauthorized      wrong or missing key: stops the run, every other call would fail too
+│   │   ├── FormRefused       the endpoint does not know this form of structured output: asked again with less
 │   │   └── ContextTooLong    the conversation no longer fits the model's context
 │   ├── Throttled             429: retried, after ``retry_after`` seconds where the endpoint named them
 │   ├── Unavailable           5xx, refused or reset connection, half a stream: retried
@@ -51,11 +52,16 @@ class DatasetError(ConfigurationError):
 
 
 class BackendError(VivaError):
-    """A model call failed. ``model`` is the label of the model that was asked."""
+    """A model call failed.
 
-    def __init__(self, message: str, *, model: str, status: int | None = None) -> None:
+    ``model`` is the label of the model that was asked; ``retry_after`` is in seconds, None where no time was named.
+    """
+
+    def __init__(
+        self, message: str, *, model: str, status: int | None = None, retry_after: float | None = None
+    ) -> None:
         super().__init__(f"{model}: {message}")
-        self.model, self.status = model, status
+        self.model, self.status, self.retry_after = model, status, retry_after
 
 
 class Rejected(BackendError):
@@ -66,18 +72,18 @@ class Unauthorized(Rejected):
     """401 or 403: the key is missing or wrong."""
 
 
+class FormRefused(Rejected):
+    """The endpoint refused a request that asked for a form of answer; the next try will ask for less of it."""
+
+
 class ContextTooLong(Rejected):
     """The prompt no longer fits the model's context."""
 
 
 class Throttled(BackendError):
-    """429: too many requests. ``retry_after`` is in seconds, None where the endpoint named no time."""
+    """429: too many requests."""
 
     retryable = True
-
-    def __init__(self, message: str, *, model: str, retry_after: float | None = None) -> None:
-        super().__init__(message, model=model, status=429)
-        self.retry_after = retry_after
 
 
 class Unavailable(BackendError):

@@ -10,11 +10,13 @@ What never belongs here: retries (``backends.retry``) and budgets.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+import anyio
 from asyncio_throttle.throttler import Throttler
 
 from .clock import Clock
@@ -40,21 +42,24 @@ class Rate:
 
 
 class _ClockedThrottler(Throttler):
-    """asyncio-throttle on our clock, sleeping until the next free moment instead of polling."""
+    """asyncio-throttle on our clock. ``wait`` says how long until ``acquire`` would not wait."""
 
     def __init__(self, clock: Clock, rate_limit: int, period: float) -> None:
         super().__init__(rate_limit, period)
         self._clock = clock
 
     def flush(self) -> None:
-        while self._task_logs and self._clock.now() - self._task_logs[0] >= self.period:
+        # The very sum that is waited for: a difference may round below the period for ever.
+        while self._task_logs and self._task_logs[0] + self.period <= self._clock.now():
             self._task_logs.popleft()
 
-    async def acquire(self) -> None:
+    def wait(self) -> float:
         self.flush()
-        while len(self._task_logs) >= self.rate_limit:
-            await self._clock.sleep(self._task_logs[0] + self.period - self._clock.now())
-            self.flush()
+        if len(self._task_logs) < self.rate_limit:
+            return 0.0
+        return float(self._task_logs[0] + self.period - self._clock.now())
+
+    async def acquire(self) -> None:
         self._task_logs.append(self._clock.now())
 
 
@@ -65,25 +70,35 @@ class _TokenWindow:
         self._clock, self._rate = clock, rate
         self._period = rate.period + _DELIVERY_SPREAD
         self._entries: deque[list[float]] = deque()  # [time, tokens]
-        self.used = 0.0
+        self._used = 0.0
 
-    async def take(self, tokens: int) -> list[float]:
+    @property
+    def used(self) -> float:
+        self._expire()
+        return self._used
+
+    def wait(self, tokens: int) -> float:
         amount = min(tokens, self._rate.count)  # an estimate over the whole limit waits for an empty window
-        while True:
-            now = self._clock.now()
-            while self._entries and now - self._entries[0][0] >= self._period:
-                self.used -= self._entries.popleft()[1]
-            if self.used + amount <= self._rate.count or not self._entries:
-                entry = [now, float(amount)]
-                self._entries.append(entry)
-                self.used += amount
-                return entry
-            await self._clock.sleep(self._entries[0][0] + self._period - now)
+        if self.used + amount <= self._rate.count or not self._entries:
+            return 0.0
+        return self._entries[0][0] + self._period - self._clock.now()
+
+    def take(self, tokens: int) -> list[float]:
+        entry = [self._clock.now(), float(min(tokens, self._rate.count))]
+        self._entries.append(entry)
+        self._used += entry[1]
+        return entry
 
     def correct(self, entry: list[float], tokens: int) -> None:
-        if self._clock.now() - entry[0] < self._period:
-            self.used += tokens - entry[1]
-        entry[1] = float(tokens)
+        self._expire()
+        if entry[0] + self._period > self._clock.now():  # else it has left the window already
+            self._used += tokens - entry[1]
+            entry[1] = float(tokens)
+
+    def _expire(self) -> None:
+        now = self._clock.now()
+        while self._entries and self._entries[0][0] + self._period <= now:
+            self._used -= self._entries.popleft()[1]
 
 
 class Permit:
@@ -99,6 +114,7 @@ class Permit:
         """Correct the reservation by the call's real token count."""
         if self._entry is not None and self._limits._tokens is not None:
             self._limits._tokens.correct(self._entry, tokens)
+            self._limits._changed.set()
 
 
 class Limits:
@@ -119,7 +135,7 @@ class Limits:
         self._throttler = _pace(clock, requests) if requests else None
         self._tokens = _TokenWindow(clock, tokens) if tokens else None
         self._waiting: deque[tuple[asyncio.Future[None], int, Permit]] = deque()
-        self._freed = asyncio.Event()
+        self._changed = asyncio.Event()
         self._dispatcher: asyncio.Task[None] | None = None
         self._paused_until = 0.0
         self._in_use = 0
@@ -139,9 +155,11 @@ class Limits:
             except BaseException:
                 # Cancelled in the same moment as served: hand the place on.
                 if turn.done() and not turn.cancelled():
+                    permit.used(0)
                     self._release()
                 else:
                     turn.cancel()
+                    self._changed.set()
                 raise
         else:
             self._occupy()
@@ -153,6 +171,7 @@ class Limits:
     def pause(self, seconds: float) -> None:
         """Admit nobody for a while (the endpoint said Retry-After)."""
         self._paused_until = max(self._paused_until, self._clock.now() + seconds)
+        self._changed.set()
 
     def statistics(self) -> dict[str, float]:
         """Calls in flight, the most there ever were, waiters, permits granted, tokens in the window."""
@@ -181,7 +200,7 @@ class Limits:
 
     def _release(self) -> None:
         self._in_use -= 1
-        self._freed.set()
+        self._changed.set()
 
     def _ensure_dispatcher(self) -> None:
         if self._dispatcher is None:
@@ -192,29 +211,38 @@ class Limits:
         try:
             while self._waiting:
                 turn, tokens, permit = self._waiting[0]
-                if not turn.done():
-                    await self._until_admissible(tokens, permit)
+                if turn.done():  # cancelled while it waited
+                    self._waiting.popleft()
+                    continue
+                self._changed.clear()
+                wait = self._wait(tokens)
+                if wait > 0:
+                    with anyio.move_on_after(wait):
+                        await self._changed.wait()
+                    continue
                 self._waiting.popleft()
-                if not turn.done():  # cancelled while it waited: its rate permit is lost, its place is not
-                    self._occupy()
-                    turn.set_result(None)
+                if self._tokens is not None:
+                    permit._entry = self._tokens.take(tokens)
+                if self._throttler is not None:
+                    await self._throttler.acquire()
+                self._occupy()
+                turn.set_result(None)
         finally:
             self._dispatcher = None
 
-    async def _until_admissible(self, tokens: int, permit: Permit) -> None:
-        while self.concurrency is not None and self._in_use >= self.concurrency:
-            self._freed.clear()
-            await self._freed.wait()
-        while (rest := self._paused_until - self._clock.now()) > 0:
-            await self._clock.sleep(rest)
+    def _wait(self, tokens: int) -> float:
+        if self.concurrency is not None and self._in_use >= self.concurrency:
+            return math.inf
+        waits = [self._paused_until - self._clock.now()]
         if self._tokens is not None:
-            permit._entry = await self._tokens.take(tokens)
+            waits.append(self._tokens.wait(tokens))
         if self._throttler is not None:
-            await self._throttler.acquire()
+            waits.append(self._throttler.wait())
+        return max(waits)
 
 
 def _pace(clock: Clock, rate: Rate) -> _ClockedThrottler:
     """Even pace for a rate: groups of ``k`` at most, spaced so that any window of ``period`` holds ``count``."""
     spacing = (rate.period + _DELIVERY_SPREAD) / rate.count
     group = max(1, int(_SHORTEST_PAUSE / spacing))
-    return _ClockedThrottler(clock, group, group * spacing)
+    return _ClockedThrottler(clock, group, (rate.period + _DELIVERY_SPREAD) / (rate.count // group))

@@ -93,7 +93,8 @@ class Request:
     """One model call.
 
     ``digest`` identifies what is asked (messages, sampling, seed; not the model, which the manifest names).
-    ``on_text`` is called with each piece of text by backends that stream; what it raises ends the call at once.
+    ``on_text`` is called with each piece of text by backends that stream; what it raises ends the call at once;
+    ``on_restart`` is called when a broken attempt begins anew and the pieces so far no longer count.
     ``hint`` is what a simulated or oracle model may know of the item; real backends never read it.
     """
 
@@ -106,6 +107,7 @@ class Request:
     ordinal: int = 0
     hint: Any = None
     on_text: Callable[[str], None] | None = None
+    on_restart: Callable[[], None] | None = None
 
 
 @dataclass(slots=True)

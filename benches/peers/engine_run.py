@@ -93,9 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="the engine's side of the benches")
     parser.add_argument("--conversations", type=int, default=1_000)
     parser.add_argument("--concurrency", type=int, default=1_000)
-    parser.add_argument(
-        "--memory", action="store_true", help="hold all conversations at their last call, weigh them"
-    )
+    parser.add_argument("--memory", action="store_true", help="hold all conversations at their last call, weigh them")
     parser.add_argument("--url", help="base address of the mock endpoint (with /v1); else the canned model answers")
     parser.add_argument("--seed", type=int, default=7)
     options = parser.parse_args()

@@ -19,7 +19,7 @@ import aiohttp
 import orjson
 
 from ..clock import Clock
-from ..errors import ConfigurationError, Rejected, Unavailable
+from ..errors import ConfigurationError, FormRefused, Rejected, Unavailable
 from ..messages import Completion, Request
 from .base import Backend, ModelSpec
 from .openai_errors import error_from_response, scrub, transport_error
@@ -55,6 +55,7 @@ class OpenAIBackend(Backend):
         self._json_mode = json_mode
         self._send_seed, self._tokens_field = send_seed, tokens_field
         self._session: aiohttp.ClientSession | None = None
+        self._probing: dict[bytes, str] = {}  # requests under way whose form is being found out
         self._url = f"{self.base_url}/chat/completions"
 
     async def __aenter__(self) -> Backend:
@@ -78,22 +79,25 @@ class OpenAIBackend(Backend):
                 raise error_from_response(self.label, response.status, await response.read(), None, self._key)
 
     async def generate(self, request: Request) -> Completion:
+        """As the base says. One HTTP request a call: finding out which form of structured output the endpoint knows
+        takes several calls, each of which raises ``FormRefused`` until one is accepted.
+        """
         structured = request.sampling.schema is not None
-        mode = self._json_mode if structured else "prompt"
-        refusal: Rejected | None = None
-        while True:
-            try:
-                completion = await self._attempt(request, mode)
-            except Rejected as error:
-                # 400/422 may mean that the endpoint does not know this response format: ask again with less.
-                refusal = refusal or error
-                if mode == "prompt" or type(error) is not Rejected or error.status not in (400, 422):
-                    raise refusal from None
-                mode = _JSON_MODES[_JSON_MODES.index(mode) + 1]
-            else:
-                if refusal is not None:
-                    self._json_mode = mode  # remembered: the next request does not pay for finding out
-                return completion
+        mode = self._probing.get(request.digest, self._json_mode) if structured else "prompt"
+        try:
+            completion = await self._attempt(request, mode)
+        except Rejected as error:
+            self._probing.pop(request.digest, None)
+            # 400/422 may mean that the endpoint does not know this response format: ask again with less.
+            if mode == "prompt" or type(error) is not Rejected or error.status not in (400, 422):
+                raise
+            self._probing[request.digest] = _JSON_MODES[_JSON_MODES.index(mode) + 1]
+            raise FormRefused(
+                f"refused structured output as '{mode}'", model=self.label, status=error.status
+            ) from error
+        if self._probing.pop(request.digest, None) is not None:
+            self._json_mode = mode  # remembered: the next request does not pay for finding out
+        return completion
 
     async def _attempt(self, request: Request, mode: str) -> Completion:
         streaming = request.on_text is not None
@@ -105,7 +109,9 @@ class OpenAIBackend(Backend):
                     self.label, response.status, await response.read(), response.headers.get("Retry-After"), self._key
                 )
             if streaming:
-                completion = await read_stream(response.content, request.on_text, self.label, self._clock)
+                completion = await read_stream(
+                    response.content, request.on_text, self.label, self._clock, lambda text: scrub(text, self._key)
+                )
                 if completion.first_token is not None:
                     completion.first_token -= began
             else:
@@ -155,7 +161,7 @@ class OpenAIBackend(Backend):
         try:
             yield
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise transport_error(self.label, self.base_url, error) from error
+            raise transport_error(self.label, self.base_url, error, self._key) from error
 
     def statistics(self) -> dict[str, Any]:
         return {"json_mode": self._json_mode}
@@ -183,7 +189,7 @@ def parse_completion(data: bytes, label: str, key: str | None = None) -> Complet
             logprobs=logprobs,
         )
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-        shown = scrub(data[:200].decode("utf-8", "replace"), key)
+        shown = scrub(data.decode("utf-8", "replace"), key)[:200]
         raise Unavailable(f"the answer is not a chat completion ({error}): {shown}", model=label) from error
 
 
@@ -212,7 +218,9 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
     if "@" in base_url.partition("://")[2].partition("/")[0]:
         raise ConfigurationError("a model's URL must not hold a password; put the key in a variable, key_env=NAME")
     named = spec.take("key_env")
-    key = os.environ.get(named or "OPENAI_API_KEY")
+    key = (os.environ.get(named or "OPENAI_API_KEY") or "").strip() or None
+    if key is not None and not key.isprintable():
+        raise ConfigurationError(f"the key in the environment variable {named or 'OPENAI_API_KEY'} is not plain text")
     if key is None and (named or base_url == _PUBLIC_API):
         raise ConfigurationError(
             f"model '{spec.text}': no key in the environment variable {named or 'OPENAI_API_KEY'}; set it"

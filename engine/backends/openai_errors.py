@@ -28,17 +28,18 @@ def scrub(text: str, key: str | None) -> str:
 
 def error_from_response(label: str, status: int, body: bytes, retry_after: str | None, key: str | None) -> BackendError:
     """The typed error for an HTTP answer other than 200."""
-    code, message = _said(body)
-    text = scrub(f"HTTP {status}: {message}", key)
+    code, message = _said(body.replace(key.encode(), b"***") if key else body)
+    text = f"HTTP {status}: {message}"
+    after = parse_retry_after(retry_after)
     if status == 429:
-        return Throttled(text, model=label, retry_after=parse_retry_after(retry_after))
+        return Throttled(text, model=label, status=status, retry_after=after)
     if status == 408:
         return TimedOut(text, model=label, status=status)
     if status >= 500 and "response_format" in message:
         # llama-cpp-python's server reports a request it could not validate as its own fault; asking again is no use.
         return Rejected(text, model=label, status=422)
     if status >= 500:
-        return Unavailable(text, model=label, status=status)
+        return Unavailable(text, model=label, status=status, retry_after=after)
     if status in (401, 403):
         return Unauthorized(f"{text}; check the key (key_env=NAME names its variable)", model=label, status=status)
     if code in _CONTEXT_CODES or any(words in message.lower() for words in _CONTEXT_WORDS):
@@ -46,14 +47,14 @@ def error_from_response(label: str, status: int, body: bytes, retry_after: str |
     return Rejected(text, model=label, status=status)
 
 
-def transport_error(label: str, url: str, error: Exception) -> BackendError:
+def transport_error(label: str, url: str, error: Exception, key: str | None) -> BackendError:
     """The typed error for a failure below HTTP: refused, reset, half a body, timed out."""
     if isinstance(error, asyncio.TimeoutError):
         return TimedOut(f"{url}: no answer in time", model=label)
     cause = error.__cause__ if isinstance(error.__cause__, ssl.SSLError) else error
     if isinstance(error, aiohttp.InvalidURL):
         return Rejected(f"{url}: not a URL", model=label)
-    return Unavailable(f"{url}: {type(cause).__name__}: {cause}", model=label)
+    return Unavailable(scrub(f"{url}: {type(cause).__name__}: {cause}", key), model=label)
 
 
 def parse_retry_after(value: str | None) -> float | None:

@@ -91,18 +91,18 @@ class BackendPool:
         """
         failures: list[BackendError] = []
 
-        async def check_one(backend: Backend) -> None:
+        async def check_one(name: str, backend: Backend) -> None:
             try:
                 with anyio.fail_after(_CHECK_SECONDS):
                     await backend.check()
             except TimeoutError:
-                failures.append(Unavailable(f"no answer within {_CHECK_SECONDS:g} s", model=backend.label))
+                failures.append(Unavailable(f"no answer within {_CHECK_SECONDS:g} s ({name})", model=backend.label))
             except BackendError as error:
                 failures.append(error)
 
         async with anyio.create_task_group() as group:
-            for backend in self._open.values():
-                group.start_soon(check_one, backend)
+            for name, backend in self._open.items():
+                group.start_soon(check_one, name, backend)
         if failures:
             raise failures[0]
 

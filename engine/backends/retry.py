@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import seeds
 from ..clock import Clock
-from ..errors import BackendError, Throttled
+from ..errors import BackendError, FormRefused
 from ..events import Retried
 from ..limits import Limits
 from ..messages import Completion, Request
@@ -32,7 +32,7 @@ class RetryPolicy:
 
     def delay(self, failures: int, seed: int, retry_after: float | None) -> float:
         """Seconds to wait after the given number of failures; the same seed waits the same time."""
-        ceiling = min(self.longest, self.first * 2.0 ** (failures - 1))
+        ceiling = min(self.longest, self.first * 2.0 ** min(failures - 1, 60))
         delay = ceiling * (0.5 + 0.5 * seeds.uniform(seed, "retry", failures))
         if retry_after is not None:
             delay = max(delay, min(retry_after, self.longest_retry_after))
@@ -78,18 +78,21 @@ class Governed(Backend):
                     permit.used(completion.prompt_tokens + completion.completion_tokens)
                 completion.attempts = failures + 1
                 return completion
+            except FormRefused:
+                pass  # not a failure: the backend has learnt, and asks otherwise at once, on a permit of its own
             except BackendError as error:
                 failures += 1
+                if error.retry_after is not None:
+                    # The endpoint spoke to all of us, not to this call alone.
+                    self.limits.pause(min(error.retry_after, self._policy.longest_retry_after))
                 if not error.retryable or failures >= self._policy.attempts:
                     raise
                 await self._back_off(error, failures, request)
+            if request.on_restart is not None:
+                request.on_restart()
 
     async def _back_off(self, error: BackendError, failures: int, request: Request) -> None:
-        retry_after = error.retry_after if isinstance(error, Throttled) else None
-        delay = self._policy.delay(failures, request.seed, retry_after)
-        if retry_after is not None:
-            # The endpoint spoke to all of us, not to this call alone.
-            self.limits.pause(min(retry_after, self._policy.longest_retry_after))
+        delay = self._policy.delay(failures, request.seed, error.retry_after)
         self._retries += 1
         if self._publish is not None:
             self._publish(Retried(self._clock.wall(), request.conversation, self.label, type(error).__name__, delay))

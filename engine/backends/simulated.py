@@ -100,7 +100,7 @@ class SimulatedBackend(Backend):
             self._tries[request.digest] = attempt + 1
             if chance < self.fail:
                 raise Unavailable("simulated failure", model=self.label)
-            raise Throttled("simulated 429", model=self.label, retry_after=1.0)
+            raise Throttled("simulated 429", model=self.label, status=429, retry_after=1.0)
         self._tries.pop(request.digest, None)
 
     def _say(self, request: Request, chance: list[float]) -> str:

@@ -9,6 +9,7 @@ What never belongs here: waiting, recording, retrying (the engine does), and wha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import anyio
@@ -19,7 +20,7 @@ from viva.agents.evaluator import Assessment, Evaluator
 from viva.agents.interactor import Interactor
 from viva.agents.prompts import PromptPack
 from viva.engine.conversation import Conversation, ConversationStopped
-from viva.engine.detectors import make_detectors
+from viva.engine.detectors import Detector
 from viva.engine.errors import TranscriptEnded
 from viva.engine.messages import Sampling
 from viva.scoring.kieval import Interview, Round
@@ -35,7 +36,7 @@ class Protocol:
     rounds: int
     early_stop: bool
     overlap: bool
-    detectors: list[str]
+    detectors: list[Callable[[], Detector]]
     sampling: dict[str, Sampling]
 
 
@@ -83,8 +84,7 @@ class Talk:
         self._evaluator.begin(question, choices, answer, solution, right=interview.right)
         asked = await self._interactor.open(question, choices, answer, solution)
         for left in range(self._protocol.rounds - 1, -1, -1):
-            watch = make_detectors(self._protocol.detectors) if self._protocol.detectors else ()
-            reply = await self._candidate.reply(asked, watch)
+            reply = await self._candidate.reply(asked, self._protocol.detectors)
             ahead: str | None = None
             if self._protocol.overlap and left:
                 assessment, ahead = await self._judge_and_ask(asked, reply)

@@ -13,6 +13,7 @@ from viva.agents.prompts import PromptPack, load_pack
 from viva.agents.verdicts import VERDICT_SCHEMA, read_verdict
 from viva.engine.backends.base import Backend, ModelSpec
 from viva.engine.conversation import Conversation
+from viva.engine.detectors import detector_makers
 from viva.engine.errors import ConfigurationError, MalformedOutput
 from viva.engine.messages import Sampling
 from viva.engine.runner import Plan
@@ -65,7 +66,12 @@ class PreparedKieval:
             for role, count in tokens.items()
         }
         self.protocol = Protocol(
-            self.pack, settings.rounds, settings.early_stop, settings.overlap, list(settings.detectors), sampling
+            self.pack,
+            settings.rounds,
+            settings.early_stop,
+            settings.overlap,
+            detector_makers(settings.detectors),
+            sampling,
         )
 
     def manifest(self) -> dict[str, Any]:

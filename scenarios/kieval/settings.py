@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from viva.engine.detectors import make_detectors
+from viva.engine.detectors import detector_makers
 from viva.engine.errors import ConfigurationError
 from viva.scoring.kieval import ScorerName
 
@@ -55,7 +55,7 @@ class KievalSettings(RunSettings):
     @classmethod
     def _known(cls, names: list[str]) -> list[str]:
         try:
-            make_detectors(names)
+            detector_makers(names)
         except ConfigurationError as error:
             raise ValueError(str(error)) from None
         return names

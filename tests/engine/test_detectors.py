@@ -8,10 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.engine.detectors import Detector, EmptyReply, Repetition, RoleShift, make_detectors
+from viva.engine.detectors import Detector, EmptyReply, Repetition, RoleShift, detector_makers
 from viva.engine.errors import ConfigurationError
 
 relaxed = settings(deadline=None)
+
+
+def made(names: list[str]) -> list[Detector]:
+    """New detectors of these names."""
+    return [make() for make in detector_makers(names)]
+
+
 sizes = st.lists(st.integers(1, 60), min_size=1, max_size=12)
 
 PROSE = """The moon keeps one face towards the earth because its rotation and its revolution take the same time. Tides
@@ -92,7 +99,7 @@ def stream(detector: Detector, text: str, lengths: list[int]) -> tuple[str | Non
 @relaxed
 @given(lengths=sizes)
 def test_ordinary_replies_pass_however_they_are_cut(text: str, lengths: list[int]) -> None:
-    for detector in make_detectors(["empty", "repetition", "role_shift"]):
+    for detector in made(["empty", "repetition", "role_shift"]):
         assert stream(detector, text, lengths)[0] is None
         assert detector.finish(text) is None
 
@@ -167,8 +174,10 @@ def test_three_times_is_not_a_loop_and_four_short_times_are_not() -> None:
     assert Repetition(repeats=2, shortest=10).finish("to and fro to and fro ") == "repetition"
 
 
-def test_a_loop_that_ended_is_forgiven_at_the_end() -> None:
-    assert Repetition().finish(PHRASE * 20 + PROSE) is None
+def test_a_loop_in_the_middle_is_found_whether_or_not_the_reply_was_streamed() -> None:
+    text = PHRASE * 20 + PROSE
+    assert stream(Repetition(), text, [1])[0] == stream(Repetition(), text, [7])[0] == Repetition().finish(text)
+    assert Repetition().finish(text) == "repetition"
 
 
 loops = st.text("ab", min_size=1, max_size=4).map(lambda phrase: phrase * (130 // len(phrase)))
@@ -177,7 +186,7 @@ loops = st.text("ab", min_size=1, max_size=4).map(lambda phrase: phrase * (130 /
 @relaxed
 @given(st.lists(loops | st.text("abc ", max_size=40), max_size=5).map("".join), sizes)
 def test_the_last_word_depends_on_the_text_alone(text: str, lengths: list[int]) -> None:
-    for streamed, fresh in zip(make_detectors(NAMES), make_detectors(NAMES), strict=True):
+    for streamed, fresh in zip(made(NAMES), made(NAMES), strict=True):
         stream(streamed, text, lengths)
         assert streamed.finish(text) == fresh.finish(text)
 
@@ -186,10 +195,10 @@ NAMES = ["empty", "repetition", "role_shift"]
 
 
 def test_detectors_are_made_anew_and_by_name() -> None:
-    one, other = make_detectors(["repetition"])[0], make_detectors(["repetition"])[0]
+    one, other = made(["repetition"])[0], made(["repetition"])[0]
     assert stream(one, PHRASE * 20, [7])[0] == "repetition"
     assert stream(other, PROSE, [7])[0] is None
-    assert [type(detector) for detector in make_detectors(NAMES)] == [EmptyReply, Repetition, RoleShift]
-    assert make_detectors([]) == []
+    assert [type(detector) for detector in made(NAMES)] == [EmptyReply, Repetition, RoleShift]
+    assert made([]) == []
     with pytest.raises(ConfigurationError, match="unknown detector 'loops'; known: empty, repetition, role_shift"):
-        make_detectors(["empty", "loops"])
+        made(["empty", "loops"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock, VirtualClock
@@ -20,6 +23,32 @@ if TYPE_CHECKING:
     from tests.servers.process import Plan, Server
 
     StartChaos = Callable[[Plan], Server]
+
+_RATES = [Rate(3, 60.0), Rate(20, 1.0), Rate(1000, 1.0), Rate(600, 60.0)]
+_LATEST = 0.09
+_ENOUGH = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+
+
+@functools.cache
+def grants(rate: Rate, periods: int = 6, bursts: int = 3) -> tuple[float, ...]:
+    """When each of many waiters was admitted; they come in bursts, the next while the last still waits."""
+    clock = VirtualClock()
+    limits = Limits(clock, requests=rate)
+    granted: list[float] = []
+
+    async def one() -> None:
+        async with limits.permit():
+            granted.append(clock.now())
+
+    async def main() -> None:
+        async with anyio.create_task_group() as group:
+            for _ in range(bursts):
+                for _ in range(rate.count * periods // bursts):
+                    group.start_soon(one)
+                await clock.sleep(rate.period)
+
+    clock.run(main)
+    return tuple(granted)
 
 
 def most_within(times: Iterable[float], width: float) -> int:
@@ -33,13 +62,43 @@ def most_within(times: Iterable[float], width: float) -> int:
     return most
 
 
-def test_first_come_first_served() -> None:
+@pytest.mark.parametrize("rate", _RATES, ids=str)
+@_ENOUGH
+@given(delays=st.lists(st.floats(0.0, _LATEST), min_size=1, max_size=30), run=st.integers(1, 1500))
+def test_no_window_at_the_server_holds_more_than_the_limit(rate: Rate, delays: list[float], run: int) -> None:
+    arrivals = [time + delays[index // run % len(delays)] for index, time in enumerate(grants(rate))]
+    assert most_within(arrivals, rate.period) <= rate.count
+
+
+@pytest.mark.parametrize("rate", _RATES, ids=str)
+def test_not_even_the_worst_delays_pass_the_limit(rate: Rate) -> None:
+    # The first request of a window as late as can be, all others at once: no delays can be worse than that.
+    assert most_within(grants(rate), rate.period + _LATEST) <= rate.count
+
+
+@pytest.mark.parametrize("rate", _RATES, ids=str)
+def test_a_limit_is_used_to_85_percent(rate: Rate) -> None:
+    granted = grants(rate)
+    assert (len(granted) - 1) / (granted[-1] - granted[0]) >= 0.85 * rate.count / rate.period
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda clock: Limits(clock, concurrency=2),
+        lambda clock: Limits(clock, requests=Rate(10, 1.0)),
+        lambda clock: Limits(clock, tokens=Rate(250, 1.0)),
+        lambda clock: Limits(clock, concurrency=3, requests=Rate(500, 1.0), tokens=Rate(1000, 1.0)),
+    ],
+    ids=["concurrency", "requests", "tokens", "all"],
+)
+def test_first_come_first_served(make: Callable[[VirtualClock], Limits]) -> None:
     clock = VirtualClock()
-    limits = Limits(clock, concurrency=2)
+    limits = make(clock)
     served: list[int] = []
 
     async def one(number: int) -> None:
-        async with limits.permit():
+        async with limits.permit(tokens=100 if number % 3 else 10):
             served.append(number)
             await clock.sleep(0.05 * (number % 4))
 
@@ -108,6 +167,33 @@ def test_a_place_given_to_a_waiter_that_just_left_is_handed_on(turns: int) -> No
 
     clock.run(main)
     assert limits.statistics()["in_flight"] == 0
+
+
+@_ENOUGH
+@given(
+    wanted=st.lists(st.integers(1, 1000), min_size=1, max_size=60),
+    pauses=st.lists(st.floats(0, 40), min_size=1, max_size=9),
+)
+def test_tokens_in_any_minute_stay_within_the_limit(wanted: list[int], pauses: list[float]) -> None:
+    clock = VirtualClock()
+    limits = Limits(clock, tokens=Rate(1000, 60.0))
+    admitted: list[tuple[float, int]] = []
+
+    async def one(tokens: int) -> None:
+        async with limits.permit(tokens) as permit:
+            admitted.append((clock.now(), tokens))
+            permit.used(tokens)
+
+    async def main() -> None:
+        async with anyio.create_task_group() as group:
+            for index, tokens in enumerate(wanted):
+                group.start_soon(one, tokens)
+                await clock.sleep(pauses[index % len(pauses)] * (index % 3))
+
+    clock.run(main)
+    assert sum(tokens for _, tokens in admitted) == sum(wanted)
+    for start, _ in admitted:
+        assert sum(tokens for time, tokens in admitted if start <= time < start + 60.0 + _LATEST) <= 1000
 
 
 def test_more_than_the_whole_limit_gets_through_alone() -> None:
