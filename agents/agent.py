@@ -30,5 +30,5 @@ class Agent:
         """Append ``content`` to the view, have the model answer, and append its answer."""
         self.view.append("user", content)
         completion = await self.conversation.generate(self.role, self.view, self.sampling, hint=self.hint, watch=watch)
-        self.view.append("assistant", completion.text)
+        self.view.append("assistant", completion.text, completion.pieces)
         return completion

@@ -50,14 +50,14 @@ class Evaluator(Agent):
         except MalformedOutput as error:
             first = str(error)
         else:
-            self.view.append("assistant", completion.text)
+            self.view.append("assistant", completion.text, completion.pieces)
             return Assessment(verdict)
         # The repair is a side branch: the talk that later verdicts see holds the mended verdict only.
         branch = self.view.branch()
-        branch.append("assistant", completion.text)
+        branch.append("assistant", completion.text, completion.pieces)
         branch.append("user", self.pack.render("evaluator.repair", problem=first))
         mended = await self.conversation.generate(self.role, branch, self.sampling, hint=hint)
-        self.view.append("assistant", mended.text)
+        self.view.append("assistant", mended.text, mended.pieces)
         try:
             return Assessment(read_verdict(mended.text, truncated=mended.finish == "length"), 1)
         except MalformedOutput as error:

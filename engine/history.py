@@ -134,4 +134,5 @@ def _call(row: tuple[Any, ...]) -> RecordedCall:
         completion.attempts = more["attempts"]
         completion.first_token = more["first_token"]
         completion.logprobs = more["logprobs"]
+        completion.pieces = more["pieces"]
     return RecordedCall(role, ordinal, digest, completion, at)

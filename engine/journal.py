@@ -96,8 +96,8 @@ class Journal:
         """A model call was answered."""
         c = completion
         extra = None
-        if c.attempts > 1 or c.logprobs is not None or c.first_token is not None:
-            fields = {"attempts": c.attempts, "first_token": c.first_token, "logprobs": c.logprobs}
+        if c.attempts > 1 or c.logprobs is not None or c.first_token is not None or c.pieces is not None:
+            fields = {"attempts": c.attempts, "first_token": c.first_token, "logprobs": c.logprobs, "pieces": c.pieces}
             extra = orjson.dumps(fields).decode()
         self._append(
             self._calls,

@@ -13,16 +13,22 @@ from typing import Any, Literal
 
 import orjson
 
+# Runs of token ids, each either generated one by one (True) or computed at once (False).
+Pieces = list[tuple[bool, list[int]]]
 Party = Literal["system", "user", "assistant"]
 _DIGEST_BYTES = 16
 
 
 @dataclass(slots=True)
 class Message:
-    """One message as a chat model takes it."""
+    """One message as a chat model takes it.
+
+    ``pieces`` are the tokens of a local model's own reply, as it was computed; other models never look at them.
+    """
 
     role: Party
     content: str
+    pieces: Pieces | None = None
 
 
 class View:
@@ -38,9 +44,9 @@ class View:
         self._messages: list[Message] = []
         self._digest = b""
 
-    def append(self, role: Party, content: str) -> None:
-        """Add a message at the end."""
-        self._messages.append(Message(role, content))
+    def append(self, role: Party, content: str, pieces: Pieces | None = None) -> None:
+        """Add a message at the end; ``pieces`` as in ``Message`` (no part of the digest: it stands for the text)."""
+        self._messages.append(Message(role, content, pieces))
         data = b"%b%c%b" % (self._digest, ord(role[0]), content.encode("utf-8", "surrogatepass"))
         self._digest = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
@@ -115,7 +121,8 @@ class Completion:
     """A model's answer. Latencies are seconds; ``attempts`` counts tries including the one that succeeded.
 
     ``finish``: ``stop``, ``length`` (hit ``max_tokens``), or ``watch:REASON`` when a detector ended the stream.
-    ``logprobs``: per token ``[text, logprob, {alternative: logprob}]`` where it was asked for.
+    ``logprobs``: per token ``[text, logprob, {alternative: logprob}]`` where it was asked for; ``pieces`` as in
+    ``Message``.
     """
 
     text: str
@@ -126,6 +133,7 @@ class Completion:
     first_token: float | None = None
     attempts: int = 1
     logprobs: list[list[Any]] | None = None
+    pieces: Pieces | None = None
 
 
 def request_digest(view: View, sampling: Sampling, seed: int) -> bytes:

@@ -40,6 +40,14 @@ class Backend(ABC):
         :raises BackendError: with the type that says whether trying again can help.
         """
 
+    async def loglikelihood(self, context: str, continuation: str, shared: str = "") -> list[float]:
+        """Log-probability of each token of ``continuation`` after ``shared + context``; ``shared`` is computed once
+        for all calls that begin with it.
+
+        :raises ConfigurationError: this kind of model has none to give.
+        """
+        raise ConfigurationError(f"{self.label}: this kind of model gives no log-probabilities of a given text")
+
     async def check(self) -> None:
         """Find out within seconds whether the model can be reached at all.
 

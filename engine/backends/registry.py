@@ -21,6 +21,7 @@ from .retry import Governed, RetryPolicy
 KINDS: dict[str, str] = {
     "openai": "viva.engine.backends.openai",
     "simulated": "viva.engine.backends.simulated",
+    "llama": "viva.engine.backends.llama.backend",
     "replay": "viva.engine.backends.replay",
 }
 _CHECK_SECONDS = 10.0

@@ -1,0 +1,281 @@
+"""``llama:model.gguf``: a local model behind the engine's face, with continuous batching over all conversations.
+
+Options: ``ctx`` (tokens a lane holds), ``lanes`` (requests computed at once), ``threads``, ``gpu_layers`` (-1: all),
+``kv_type`` (f16, q8_0), ``flash_attn`` (auto, on, off), ``template`` (plain, chatml or a file), ``kv_cache`` (MB of
+host memory for KV of idle roles), ``strict`` (on, off: byte-identical answers in any company, on by default),
+``forced`` (off: sample what a grammar forces, for comparison).
+
+One file is loaded once per process, however many roles and names use it. What never belongs here: llama.cpp itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...clock import Clock
+from ...errors import ConfigurationError, Rejected
+from ...messages import Completion, Request
+from ..base import Backend, ModelSpec
+from .chat import ChatFormat, Segment
+from .generation import Generation
+from .grammar import Grammar, TokenMasks
+from .loop import Ask, InferenceLoop
+from .native import NativeContext, NativeModel
+from .prefix import PrefixStore
+from .sampler import Choice
+from .scheduler import Scheduler
+from .sizing import Plan, plan
+
+_REMEMBERED_CONVERSATIONS = 50_000
+
+
+class LlamaEngine:
+    """One loaded model with its context, thread and store; shared by all names that ask for the same thing."""
+
+    def __init__(self, path: Path, wanted: Plan, template: str | None) -> None:
+        self.model = NativeModel(path, gpu_layers=wanted.gpu_layers)
+        try:
+            self.plan = plan(self.model, wanted)
+            self.chat = ChatFormat(self.model, template)
+            self.masks = TokenMasks(self.model.pieces, self.model.ends, self.model.controls)
+            self.context = NativeContext(
+                self.model,
+                lanes=self.plan.lanes,
+                context=self.plan.context,
+                batch=self.plan.batch,
+                threads=self.plan.threads,
+                kv_type=self.plan.kv_type,
+                flash_attention=self.plan.flash_attention,
+            )
+        except BaseException:
+            self.model.close()
+            raise
+        self.scheduler = Scheduler(self.plan.lanes, batch=self.plan.batch, strict=self.plan.strict)
+        self.store = PrefixStore(self.plan.kv_cache)
+        self.loop = InferenceLoop(self.context, self.scheduler, self.store)
+        self.grammars: dict[bytes, Grammar] = {}
+        self.users = 0
+
+    def close(self) -> None:
+        """Stop the thread, free KV and weights."""
+        self.loop.close()
+        self.context.close()
+        self.model.close()
+
+
+_ENGINES: dict[tuple[Path, Plan, str | None], LlamaEngine] = {}
+
+
+class LlamaBackend(Backend):
+    """See the module."""
+
+    def __init__(self, clock: Clock, path: Path, wanted: Plan, template: str | None) -> None:
+        self._clock = clock
+        self._key = (path, wanted, template)
+        self._engine: LlamaEngine | None = None
+        self._conversations: OrderedDict[str, None] = OrderedDict()
+
+    async def __aenter__(self) -> Backend:
+        engine = _ENGINES.get(self._key)
+        if engine is None:
+            engine = _ENGINES[self._key] = LlamaEngine(*self._key)
+            print(f"viva: {engine.model.path.name}: {engine.plan.describe(engine.model)}", file=sys.stderr)
+        engine.users += 1
+        self._engine = engine
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        engine = self._engine
+        if engine is not None:
+            engine.users -= 1
+            if engine.users == 0:
+                del _ENGINES[self._key]
+                engine.close()
+            self._engine = None
+
+    async def generate(self, request: Request) -> Completion:
+        engine = self.engine
+        sampling = request.sampling
+        segments = engine.chat.segments(request.messages)
+        generation = Generation(
+            engine.model,
+            engine.masks,
+            Choice(request.seed, sampling.temperature, sampling.top_p, logprobs=sampling.logprobs),
+            sampling.max_tokens,
+            tuple(stop.encode() for stop in sampling.stop),
+            self._grammar(request),
+            engine.plan.forced,
+            engine.chat.plain_tokens,
+        )
+        shared = (1,) if request.messages and request.messages[0].role == "system" and len(segments) > 1 else ()
+        began = self._clock.now()
+        ask = Ask(segments, _unheard, generation, begun=self._has_begun(request.conversation), shared=shared)
+        first = await self._answered(ask, request)
+        text = generation.text()
+        return Completion(
+            text,
+            generation.finish or "stop",
+            ask.prompt_tokens,
+            len(generation.tokens),
+            self._clock.now() - began,
+            None if first is None else first - began,
+            logprobs=generation.logprobs,
+            pieces=generation.pieces or None,
+        )
+
+    async def loglikelihood(self, context: str, continuation: str, shared: str = "") -> list[float]:
+        chat = self.engine.chat
+        runs = [np.concatenate([chat.opening, chat.plain_tokens(shared)])] if shared else [chat.opening]
+        said = chat.plain_tokens(continuation)
+        rest = np.concatenate([chat.plain_tokens(context), said])
+        if not shared:
+            runs = [np.concatenate([runs[0], rest])]
+        else:
+            runs.append(rest)
+        if len(said) == 0 or sum(map(len, runs)) <= len(said):
+            raise Rejected("a log-likelihood needs a context token and a continuation", model=self.label)
+        segments = [Segment(run) for run in runs if len(run)]
+        ask = Ask(segments, _unheard, scored=len(said), shared=(1,) if shared else (), begun=True)
+        await self._answered(ask, None)
+        return ask.result
+
+    async def next_distribution(self, context: str, shared: str = "") -> Any:
+        """Log-probabilities (float64, one per token) of what follows ``shared + context``: one pass for any number of
+        one-token continuations."""
+        chat = self.engine.chat
+        runs = [np.concatenate([chat.opening, chat.plain_tokens(shared)]), chat.plain_tokens(context)]
+        segments = [Segment(run) for run in runs if len(run)]
+        ask = Ask(segments, _unheard, scored=0, shared=(1,) if shared and len(segments) > 1 else (), begun=True)
+        await self._answered(ask, None)
+        return ask.last_row
+
+    def tokens(self, text: str) -> list[int]:
+        """The token ids of plain text."""
+        return [int(token) for token in self.engine.chat.plain_tokens(text)]
+
+    @property
+    def engine(self) -> LlamaEngine:
+        """The loaded model.
+
+        :raises ConfigurationError: the backend is used outside its ``async with``.
+        """
+        if self._engine is None:
+            raise ConfigurationError(f"{self.label}: the backend is used outside its `async with`")
+        return self._engine
+
+    def statistics(self) -> dict[str, Any]:
+        if self._engine is None:
+            return {}
+        loop = self._engine.loop
+        return {
+            **self._engine.scheduler.statistics(),
+            **self._engine.store.statistics(),
+            **loop.counts,
+            **{f"{name}_s": round(value, 3) for name, value in loop.timings.items()},
+        }
+
+    async def _answered(self, ask: Ask, request: Request | None) -> float | None:
+        """Wait for an answer; pieces of text go to the request's listener in this task. When the first one came."""
+        loop = asyncio.get_running_loop()
+        finished: asyncio.Future[None] = loop.create_future()
+
+        def told(_: Ask) -> None:
+            loop.call_soon_threadsafe(_resolve, finished)
+
+        ask.done = told
+        pieces: asyncio.Queue[bytes | None] | None = None
+        first: float | None = None
+        if request is not None and request.on_text is not None and ask.generation is not None:
+            queue = pieces = asyncio.Queue()
+
+            def said(data: bytes) -> None:
+                loop.call_soon_threadsafe(queue.put_nowait, data)
+
+            def told_and_ended(_: Ask) -> None:
+                loop.call_soon_threadsafe(_resolve_and_end, finished, queue)
+
+            ask.generation.on_bytes, ask.done = said, told_and_ended
+        self.engine.loop.submit(ask)
+        try:
+            with self._clock.external():
+                if pieces is not None and request is not None and request.on_text is not None:
+                    while (data := await pieces.get()) is not None:
+                        first = first if first is not None else self._clock.now()
+                        request.on_text(data.decode("utf-8", "replace"))
+                await finished
+        except BaseException:
+            self.engine.loop.cancel(ask)
+            raise
+        if ask.error is not None:
+            raise ask.error
+        return first
+
+    def _grammar(self, request: Request) -> Grammar | None:
+        schema = request.sampling.schema
+        if schema is None:
+            return None
+        digest = request.sampling.digest
+        grammar = self.engine.grammars.get(digest)
+        if grammar is None:
+            grammar = self.engine.grammars[digest] = Grammar(schema)
+        return grammar
+
+    def _has_begun(self, conversation: str) -> bool:
+        if conversation in self._conversations:
+            self._conversations.move_to_end(conversation)
+            return True
+        self._conversations[conversation] = None
+        if len(self._conversations) > _REMEMBERED_CONVERSATIONS:
+            self._conversations.popitem(last=False)
+        return False
+
+
+def _unheard(ask: Ask) -> None:
+    raise AssertionError("a request was submitted without anybody to tell")
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _resolve_and_end(future: asyncio.Future[None], queue: asyncio.Queue[bytes | None]) -> None:
+    queue.put_nowait(None)
+    _resolve(future)
+
+
+def build(spec: ModelSpec, clock: Clock) -> Backend:
+    """``llama:FILE?options``; the file is opened when the backend is entered.
+
+    :raises ConfigurationError: the file is missing or an option is wrong.
+    """
+    path = Path(spec.where).expanduser()
+    if not path.is_file():
+        raise ConfigurationError(f"model '{spec.text}': no file {path}")
+    words: dict[str, tuple[str, ...]] = {"kv_type": ("f16", "q8_0", "f32"), "flash_attn": ("auto", "on", "off")}
+    words |= {"strict": ("on", "off"), "forced": ("on", "off")}
+    chosen = {}
+    for name, allowed in words.items():
+        chosen[name] = spec.take(name, allowed[0]) or allowed[0]
+        if chosen[name] not in allowed:
+            raise ConfigurationError(f"model '{spec.text}': {name}={chosen[name]}: expected {' or '.join(allowed)}")
+    cache = spec.whole("kv_cache", low=0)
+    wanted = Plan(
+        lanes=spec.whole("lanes") or 0,
+        context=spec.whole("ctx") or 0,
+        threads=spec.whole("threads") or (os.cpu_count() or 1),
+        gpu_layers=int(spec.number("gpu_layers", 0, -1)),
+        kv_type=chosen["kv_type"],
+        flash_attention=chosen["flash_attn"],
+        kv_cache=-1 if cache is None else cache * 1_000_000,
+        strict=chosen["strict"] == "on",
+        forced=chosen["forced"] == "on",
+    )
+    return LlamaBackend(clock, path.resolve(), wanted, spec.take("template"))

@@ -1,0 +1,181 @@
+"""One request's growing answer: tokens, text, stop strings, grammar, and when it is finished.
+
+Pure bookkeeping, told of each sampled token; it says what comes next: a token to feed, forced tokens to compute, or
+the end. What never belongs here: llama.cpp, other requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .chat import Segment
+from .grammar import Grammar, State, TokenMasks
+from .native import NativeModel, Tokens
+from .sampler import Choice, Mask, Picked
+
+
+@dataclass(slots=True)
+class Generation:
+    """``pieces`` are the answer's tokens in runs as they were computed: generated one by one, or forced at once."""
+
+    model: NativeModel
+    masks: TokenMasks
+    choice: Choice
+    max_tokens: int
+    stops: tuple[bytes, ...] = ()
+    grammar: Grammar | None = None
+    forcing: bool = True
+    tokenize: Callable[[str], Tokens] | None = None
+    on_bytes: Callable[[bytes], None] | None = None
+    state: State = ()
+    tokens: list[int] = field(default_factory=list)
+    pieces: list[tuple[bool, list[int]]] = field(default_factory=list)
+    data: bytearray = field(default_factory=bytearray)
+    finish: str | None = None
+    logprobs: list[list[Any]] | None = None
+    _told: int = 0
+
+    def __post_init__(self) -> None:
+        if self.grammar is not None:
+            self.state = self.grammar.start
+        if self.choice.logprobs is not None:
+            self.logprobs = []
+
+    def mask(self) -> Mask | None:
+        """The tokens that may be sampled now; None for all."""
+        return None if self.grammar is None else self.masks.allowed(self.grammar, self.state)
+
+    def opening(self) -> Segment | None:
+        """What the grammar forces before anything is sampled."""
+        return self._forced()
+
+    def take(self, picked: Picked) -> Segment | None:
+        """A token was sampled. Returns forced tokens to compute next; else the token itself is to be fed, unless
+        ``finish`` is set now."""
+        token = picked.token
+        if self.model.ends[token]:
+            self._end("stop")
+            return None
+        self.tokens.append(token)
+        if self.choice.penalises:
+            self.choice.counts[token] = self.choice.counts.get(token, 0) + 1
+        if self.logprobs is not None:
+            top = {self._text(other): value for other, value in picked.top or ()}
+            self.logprobs.append([self._text(token), picked.logprob, top])
+        if not self.pieces or not self.pieces[-1][0]:
+            self.pieces.append((True, []))
+        self.pieces[-1][1].append(token)
+        piece = self.model.pieces[token]
+        self.data += piece
+        if self.grammar is not None:
+            after = self.grammar.advance(self.state, piece)
+            # The mask let it through, so it fits; a model without any fitting token ends here.
+            self.state = after if after is not None else ()
+        if self._stopped(len(piece)):
+            return None
+        if self.grammar is not None and not self.state:
+            self._end("stop")
+            return None
+        if len(self.tokens) >= self.max_tokens:
+            self._end("length")
+            return None
+        segment = self._forced() if self.forcing else None
+        self._tell()
+        return segment
+
+    def text(self) -> str:
+        """The answer so far as text."""
+        return self.data.decode("utf-8", "replace")
+
+    def computed(self, held: int) -> list[Segment]:
+        """The runs that the first ``held`` tokens of the answer make up; a run that was generated is cut there.
+
+        The cut stays in ``pieces``: the run's beginning can be found again by the next turn, which feeds its rest.
+        """
+        runs: list[tuple[bool, list[int]]] = []
+        for index, (decoded, ids) in enumerate(self.pieces):
+            if held <= 0 or (len(ids) > held and not decoded):
+                break
+            if len(ids) > held:
+                self.pieces[index : index + 1] = [(True, ids[:held]), (True, ids[held:])]
+                ids = ids[:held]
+            runs.append((decoded, ids))
+            held -= len(ids)
+        return [Segment(np.array(ids, dtype=np.int32), decoded) for decoded, ids in runs]
+
+    @property
+    def sampled(self) -> bool:
+        """Whether anything was sampled yet."""
+        return any(decoded for decoded, _ in self.pieces)
+
+    def _forced(self) -> Segment | None:
+        if self.grammar is None or not self.forcing or self.tokenize is None:
+            return None
+        text, after = self.grammar.forced(self.state)
+        if not text:
+            return None
+        ids = self.tokenize(text.decode("utf-8"))
+        room = self.max_tokens - len(self.tokens)
+        if len(ids) > room:
+            ids = ids[:room]
+            text = b"".join(self.model.pieces[token] for token in ids)
+        else:
+            self.state = after
+        self.tokens.extend(int(token) for token in ids)
+        self.pieces.append((False, [int(token) for token in ids]))
+        self.data += text
+        if len(ids) == room:
+            self._end("length" if self.state or after else "stop")
+        elif not self.state:
+            self._end("stop")
+        return Segment(ids)
+
+    def _stopped(self, added: int) -> bool:
+        for stop in self.stops:
+            start = max(0, len(self.data) - added - len(stop))
+            found = self.data.find(stop, start)
+            if found >= 0:
+                del self.data[found:]
+                self.pieces = []  # the kept text ends inside a token: its tokens are no longer known
+                self._end("stop")
+                return True
+        return False
+
+    def _end(self, why: str) -> None:
+        self.finish = why
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.on_bytes is None:
+            return
+        # Text that may turn out to be the beginning of a stop string, or half a character, waits.
+        end = len(self.data)
+        if self.finish is None:
+            end = _complete_characters(self.data, end)
+            for stop in self.stops:
+                for length in range(min(len(stop) - 1, end), 0, -1):
+                    if self.data.endswith(stop[:length]):
+                        end = min(end, len(self.data) - length)
+                        break
+        if end > self._told:
+            self.on_bytes(bytes(self.data[self._told : end]))
+            self._told = end
+
+    def _text(self, token: int) -> str:
+        return self.model.pieces[token].decode("utf-8", "replace")
+
+
+def _complete_characters(data: bytearray, end: int) -> int:
+    """Where the last whole UTF-8 character ends."""
+    start = end
+    while start > 0 and end - start < 4 and data[start - 1] & 0xC0 == 0x80:
+        start -= 1
+    if start == 0:
+        return end
+    lead = data[start - 1]
+    need = 2 if lead >> 5 == 6 else 3 if lead >> 4 == 14 else 4 if lead >> 3 == 30 else 1
+    return end if end - (start - 1) >= need else start - 1

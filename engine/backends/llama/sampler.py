@@ -1,0 +1,128 @@
+"""Choosing the next tokens of all lanes at once, each by its own settings, none depending on its company.
+
+Every random draw is a hash of the request's seed and the token's position, so the same request draws the same numbers
+in any batch. All arithmetic is row by row.
+
+What never belongs here: grammars (they come as masks), KV, stop strings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from .native import Logits
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Choice:
+    """Settings of one request. ``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 and ``min_p`` 0 are off.
+
+    ``logprobs``: how many of the best alternatives to report with each token, None for no report at all.
+    ``repeat``, ``frequency``, ``presence``: penalties on tokens already generated (1, 0, 0 are off).
+    """
+
+    seed: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repeat: float = 1.0
+    frequency: float = 0.0
+    presence: float = 0.0
+    logprobs: int | None = None
+    counts: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def penalises(self) -> bool:
+        """Whether what was generated so far changes the odds."""
+        return self.repeat != 1.0 or self.frequency != 0.0 or self.presence != 0.0
+
+
+@dataclass(slots=True)
+class Picked:
+    """One chosen token; its log-probability and the best alternatives where they were asked for."""
+
+    token: int
+    logprob: float = 0.0
+    top: list[tuple[int, float]] | None = None
+
+
+def pick(logits: Logits, choices: list[Choice], positions: list[int], masks: list[Mask | None]) -> list[Picked]:
+    """The next token of each row. Log-probabilities are of the model's own distribution, before any setting or mask."""
+    plain = all(
+        choice.temperature <= 0 and not choice.penalises and choice.logprobs is None and mask is None
+        for choice, mask in zip(choices, masks, strict=True)
+    )
+    if plain:  # the usual case: one pass over the whole batch
+        return [Picked(int(token)) for token in logits.argmax(axis=1)]
+    return [
+        _pick_row(logits[row], choice, position, mask)
+        for row, (choice, position, mask) in enumerate(zip(choices, positions, masks, strict=True))
+    ]
+
+
+def uniform(seed: int, position: int) -> float:
+    """A number in [0, 1) that depends on the seed and the position alone (splitmix64)."""
+    value = (seed * 0x9E3779B97F4A7C15 + position * 0xD1B54A32D192ED03 + 0x632BE59BD9B4E019) & 0xFFFFFFFFFFFFFFFF
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        value = ((value ^ (value >> shift)) * factor) & 0xFFFFFFFFFFFFFFFF
+    return ((value ^ (value >> 31)) >> 11) / (1 << 53)
+
+
+def log_softmax(row: Logits) -> npt.NDArray[np.float64]:
+    """Log-probabilities of one row, in double precision."""
+    wide = row.astype(np.float64)
+    wide -= wide.max()
+    wide -= np.log(np.exp(wide).sum())
+    return wide
+
+
+def _pick_row(row: Logits, choice: Choice, position: int, mask: Mask | None) -> Picked:
+    logprobs = log_softmax(row) if choice.logprobs is not None else None
+    if choice.penalises and choice.counts:
+        row = _penalised(row, choice)
+    if choice.temperature <= 0:
+        token = int((row if mask is None else np.where(mask, row, -np.inf)).argmax())
+    else:
+        token = _draw(row, choice, position, mask)
+    if logprobs is None:
+        return Picked(token)
+    best = np.argsort(-logprobs, kind="stable")[: choice.logprobs or 0]
+    return Picked(token, float(logprobs[token]), [(int(t), float(logprobs[t])) for t in best])
+
+
+def _penalised(row: Logits, choice: Choice) -> Logits:
+    row = row.copy()
+    tokens = np.fromiter(choice.counts.keys(), dtype=np.int64)
+    counts = np.fromiter(choice.counts.values(), dtype=np.float32)
+    values = row[tokens]
+    values = np.where(values > 0, values / choice.repeat, values * choice.repeat)
+    row[tokens] = values - counts * choice.frequency - choice.presence
+    return row
+
+
+def _draw(row: Logits, choice: Choice, position: int, mask: Mask | None) -> int:
+    tokens = np.flatnonzero(mask) if mask is not None else np.arange(len(row))
+    values = row[tokens].astype(np.float64)
+    if 0 < choice.top_k < len(values):
+        threshold = np.partition(values, len(values) - choice.top_k)[len(values) - choice.top_k]
+        kept = values >= threshold
+        tokens, values = tokens[kept], values[kept]
+    # Best first, ties by token id: the order, and so the draw, is the same everywhere.
+    order = np.argsort(-values, kind="stable")
+    tokens, values = tokens[order], values[order]
+    weights = np.exp((values - values[0]) / choice.temperature)
+    if choice.min_p > 0:
+        plain = np.exp(values - values[0])
+        weights = weights[: max(1, int((plain >= choice.min_p).sum()))]
+    total = np.cumsum(weights)
+    if choice.top_p < 1:
+        kept_count = int(np.searchsorted(total, choice.top_p * total[-1])) + 1
+        total = total[: min(kept_count, len(total))]
+    index = int(np.searchsorted(total, uniform(choice.seed, position) * total[-1], side="right"))
+    return int(tokens[min(index, len(total) - 1)])

@@ -1,0 +1,188 @@
+"""Which tokens llama.cpp computes next: a small, synchronous decision with no model in it.
+
+A job is a request on its way: first its prompt's runs are computed, then it is decoded until it says it is done.
+Lanes are 0 … n−1, the lowest free one is taken first, for llama.cpp batches consecutive lanes only. Decoding goes
+first; after each decode step at most ``prompt_budget`` prompt tokens (but at least one run) are computed, so that
+decoding lanes never wait long. Jobs of conversations already begun are admitted before new ones: what is begun gets
+finished, and less KV is alive. A new one is admitted all the same when it has been passed over often enough.
+
+In the strict mode every prompt run has a call of its own, cut at borders that follow from the run alone, and a decode
+call holds one row a lane without gaps and never fewer than ``least_rows``: nothing that is computed depends on company.
+What never belongs here: KV, sampling, threads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .chat import Segment
+from .native import Tokens
+
+_PATIENCE = 64  # admissions of begun jobs that a new one lets pass
+
+
+@dataclass(slots=True)
+class Job:
+    """A request as the scheduler sees it.
+
+    ``runs`` are still to be computed, the first from ``offset`` on; ``position`` is how many tokens the lane holds.
+    ``next_token`` is what to feed when decoding; None while runs are left, or when nothing more is wanted.
+    """
+
+    number: int
+    runs: deque[Segment]
+    begun: bool = False
+    lane: int = -1
+    position: int = 0
+    offset: int = 0
+    next_token: int | None = None
+
+    @property
+    def in_prompt(self) -> bool:
+        """Whether the next work is a prompt run (computed at once)."""
+        return bool(self.runs) and not self.runs[0].decoded
+
+    def step_token(self) -> int | None:
+        """The token this job would feed in a decode step: of a run that was generated once, or its newest."""
+        if self.runs:
+            return int(self.runs[0].tokens[self.offset]) if self.runs[0].decoded else None
+        return self.next_token
+
+    def completes(self, count: int) -> bool:
+        """Whether ``count`` more tokens leave no run to compute, so that the next token is to be chosen."""
+        return not self.runs or (len(self.runs) == 1 and self.offset + count == len(self.runs[0].tokens))
+
+    def advance(self, count: int) -> Segment | None:
+        """Note that ``count`` tokens were computed; the run that this completed, if any."""
+        self.position += count
+        if not self.runs:
+            return None
+        self.offset += count
+        if self.offset < len(self.runs[0].tokens):
+            return None
+        self.offset = 0
+        return self.runs.popleft()
+
+
+@dataclass(slots=True)
+class PromptStep:
+    """Compute the next tokens of each job's current run; ``last`` says for each whether that completes its runs."""
+
+    parts: list[tuple[Job, Tokens, bool]]
+
+
+@dataclass(slots=True)
+class DecodeStep:
+    """Feed one token to each lane in order; a lane without a job gets a dummy that must be forgotten again."""
+
+    rows: list[tuple[int, Job | None]]
+
+
+@dataclass(slots=True)
+class Scheduler:
+    """See the module. ``batch`` is the most tokens one call takes."""
+
+    lanes: int
+    batch: int = 512
+    prompt_budget: int = 512
+    strict: bool = True
+    least_rows: int = 4
+    _begun: deque[Job] = field(default_factory=deque)
+    _new: deque[Job] = field(default_factory=deque)
+    _running: list[Job | None] = field(default_factory=list)
+    _passed: int = 0
+    _spent: int = 0
+    _turn: int = 0
+
+    def __post_init__(self) -> None:
+        self._running = [None] * self.lanes
+
+    def submit(self, job: Job) -> None:
+        """A request has come."""
+        (self._begun if job.begun else self._new).append(job)
+
+    def admit(self) -> list[Job]:
+        """Give free lanes to waiting jobs; the caller fills the lanes' KV and sets position and runs."""
+        admitted = []
+        for lane in range(self.lanes):
+            if self._running[lane] is None:
+                job = self._next_waiting()
+                if job is None:
+                    break
+                job.lane = lane
+                self._running[lane] = job
+                admitted.append(job)
+        return admitted
+
+    def release(self, job: Job) -> None:
+        """A job is done or cancelled, waiting or running."""
+        if job.lane >= 0:
+            self._running[job.lane] = None
+            job.lane = -1
+        else:
+            for queue in (self._begun, self._new):
+                if job in queue:
+                    queue.remove(job)
+
+    def next_step(self) -> PromptStep | DecodeStep | None:
+        """What to compute now; None if no running job has work."""
+        prompts = [job for job in self._running if job is not None and job.in_prompt]
+        decoding = [job for job in self._running if job is not None and job.step_token() is not None]
+        if prompts and (not decoding or self._spent < self.prompt_budget):
+            step = self._prompt_step(prompts)
+            self._spent += sum(len(tokens) for _, tokens, _ in step.parts)
+            return step
+        self._spent = 0
+        return self._decode_step(decoding) if decoding else None
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything waits or runs."""
+        return bool(self._begun or self._new) or any(job is not None for job in self._running)
+
+    def statistics(self) -> dict[str, int]:
+        """Jobs running and waiting."""
+        running = sum(job is not None for job in self._running)
+        return {"running": running, "waiting_begun": len(self._begun), "waiting_new": len(self._new)}
+
+    def _next_waiting(self) -> Job | None:
+        if self._begun and (not self._new or self._passed < _PATIENCE):
+            self._passed += bool(self._new)
+            return self._begun.popleft()
+        if self._new:
+            self._passed = 0
+            return self._new.popleft()
+        return None
+
+    def _prompt_step(self, prompts: Sequence[Job]) -> PromptStep:
+        # In turn by lane, so that a long prompt does not hold up the short one beside it for ever.
+        start = next((i for i, job in enumerate(prompts) if job.lane >= self._turn), 0)
+        ordered = [*prompts[start:], *prompts[:start]]
+        self._turn = ordered[0].lane + 1
+        if self.strict:
+            job = ordered[0]
+            return PromptStep([self._part(job, self.batch)])
+        parts, room = [], self.batch
+        for job in sorted(ordered, key=lambda job: job.lane):
+            if room <= 0:
+                break
+            part = self._part(job, room)
+            room -= len(part[1])
+            parts.append(part)
+        return PromptStep(parts)
+
+    def _part(self, job: Job, most: int) -> tuple[Job, Tokens, bool]:
+        run = job.runs[0].tokens
+        tokens = run[job.offset : job.offset + most]
+        return job, tokens, job.completes(len(tokens))
+
+    def _decode_step(self, decoding: Sequence[Job]) -> DecodeStep:
+        by_lane = {job.lane: job for job in decoding}
+        top = max(by_lane) + 1
+        if self.strict:
+            # Idle lanes below the highest are filled, and a few rows are always there: a gap or a single row would
+            # send the others through another kernel than in fuller company.
+            return DecodeStep([(lane, by_lane.get(lane)) for lane in range(max(top, min(self.least_rows, self.lanes)))])
+        return DecodeStep([(lane, by_lane[lane]) for lane in sorted(by_lane)])

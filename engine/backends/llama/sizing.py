@@ -1,0 +1,78 @@
+"""Choosing lanes, context and cache from the model and the memory at hand, where the user did not.
+
+What never belongs here: llama.cpp itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...errors import ConfigurationError
+from .native import NativeModel
+
+_DEFAULT_LANES = 16
+_DEFAULT_CONTEXT = 4096
+_LEAST_CONTEXT = 512
+_BATCH = 512
+
+
+@dataclass(slots=True, frozen=True)
+class Plan:
+    """How a model is run; 0 lanes or context and a negative cache mean "choose"."""
+
+    lanes: int = 0
+    context: int = 0
+    threads: int = 1
+    gpu_layers: int = 0
+    kv_type: str = "f16"
+    flash_attention: str = "auto"
+    kv_cache: int = -1
+    strict: bool = True
+    forced: bool = True
+    batch: int = _BATCH
+
+    def describe(self, model: NativeModel) -> str:
+        """What was chosen, for the user."""
+        kv = model.kv_bytes_per_token(self.kv_type) * self.lanes * self.context
+        return (
+            f"{model.size / 1e6:,.0f} MB, {self.lanes} lanes x {self.context:,} tokens ({kv / 1e6:,.0f} MB of KV), "
+            f"{self.kv_cache / 1e6:,.0f} MB for idle KV, {self.threads} threads, "
+            f"{'byte-identical in any company' if self.strict else 'not strict'}"
+        )
+
+
+def plan(model: NativeModel, wanted: Plan) -> Plan:
+    """Fill in what was left open.
+
+    :raises ConfigurationError: even the smallest choice would not fit into memory; says what would.
+    """
+    free = memory_available()
+    context = wanted.context or min(_DEFAULT_CONTEXT, model.train_context or _DEFAULT_CONTEXT)
+    per_token = model.kv_bytes_per_token(wanted.kv_type)
+    # Half of what is free for the lanes, a quarter for idle roles; the rest is for everybody else on the machine.
+    room = free // 2
+    if wanted.gpu_layers and not wanted.lanes:
+        lanes = _DEFAULT_LANES * 4
+    else:
+        lanes = wanted.lanes or max(1, min(_DEFAULT_LANES, room // max(1, per_token * context)))
+    if not wanted.gpu_layers and per_token * context * lanes > free:
+        fits = max(0, free // max(1, per_token * lanes))
+        advice = f"?ctx={fits // 256 * 256}" if fits >= _LEAST_CONTEXT else "fewer ?lanes= or ?kv_type=q8_0"
+        raise ConfigurationError(
+            f"{model.path}: {lanes} lanes x {context:,} tokens need {per_token * context * lanes / 1e9:.1f} GB of KV, "
+            f"{free / 1e9:.1f} GB are free; {advice} would fit"
+        )
+    cache = wanted.kv_cache if wanted.kv_cache >= 0 else free // 4
+    return replace(wanted, lanes=int(lanes), context=int(context), kv_cache=int(cache))
+
+
+def memory_available() -> int:
+    """Bytes that could be taken now without swapping."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 8 << 30

@@ -1,0 +1,164 @@
+"""Ctrl-C once, Ctrl-C twice, SIGTERM: how a run stops when asked to, and that going on afterwards loses nothing."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+if TYPE_CHECKING:
+    from tests.servers.process import Plan, Server
+
+    StartChaos = Callable[[Plan], Server]
+
+ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
+_TALKS, _WIDTH, _ROUNDS = 10, 4, 2
+_CALLS = 1 + 3 * _ROUNDS  # of one talk
+_WAIT = {"do": "slow", "delay": 0.5}
+_PATIENCE = 30.0  # a run that does not stop fails its test instead of hanging it
+
+
+def _viva(*arguments: str | Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "viva", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> tuple[int, bytes, str]:
+    try:
+        printed, said = process.communicate(timeout=_PATIENCE)
+    finally:
+        process.kill()
+        process.wait()
+    assert b"Traceback" not in said
+    return process.returncode, printed, said.decode()
+
+
+def _run(server: Server, out: Path) -> subprocess.Popen[bytes]:
+    roles = ("candidate", "interactor", "evaluator")
+    models = [text for role in roles for text in (f"--{role}", server.model(role))]
+    size = ["-n", str(_TALKS), "--rounds", str(_ROUNDS), "--concurrency", str(_WIDTH)]
+    return _viva("run", "kieval", "--dataset", ITEMS, *size, *models, "--json", "--out", out)
+
+
+def _recorded(run: Path) -> bytes:
+    ends = [_ended(_viva(command, run, "--json")) for command in ("report", "show")]
+    assert [code for code, _, _ in ends] == [0, 0]
+    return b"".join(printed for _, printed, _ in ends)
+
+
+def _goes_on_as_if_nothing_had_been(server: Server, run: Path, whole: Path, unanswered: int) -> None:
+    """Resume the run; compare it with one that nobody stopped; count that no answered call was made again."""
+    code, resumed, said = _ended(_viva("resume", run, "--json"))
+    assert code == 0, said
+    assert len(server.log()) == _TALKS * _CALLS + unanswered
+    code, uninterrupted, said = _ended(_run(server, whole))
+    assert code == 0, said
+    assert resumed == uninterrupted
+    assert _recorded(run) == _recorded(whole)
+
+
+def _interviews(report: bytes) -> int:
+    one: dict[str, Any] = orjson.loads(report)["candidates"]["candidate"]
+    return int(one["interviews"])
+
+
+def test_asked_once_it_finishes_what_is_in_flight(chaos: StartChaos, tmp_path: Path) -> None:
+    # The first four calls take long enough for the signal to come while no talk has ended.
+    server = chaos({"schedule": {str(number): _WAIT for number in range(_WIDTH)}})
+    run = tmp_path / "run"
+    process = _run(server, run)
+    server.log(requests=_WIDTH)
+    process.send_signal(signal.SIGINT)
+    code, report, said = _ended(process)
+    assert code == 130
+    assert f"viva resume {run}" in said
+    assert f"{_WIDTH}/{_TALKS} done" in said
+    log = server.log()
+    assert len(log) == _WIDTH * _CALLS, "nothing new begins, and what had begun is led to its end"
+    assert not any(entry["left"] for entry in log)
+    assert _interviews(report) == _WIDTH
+    assert report == _ended(_viva("report", run, "--json"))[1]
+    _goes_on_as_if_nothing_had_been(server, run, tmp_path / "whole", unanswered=0)
+
+
+def test_asked_twice_it_stops_at_once(chaos: StartChaos, tmp_path: Path) -> None:
+    # The first four wait for the first signal; the third four are never answered, so that only stopping ends the run.
+    slow = {str(number): _WAIT for number in range(_WIDTH)}
+    stuck = {str(number): "never" for number in range(2 * _WIDTH, 3 * _WIDTH)}
+    server = chaos({"schedule": slow | stuck})
+    run = tmp_path / "run"
+    process = _run(server, run)
+    server.log(requests=_WIDTH)
+    process.send_signal(signal.SIGINT)
+    server.log(requests=3 * _WIDTH)
+    process.send_signal(signal.SIGINT)
+    code, report, said = _ended(process)
+    assert code == 130
+    assert f"{_WIDTH} conversations were interrupted; go on with: viva resume {run}" in said
+    assert len(server.log(left=_WIDTH)) == 3 * _WIDTH
+    assert _interviews(report) == 0
+    _goes_on_as_if_nothing_had_been(server, run, tmp_path / "whole", unanswered=_WIDTH)
+
+
+def test_terminated_it_stops_at_once(chaos: StartChaos, tmp_path: Path) -> None:
+    # Two talks have ended by the time that all four places are stuck.
+    first = 3 * _WIDTH + _CALLS
+    server = chaos({"schedule": {str(number): "never" for number in range(first, first + _WIDTH)}})
+    run = tmp_path / "run"
+    process = _run(server, run)
+    server.log(requests=first + _WIDTH)
+    process.send_signal(signal.SIGTERM)
+    code, report, said = _ended(process)
+    assert code == 130
+    assert f"{_WIDTH} conversations were interrupted; go on with: viva resume {run}" in said
+    assert len(server.log(left=_WIDTH)) == first + _WIDTH
+    assert _interviews(report) < _TALKS
+    _goes_on_as_if_nothing_had_been(server, run, tmp_path / "whole", unanswered=_WIDTH)
+
+
+def test_a_resumed_run_can_be_stopped_like_a_new_one(chaos: StartChaos, tmp_path: Path) -> None:
+    stops = (5, 20)
+    stuck = {str(number): "never" for stop in stops for number in range(stop, stop + _WIDTH)}
+    server = chaos({"schedule": stuck})
+    run = tmp_path / "run"
+    process = _run(server, run)
+    for stop in stops:
+        server.log(requests=stop + _WIDTH)
+        process.send_signal(signal.SIGTERM)
+        assert _ended(process)[0] == 130
+        process = _viva("resume", run)
+    assert _ended(process)[0] == 0
+    _goes_on_as_if_nothing_had_been(server, run, tmp_path / "whole", unanswered=2 * _WIDTH)
+
+
+def test_while_it_runs_nobody_else_may_go_on_with_it(chaos: StartChaos, tmp_path: Path) -> None:
+    server = chaos({"schedule": {str(number): "never" for number in range(_CALLS, _CALLS + _WIDTH)}})
+    process = _run(server, tmp_path / "run")
+    server.log(requests=_CALLS + _WIDTH)
+    code, printed, said = _ended(_viva("resume", tmp_path / "run"))
+    assert (code, printed) == (2, b"")
+    assert "another process is running this run" in said
+    assert _ended(_viva("report", tmp_path / "run"))[0] == 0, "looking on is allowed"
+    process.send_signal(signal.SIGTERM)
+    assert _ended(process)[0] == 130
+    _goes_on_as_if_nothing_had_been(server, tmp_path / "run", tmp_path / "whole", unanswered=_WIDTH)
+
+
+def test_ctrl_c_before_the_first_call_ends_without_a_word_of_python(tmp_path: Path) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        others = ["--interactor", "simulated:i", "--evaluator", "simulated:e", "--out", str(tmp_path / "run")]
+        process = _viva("run", "kieval", "--dataset", ITEMS, "--candidate", f"openai:{url}#c", *others)
+        connection, _ = silent.accept()  # it asks whether the model is there, and nobody answers
+        with connection:
+            process.send_signal(signal.SIGINT)
+            code, printed, _ = _ended(process)
+    assert (code, printed) == (130, b"")

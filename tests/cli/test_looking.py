@@ -1,0 +1,219 @@
+"""``viva report``, ``score`` and ``show``: looking at finished and unfinished runs, and calling no model for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+
+if TYPE_CHECKING:
+    from tests.servers.process import Plan, Server
+
+    StartChaos = Callable[[Plan], Server]
+
+ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
+_NOTE = "talks of this run really ended at their stop flags"
+
+
+def _command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "viva", *map(str, arguments)]
+
+
+def _viva(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(_command(*arguments), capture_output=True, text=True, check=False)
+
+
+def _json(*arguments: str | Path) -> Any:
+    done = _viva(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return orjson.loads(done.stdout)
+
+
+def _made(out: Path, *options: str) -> Path:
+    models = ["--interactor", "simulated:i", "--evaluator", "simulated:e"]
+    done = _viva("run", "kieval", "--dataset", ITEMS, *models, *options, "--out", out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two candidates on six items, talks ended at their stop flags."""
+    folder = tmp_path_factory.mktemp("run") / "weak"
+    return _made(folder, "--candidate", "simulated:weak?knowledge=0.1", "--candidate", "simulated:good", "-n", "6")
+
+
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, but no talk was ended."""
+    folder = tmp_path_factory.mktemp("run") / "long"
+    models = ["--candidate", "simulated:weak?knowledge=0.1", "--candidate", "simulated:good"]
+    return _made(folder, *models, "-n", "6", "--no-early-stop")
+
+
+def _titles(done: subprocess.CompletedProcess[str]) -> list[str]:
+    assert done.returncode == 0, done.stderr
+    return [line.strip() for line in done.stdout.splitlines() if line.startswith("KIEval on ")]
+
+
+def test_a_report_of_several_runs_shows_each(run: Path, long_run: Path) -> None:
+    titles = _titles(_viva("report", run, long_run))
+    assert titles == [f"KIEval on science, scorer official{how}, seed 7, tier A" for how in ("", " (no early stop)")]
+    assert _json("report", run, long_run, run) == [_json("report", path) for path in (run, long_run, run)]
+
+
+def _interrupted_run(server: Server, out: Path, sign: signal.Signals) -> tuple[int, str]:
+    """A run of two talks at a time that is sent a signal when about half of it is done."""
+    models = [text for role in ("candidate", "interactor", "evaluator") for text in (f"--{role}", server.model(role))]
+    small = ["-n", "12", "--rounds", "1", "--concurrency", "2"]
+    command = _command("run", "kieval", "--dataset", ITEMS, *small, *models, "--out", out)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        server.log(requests=21)
+        process.send_signal(sign)
+        _, said = process.communicate()
+    return process.returncode, said
+
+
+@pytest.mark.parametrize(("sign", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
+def test_an_unfinished_run_is_reported_as_far_as_it_came(
+    chaos: StartChaos, tmp_path: Path, sign: signal.Signals, code: int
+) -> None:
+    run = tmp_path / "run"
+    server = chaos({"default": {"do": "slow", "delay": 0.03}})
+    assert _interrupted_run(server, run, sign)[0] == code
+    calls = len(server.log())
+    one = _json("report", run)["candidates"]["candidate"]
+    assert 0 < one["interviews"] == one["scored"] < 12
+    assert len(_titles(_viva("report", run))) == 1
+    states = [line.split()[-1] for line in _viva("show", run).stdout.splitlines() if "candidate/" in line]
+    assert states.count("finished") == one["interviews"]
+    assert states.count("interrupted") == len(states) - one["interviews"] <= (2 if sign == signal.SIGKILL else 0)
+    assert len(server.log()) == calls
+
+
+@pytest.mark.parametrize(
+    ("options", "scorer"),
+    [
+        (["--scorer", "corrected"], "corrected"),
+        (["--scorer", "linear"], "linear"),
+        (["--no-decay"], "official (no decay)"),
+        (["--no-early-stop"], "official (no early stop)"),
+        (["--early-stop"], "official"),
+        (["--scorer", "linear", "--no-decay", "--no-early-stop"], "linear (no decay, no early stop)"),
+    ],
+)
+def test_another_scorer_is_named_in_the_title(run: Path, options: list[str], scorer: str) -> None:
+    done = _viva("score", run, *options)
+    assert _titles(done) == [f"KIEval on science, scorer {scorer}, seed 7, tier A"]
+    assert (_NOTE in done.stderr) == ("--no-early-stop" in options)
+    scored, reported = _json("score", run, *options), _json("report", run)
+    assert scored["scorer"] == scorer
+    means = [report["candidates"]["weak"]["score"]["mean"] for report in (scored, reported)]
+    assert (means[0] == means[1]) == (options[-1] in ("--early-stop",) or options == ["--no-early-stop"])
+
+
+def test_scoring_calls_no_model_and_writes_nothing(chaos: StartChaos, tmp_path: Path) -> None:
+    server = chaos({})
+    models = {role: server.model(role) for role in ("candidate", "interactor", "evaluator")}
+    options = [text for role, model in models.items() for text in (f"--{role}", model)]
+    run = _made(tmp_path / "run", *options, "-n", "4", "--rounds", "2")
+    calls, files = len(server.log()), {path.name: path.read_bytes() for path in run.iterdir()}
+    assert calls == 4 * 7
+    for scoring in (["--scorer", "corrected"], ["--scorer", "linear"], ["--no-decay"], ["--no-early-stop"]):
+        assert _viva("score", run, *scoring).returncode == 0
+    assert len(server.log()) == calls
+    assert files.items() <= {path.name: path.read_bytes() for path in run.iterdir()}.items()
+
+
+def test_talks_that_went_on_can_be_cut_at_their_flags(run: Path, long_run: Path) -> None:
+    for scorer in ("official", "linear", "corrected"):
+        cut = _viva("score", long_run, "--early-stop", "--scorer", scorer, "--json")
+        assert cut.stderr == ""
+        ended = _json("score", run, "--scorer", scorer)["candidates"]
+        for label, one in orjson.loads(cut.stdout)["candidates"].items():
+            for name in ("score", "aspects", "rounds", "verdicts", "stop_reasons", "accuracy"):
+                assert one[name] == ended[label][name], (scorer, label, name)
+    whole = _viva("score", long_run, "--no-early-stop")
+    assert (whole.returncode, whole.stderr) == (0, ""), "no note: these talks did go on"
+
+
+@pytest.mark.parametrize("options", [["--scorer", "generous"], ["--early-stop", "--no-early-stop"]])
+def test_a_wrong_way_of_scoring_is_refused(run: Path, options: list[str]) -> None:
+    done = _viva("score", run, *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert options[-1].removeprefix("--") in done.stderr
+
+
+def test_show_lists_the_conversations(run: Path) -> None:
+    lines = [line.split() for line in _viva("show", run).stdout.splitlines()]
+    assert lines[0] == ["12", "conversations"]
+    rows = [line for line in lines if line and line[0].isdigit()][1:]
+    assert [int(row[0]) for row in rows] == list(range(12))
+    assert [row[1].split("/")[0] for row in rows] == ["weak", "good"] * 6
+    assert {row[2] for row in rows} == {"finished"}
+
+
+def test_a_conversation_is_found_by_number_key_or_end_of_key(run: Path) -> None:
+    keys = [line.split()[1] for line in _viva("show", run).stdout.splitlines() if "/" in line]
+    number, key = 3, keys[3]
+    talk = _json("show", run, "--conversation", str(number))
+    assert (talk["number"], talk["key"]) == (number, key)
+    parties = [said["party"] for said in talk["talk"]]
+    assert parties[:5] == ["benchmark", "candidate", "interactor", "candidate", "evaluator"]
+    assert _json("show", run, "--conversation", key) == talk
+    assert _json("show", run, "--conversation", key.removeprefix("go")) == talk
+    shown = _viva("show", run, "--conversation", key).stdout
+    assert shown.startswith(f"{number}: {key} ")
+    for said in talk["talk"]:
+        assert f"[{said['party']}]\n" in shown
+        assert said["text"].split()[:5] == [word for word in said["text"].split()[:5] if word in shown]
+
+
+@pytest.mark.parametrize("name", ["99", "good/none", "", "-1"])
+def test_an_unknown_conversation_is_refused(run: Path, name: str) -> None:
+    done = _viva("show", run, "--conversation", name)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"no conversation '{name}'" in done.stderr
+
+
+def test_an_end_that_two_keys_share_names_neither(run: Path) -> None:
+    item = _json("show", run, "--conversation", "0")["key"].partition("/")[2]
+    assert _viva("show", run, "--conversation", item).returncode == 2
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--conversation", "0"]])
+def test_a_reader_that_leaves_early_is_no_failure(run: Path, options: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)  # the reader is gone before the first word
+    done = subprocess.run(_command("show", run, *options), stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert done.stderr == b""
+
+
+def test_a_reader_that_takes_one_line_gets_it(tmp_path: Path) -> None:
+    run = _made(tmp_path / "run", "--candidate", "simulated:c")
+    # Far more than a pipe holds: the command is still writing when its reader goes.
+    with subprocess.Popen(
+        _command("show", run, "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"{\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("command", ["report", "score", "show", "resume"])
+def test_what_is_no_run_folder_is_refused(tmp_path: Path, command: str) -> None:
+    for path in (tmp_path, tmp_path / "none"):
+        done = _viva(command, path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"{path}: not a run folder" in done.stderr
