@@ -1,4 +1,4 @@
-"""Reading which choice a free answer names. An answer that names none, or several, is unanswered, not wrong.
+"""Reading which choice a free answer names. An answer that names none, or several, is unanswered and reported so.
 
 In order of trust: a statement ("the answer is B", "答案是B"), a letter that opens the text, the full words of exactly
 one choice, a letter in parentheses or at the very end. What never belongs here: guessing by likeness.

@@ -1,4 +1,4 @@
-"""Prompt packs: every word that a model is told, as YAML data that a user may replace.
+"""Prompt packs: what models are told, as YAML data that a user may replace.
 
 A pack has a name, a version and sections of templates. ``{placeholder}`` marks what is filled in; ``{{`` and ``}}`` are
 literal braces. What is filled in is never read as a template itself. Each protocol declares which templates it needs

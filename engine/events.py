@@ -71,7 +71,7 @@ class Noted(Event):
 
 @dataclass(slots=True)
 class StopRequested(Event):
-    """Somebody ended the conversation early: ``by`` evaluator, detector, budget, operator."""
+    """Somebody ended the conversation early: ``by`` evaluator, detector or budget."""
 
     by: str
     reason: str
@@ -113,7 +113,7 @@ class Retried(Event):
 
 @dataclass(slots=True)
 class LimitHit(Event):
-    """A budget or rate limit took effect; ``limit`` names it."""
+    """A budget took effect; ``limit`` names it."""
 
     limit: str
     detail: str

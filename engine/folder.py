@@ -19,7 +19,7 @@ from .errors import ConfigurationError, JournalError
 
 MANIFEST_VERSION = 1
 # Facts about one making of a run; two runs that differ only here are the same experiment.
-_CIRCUMSTANCES = ("created", "versions", "concurrency", "manifest")
+_CIRCUMSTANCES = ("versions", "manifest")
 
 
 def versions() -> dict[str, str]:
@@ -103,9 +103,17 @@ class RunFolder:
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """The names of the manifest fields in which two runs differ as experiments."""
-    names = (one.keys() | other.keys()) - set(_CIRCUMSTANCES)
-    return sorted(name for name in names if one.get(name) != other.get(name))
+    """The names of the manifest fields, and of the settings, in which two runs differ as experiments."""
+    found = []
+    for name in sorted((one.keys() | other.keys()) - set(_CIRCUMSTANCES)):
+        mine, others = one.get(name), other.get(name)
+        if name == "settings" and isinstance(mine, dict) and isinstance(others, dict):
+            found += [
+                f"settings.{key}" for key in sorted(mine.keys() | others.keys()) if mine.get(key) != others.get(key)
+            ]
+        elif mine != others:
+            found.append(name)
+    return found
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from viva.engine.backends.registry import BackendPool
+from viva.engine.backends.base import ModelSpec
+from viva.engine.backends.registry import BackendPool, fingerprint
 from viva.engine.budget import Budget
 from viva.engine.clock import Clock, RealClock
 from viva.engine.errors import ConfigurationError
@@ -177,8 +178,20 @@ def _manifest(which: Scenario, settings: RunSettings, prepared: Prepared) -> dic
     return {
         "scenario": which.name,
         "seed": settings.seed,
-        "tier": "A",
+        "tier": _tier(prepared.models),
+        "files": {name: digest for name in prepared.models if (digest := fingerprint(name)) is not None},
         "versions": versions(),
         "settings": settings.model_dump(mode="json"),
         **prepared.manifest(),
     }
+
+
+def _tier(models: list[str]) -> str:
+    """C where every model answers byte for byte the same in any company and order, else A (docs/architecture.md)."""
+    for text in models:
+        spec = ModelSpec.parse(text)
+        if spec.kind == "openai" or (
+            spec.kind == "llama" and (spec.take("strict") == "off" or spec.take("gpu_layers"))
+        ):
+            return "A"
+    return "C"

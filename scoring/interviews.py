@@ -48,7 +48,7 @@ class InterviewAggregate:
         self.unscored_rounds += sum(r.scores is None for r in held)
         self.parse_failures += sum(r.failures for r in held)
         self.ends.add(interview.ended_by)
-        if held and held[-1].stop is not None:
+        if self.scorer.early_stop and held and held[-1].stop is not None:
             self.stop_reasons.add(held[-1].stop)
         elif interview.ended_by not in ("rounds", "transcript"):
             self.stop_reasons.add(interview.reason)

@@ -12,13 +12,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from viva.engine.clock import RealClock, VirtualClock
     from viva.engine.errors import VivaError
+    from viva.engine.events import CallFinished, ConversationFailed, ConversationFinished, Event, Noted
     from viva.engine.folder import RunFolder
     from viva.scenarios.kieval.settings import KievalSettings
     from viva.scenarios.launch import Launch, forked_run, new_run, recorded_results, resumed_run
 
 __all__ = [
+    "CallFinished",
+    "ConversationFailed",
+    "ConversationFinished",
+    "Event",
     "KievalSettings",
     "Launch",
+    "Noted",
     "RealClock",
     "RunFolder",
     "VirtualClock",
@@ -32,6 +38,7 @@ __all__ = [
 _HOMES = {
     "viva.engine.clock": ("RealClock", "VirtualClock"),
     "viva.engine.errors": ("VivaError",),
+    "viva.engine.events": ("CallFinished", "ConversationFailed", "ConversationFinished", "Event", "Noted"),
     "viva.engine.folder": ("RunFolder",),
     "viva.scenarios.kieval.settings": ("KievalSettings",),
     "viva.scenarios.launch": ("Launch", "forked_run", "new_run", "recorded_results", "resumed_run"),

@@ -1,9 +1,9 @@
 """Any OpenAI-compatible chat endpoint, over aiohttp: ``openai:gpt-4o`` or ``openai:http://host:port/v1#name``.
 
-Options: ``key_env`` (name of the environment variable that holds the key; default OPENAI_API_KEY), ``timeout``
-(seconds per attempt, default 120), ``json`` (``schema``, ``object_schema``, ``object`` or ``prompt``: the first form of
-structured output to try), ``seed=off`` for endpoints that refuse a seed, ``tokens_field`` (``max_tokens`` or
-``max_completion_tokens``).
+Options: ``key_env`` (name of the environment variable that holds the key; default OPENAI_API_KEY where the model is
+named without a URL, none for a URL), ``timeout`` (seconds per attempt, default 120), ``json`` (``schema``,
+``object_schema``, ``object`` or ``prompt``: the first form of structured output to try), ``seed=off`` for endpoints
+that refuse a seed, ``tokens_field`` (``max_tokens`` or ``max_completion_tokens``).
 
 What never belongs here: retries and limits (wrappers do that), and the key in any message, log or record.
 """
@@ -209,7 +209,11 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
     """
     if spec.where.startswith(("http://", "https://")):
         base_url, model = spec.where, spec.fragment or "default"
+        usual: str | None = (
+            None  # a key for one place is never sent to another: a URL's key is named with it, or there is none
+        )
     elif spec.where:
+        usual = "OPENAI_API_KEY"
         base_url, model = os.environ.get("OPENAI_BASE_URL", _PUBLIC_API), spec.where
     else:
         raise ConfigurationError(
@@ -217,14 +221,12 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
         )
     if "@" in base_url.partition("://")[2].partition("/")[0]:
         raise ConfigurationError("a model's URL must not hold a password; put the key in a variable, key_env=NAME")
-    named = spec.take("key_env")
-    key = (os.environ.get(named or "OPENAI_API_KEY") or "").strip() or None
+    variable = spec.take("key_env", usual)
+    key = (os.environ.get(variable) or "").strip() or None if variable else None
+    if variable and key is None:
+        raise ConfigurationError(f"model '{spec.text}': no key in the environment variable {variable}; set it")
     if key is not None and not key.isprintable():
-        raise ConfigurationError(f"the key in the environment variable {named or 'OPENAI_API_KEY'} is not plain text")
-    if key is None and (named or base_url == _PUBLIC_API):
-        raise ConfigurationError(
-            f"model '{spec.text}': no key in the environment variable {named or 'OPENAI_API_KEY'}; set it"
-        )
+        raise ConfigurationError(f"the key in the environment variable {variable} is not plain text")
     mode = spec.take("json", "schema")
     if mode not in _JSON_MODES:
         raise ConfigurationError(f"model '{spec.text}': json={mode}: expected one of {', '.join(_JSON_MODES)}")

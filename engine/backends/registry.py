@@ -6,9 +6,11 @@ only when a model of that kind is asked for.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from importlib import import_module
+from pathlib import Path
 
 import anyio
 
@@ -54,6 +56,32 @@ def build(text: str, clock: Clock, publish: EventSink | None = None) -> Backend:
     limits = Limits(clock, concurrency=concurrency, requests=rate, tokens=Rate(tokens) if tokens else None)
     policy = RetryPolicy() if attempts is None else RetryPolicy(attempts=attempts + 1)
     return Governed(inner, limits, clock, policy, publish)
+
+
+def full_path(text: str) -> str:
+    """The model name with the path of a local file made absolute, so that it means the same from any folder."""
+    kind, _, rest = text.partition(":")
+    where, mark, options = rest.partition("?")
+    if kind not in ("llama", "replay") or not where:
+        return text
+    return f"{kind}:{Path(where).expanduser().resolve()}{mark}{options}"
+
+
+def fingerprint(text: str) -> str | None:
+    """What tells one local model file from another of the same name: its size and a hash of both of its ends."""
+    spec = ModelSpec.parse(text)
+    if spec.kind != "llama":
+        return None
+    try:
+        with Path(spec.where).open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(0)
+            digest = hashlib.sha256(file.read(1 << 20))
+            file.seek(max(0, size - (1 << 20)))
+            digest.update(file.read())
+    except OSError:
+        return None
+    return f"{size}-{digest.hexdigest()[:16]}"
 
 
 def needs_retries(backend: Backend) -> bool:

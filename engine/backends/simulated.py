@@ -43,11 +43,12 @@ _OFF_TOPIC = "That reminds me of a recipe for lemon cake, which needs three eggs
 class SimulatedBackend(Backend):
     """See the module. All rates are probabilities in 0…1.
 
-    :param knowledge: share of items whose subject the candidate understands; :param memorisation: share of items
-        whose answer it can recite without understanding; :param verbosity: mean number of extra sentences;
-    :param noise: chance that a verdict's score is off by one; :param malformed: chance that a verdict is not valid
-        JSON; :param latency: median seconds of a log-normal with ``sigma``; :param fail, throttle: chance that an
-        attempt ends in Unavailable or Throttled.
+    :param knowledge: share of items whose subject the candidate understands.
+    :param memorisation: share of items whose answer it can recite without understanding.
+    :param verbosity: scales the number of extra sentences, 0 to twice this.
+    :param noise: chance that a verdict's score is off by one; :param malformed: that a verdict is not valid JSON.
+    :param latency: median seconds of a log-normal with ``sigma``.
+    :param fail: chance that an attempt ends in Unavailable; :param throttle: in Throttled.
     """
 
     def __init__(

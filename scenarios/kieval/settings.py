@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from viva.engine.backends.registry import full_path
 from viva.engine.detectors import detector_makers
 from viva.engine.errors import ConfigurationError
 from viva.scoring.kieval import ScorerName
@@ -50,6 +51,11 @@ class KievalSettings(RunSettings):
             return source
         prefix = f"{form}:" if colon and not Path(source).exists() else ""
         return prefix + str(path.resolve())
+
+    @field_validator("candidate", "interactor", "evaluator")
+    @classmethod
+    def _local_models_by_full_path(cls, models: str | list[str]) -> str | list[str]:
+        return [full_path(model) for model in models] if isinstance(models, list) else full_path(models)
 
     @field_validator("detectors")
     @classmethod

@@ -1,11 +1,12 @@
 """``llama:model.gguf``: a local model behind the engine's face, with continuous batching over all conversations.
 
 Options: ``ctx`` (tokens a lane holds), ``lanes`` (requests computed at once), ``threads``, ``gpu_layers`` (-1: all),
-``kv_type`` (f16, q8_0), ``flash_attn`` (auto, on, off), ``template`` (plain, chatml or a file), ``kv_cache`` (MB of
-host memory for KV of idle roles), ``strict`` (on, off: byte-identical answers in any company, on by default),
+``kv_type`` (f16, q8_0, f32), ``flash_attn`` (auto, on, off), ``template`` (plain, chatml or a file), ``kv_cache`` (MB
+of host memory for KV of idle roles), ``strict`` (on, off: byte-identical answers in any company, on by default),
 ``forced`` (off: sample what a grammar forces, for comparison).
 
-One file is loaded once per process, however many roles and names use it. What never belongs here: llama.cpp itself.
+A file is loaded once per process for all roles and names that use it with the same options.
+What never belongs here: llama.cpp itself.
 """
 
 from __future__ import annotations
