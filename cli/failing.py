@@ -28,10 +28,6 @@ def guarded(command: Callable[P, T]) -> Callable[P, T]:
             return command(*args, **kwargs)
         except VivaError as error:
             complain(error)
-        except BrokenPipeError:
-            # The reader of our output has left (`viva show | head`); that is not a failure.
-            sys.stderr.close()
-            sys.exit(DONE)
 
     return wrapper
 

@@ -16,6 +16,7 @@ from viva.engine.events import (
     CallFinished,
     ConversationFailed,
     ConversationFinished,
+    ConversationInterrupted,
     ConversationStarted,
     Event,
     LimitHit,
@@ -61,6 +62,8 @@ class Progress:
                 self._failed += 1
                 self._end(event.restored)
                 self._aggregate.add_failure(event.conversation, event.error)
+            case ConversationInterrupted():
+                self._in_flight -= 1
             case Retried():
                 self._retried += 1
                 self._throttled += event.error == "Throttled"

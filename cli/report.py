@@ -84,7 +84,7 @@ def _show(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List a run's conversations, or print the transcript of one (with --json and no number: of all)."""
+    """List a run's conversations, or print the transcript of one (with --json and no number: all, one a line)."""
     from viva.engine.errors import ConfigurationError
     from viva.engine.folder import RunFolder
     from viva.engine.history import History
@@ -107,7 +107,8 @@ def _show(
         if conversation is None:
             numbers = list(history.numbers())
         else:
-            number = int(conversation) if conversation.isdigit() else history.number_of(conversation)
+            is_number = conversation.isascii() and conversation.isdigit() and len(conversation) < 18
+            number = int(conversation) if is_number else history.number_of(conversation)
             if number is None or history.started(number) is None:
                 raise ConfigurationError(f"{run}: no conversation '{conversation}'; `viva show {run}` lists them")
             numbers = [number]
@@ -115,19 +116,21 @@ def _show(
             key, item = history.started(number) or ("", None)
             talk = which.transcript(item, history.calls(number))
             if json:
-                print_json({"number": number, "key": key, "talk": [{"party": p, "text": t} for p, t in talk]})
+                told = {"number": number, "key": key, "talk": [{"party": p, "text": t} for p, t in talk]}
+                print_json(told, line=conversation is None)
             else:
                 _print_talk(number, key, talk)
 
 
 def _print_talk(number: int, key: str, talk: list[tuple[str, str]]) -> None:
-    from rich.console import Console
     from rich.rule import Rule
     from rich.text import Text
 
-    console = Console() if sys.stdout.isatty() else Console(width=120)
-    console.print(Rule(f"{number}: {key}", align="left"))
+    from .output import harmless, print_rich
+
     colours = {"candidate": "green", "interactor": "cyan", "evaluator": "yellow"}
+    parts: list[Rule | Text] = [Rule(Text(harmless(f"{number}: {key}")), align="left")]
     for party, text in talk:
-        console.print(Text(f"[{party}]", style=f"bold {colours.get(party, 'white')}"))
-        console.print(Text(text + "\n"))
+        parts.append(Text(f"[{party}]", style=f"bold {colours.get(party, 'white')}"))
+        parts.append(Text(harmless(text) + "\n"))
+    print_rich(*parts, width=120)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from .failing import DONE, FAILED, FAILURES, INTERRUPTED, code_of, complain, guarded
 
@@ -31,15 +32,31 @@ def register(app: typer.Typer) -> None:
     """Add this group's commands."""
     from importlib.metadata import entry_points
 
-    runs = typer.Typer(help="Run a scenario, or fork an earlier run.", invoke_without_command=True)
+    runs = typer.Typer(help="Run a scenario, or fork an earlier run.", invoke_without_command=True, cls=_Scenarios)
     runs.callback()(guarded(_fork))
     for name in sorted(point.name for point in entry_points(group="viva.scenarios")):
         # Only the scenario that is asked for is imported: the others cost the command's start nothing.
-        if name in sys.argv or len(sys.argv) < 3:
+        if name in sys.argv or "--help" in sys.argv or len(sys.argv) < 3:
             runs.command(name)(_scenario_command(name))
     app.add_typer(runs, name="run")
     app.command("resume")(guarded(_resume))
     app.command("demo")(guarded(_demo))
+
+
+class _Scenarios(TyperGroup):
+    """The group of scenarios: says which there are when one is asked for that is not."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        if command is None:
+            from viva.engine.errors import ConfigurationError
+            from viva.scenarios.scenario import scenario
+
+            try:
+                scenario(cmd_name)
+            except ConfigurationError as error:
+                complain(error)
+        return command
 
 
 def _scenario_command(name: str) -> Any:
@@ -89,6 +106,9 @@ def _resume(
     run: Annotated[Path, typer.Argument(help="Folder of the run.")],
     concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Conversations in flight.")] = None,
     max_cost: Annotated[float | None, typer.Option("--max-cost", help="Spend at most this much from here on.")] = None,
+    max_calls: Annotated[int | None, typer.Option("--max-calls", min=1, help="Calls from here on at most.")] = None,
+    max_tokens_total: Annotated[int | None, typer.Option("--max-tokens-total", min=1, help="Tokens likewise.")] = None,
+    max_seconds: Annotated[float | None, typer.Option("--max-seconds", help="Seconds likewise.")] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed conversations again.")] = False,
     json: Json = False,
     max_failures: MaxFailures = 0,
@@ -96,7 +116,13 @@ def _resume(
     """Go on with a run that was interrupted; what is recorded is not asked again."""
     from viva.scenarios.launch import resumed_run
 
-    changes = {"concurrency": concurrency, "max_cost": max_cost}
+    changes = {
+        "concurrency": concurrency,
+        "max_cost": max_cost,
+        "max_calls": max_calls,
+        "max_tokens_total": max_tokens_total,
+        "max_seconds": max_seconds,
+    }
     given = {name: value for name, value in changes.items() if value is not None}
     carry(resumed_run(run, retry_failed=retry_failed, changes=given), json=json, max_failures=max_failures)
 

@@ -35,22 +35,41 @@ class Meter:
     tokens: int = 0
     calls: int = 0
     cost: float = 0.0
+    under_way: int = 0
+
+    def begin(self, now: float) -> None:
+        """Reserve one call; ``end`` gives the reservation back, and ``add`` counts the call if it was answered.
+
+        :raises LimitReached: no further call fits.
+        """
+        self.require(now)
+        self.under_way += 1
+
+    def end(self) -> None:
+        """A reserved call is over, one way or the other."""
+        self.under_way -= 1
 
     def add(self, tokens: int, cost: float) -> None:
-        """Count one finished call."""
+        """Count one answered call."""
         self.calls += 1
         self.tokens += tokens
         self.cost += cost
 
     def require(self, now: float) -> None:
-        """Ask whether one more call may begin.
+        """Ask whether one more call may begin. Calls under way count as calls; what tokens and money they will take is
+        not known, so those bounds can be passed by what is in flight.
 
         :raises LimitReached: naming the first bound that is used up.
         """
         budget = self.budget
         if budget.open:
             return
-        used = {"tokens": self.tokens, "calls": self.calls, "cost": self.cost, "seconds": now - self.started}
+        used = {
+            "tokens": self.tokens,
+            "calls": self.calls + self.under_way,
+            "cost": self.cost,
+            "seconds": now - self.started,
+        }
         for name, amount in used.items():
             allowed = getattr(budget, name)
             if allowed is not None and amount >= allowed:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .budget import Meter
 from .detectors import Detector
-from .errors import ConfigurationError
+from .errors import ConfigurationError, LimitReached
 from .events import CallFinished, Diverged, LimitHit, Noted, StopRequested
 from .history import RecordedCall
 from .messages import Completion, Request, Sampling, View, request_digest
@@ -113,7 +113,10 @@ class Conversation:
             self._require_budget()
             request = Request(view.messages, sampling, seed, digest, self.key, role, ordinal, hint)
             began = services.clock.now()
-            completion = await (self._watched(backend, request, watch) if watch else backend.generate(request))
+            try:
+                completion = await (self._watched(backend, request, watch) if watch else backend.generate(request))
+            finally:
+                services.meter.end()
             if not completion.latency:
                 completion.latency = services.clock.now() - began
             services.journal.record_call(self.number, role, ordinal, digest, completion, services.clock.wall())
@@ -174,13 +177,13 @@ class Conversation:
     def _require_budget(self) -> None:
         services = self._services
         now = services.clock.now()
-        services.meter.require(now)
         if self._meter is not None:
             try:
                 self._meter.require(now)
-            except Exception as error:
+            except LimitReached as error:
                 services.events.publish(LimitHit(services.clock.wall(), self.key, "budget", str(error)))
                 raise self.stop("budget", str(error)) from error
+        services.meter.begin(now)
 
     async def _watched(self, backend: Backend, request: Request, watch: Sequence[Callable[[], Detector]]) -> Completion:
         pieces: list[str] = []

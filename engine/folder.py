@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import platform
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,11 @@ class RunFolder:
         except BlockingIOError:
             self.unlock()
             raise ConfigurationError(f"{self.path}: another process is running this run") from None
+
+    def remove(self) -> None:
+        """Take away a folder in which no run has begun."""
+        if not self.journal.exists():
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def unlock(self) -> None:
         """Let others write."""

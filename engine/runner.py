@@ -216,9 +216,13 @@ class Runner:
             self._interrupted(plan)
             raise
         except LimitReached as error:
+            # The calls under way are paid for already: they are answered and recorded, and each conversation is
+            # interrupted where it asks for its next.
             self._interrupted(plan)
-            self._events.publish(LimitHit(self._clock.wall(), "", error.limit, str(error)))
-            self._end("budget", error)
+            if self._outcome.error is None:
+                self._events.publish(LimitHit(self._clock.wall(), "", error.limit, str(error)))
+                self._admitting = False
+                self._outcome.how, self._outcome.error = "budget", error
         except (JournalError, Unauthorized) as error:
             # Not this conversation's fault, and the next one would meet it too.
             self._interrupted(plan)
@@ -249,7 +253,7 @@ class Runner:
 
     def _end(self, how: str, error: VivaError | None = None) -> None:
         self._admitting = False
-        if self._outcome.error is None and self._outcome.how in ("done", "drained"):
+        if self._outcome.how in ("done", "drained", "budget"):
             self._outcome.how, self._outcome.error = how, error
         if self._scope is not None:
             self._scope.cancel()

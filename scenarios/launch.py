@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from viva.engine.backends.base import ModelSpec
-from viva.engine.backends.registry import BackendPool, fingerprint
+from viva.engine.backends.registry import BackendPool, build, fingerprint
 from viva.engine.budget import Budget
 from viva.engine.clock import Clock, RealClock
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, VivaError
 from viva.engine.events import EventStream
 from viva.engine.folder import RunFolder, versions
 from viva.engine.history import History
@@ -55,8 +55,13 @@ class Launch:
         self.folder.lock()
         try:
             async with self.pool:
-                backends = {name: await self.pool.open(name) for name in self.prepared.models}
-                await self.pool.check()
+                try:
+                    backends = {name: await self.pool.open(name) for name in self.prepared.models}
+                    await self.pool.check()
+                except VivaError:
+                    if not self._resumed:
+                        self.folder.remove()  # nothing has begun: the name is free for the next try
+                    raise
                 async with Journal(self.folder.journal, self.clock) as journal:
                     history = History(self.folder.journal) if self._resumed else None
                     try:
@@ -105,8 +110,11 @@ def new_run(name: str, settings: RunSettings, path: Path, clock: Clock | None = 
     """
     which = scenario(name)
     prepared = which.prepare(settings)
+    clock = clock or RealClock()
+    for model in prepared.models:
+        build(model, clock)  # a wrong name is found before a folder is made for it
     folder = RunFolder.create(path, _manifest(which, settings, prepared))
-    return Launch(which, settings, prepared, folder, clock or RealClock())
+    return Launch(which, settings, prepared, folder, clock)
 
 
 def resumed_run(

@@ -209,9 +209,8 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
     """
     if spec.where.startswith(("http://", "https://")):
         base_url, model = spec.where, spec.fragment or "default"
-        usual: str | None = (
-            None  # a key for one place is never sent to another: a URL's key is named with it, or there is none
-        )
+        # A key for one place is never sent to another: a URL's key is named with it, or there is none.
+        usual: str | None = None
     elif spec.where:
         usual = "OPENAI_API_KEY"
         base_url, model = os.environ.get("OPENAI_BASE_URL", _PUBLIC_API), spec.where
@@ -223,7 +222,7 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
         raise ConfigurationError("a model's URL must not hold a password; put the key in a variable, key_env=NAME")
     variable = spec.take("key_env", usual)
     key = (os.environ.get(variable) or "").strip() or None if variable else None
-    if variable and key is None:
+    if variable and key is None and (variable != usual or base_url == _PUBLIC_API):
         raise ConfigurationError(f"model '{spec.text}': no key in the environment variable {variable}; set it")
     if key is not None and not key.isprintable():
         raise ConfigurationError(f"the key in the environment variable {variable} is not plain text")

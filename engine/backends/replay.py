@@ -25,10 +25,14 @@ class ReplayBackend(Backend):
     it holds one that was asked differently.
     """
 
-    def __init__(self, history: History) -> None:
-        self._history = history
+    def __init__(self, run: Path) -> None:
+        self._run = run
         self._numbers: dict[str, int] | None = None
         self._answered = 0
+
+    async def __aenter__(self) -> Backend:
+        self._history = History(RunFolder.open(self._run).journal)
+        return self
 
     async def __aexit__(self, *exc: object) -> None:
         self._history.close()
@@ -60,5 +64,9 @@ class ReplayBackend(Backend):
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
-    """``replay:RUN`` where RUN is a run folder."""
-    return ReplayBackend(History(RunFolder.open(Path(spec.where)).journal))
+    """``replay:RUN`` where RUN is a run folder.
+
+    :raises ConfigurationError: it is none.
+    """
+    RunFolder.open(Path(spec.where))
+    return ReplayBackend(Path(spec.where))

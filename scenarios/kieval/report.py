@@ -75,7 +75,8 @@ class KievalAggregate:
             row += [_number(one["rounds"]["mean"], 2), _percent(one["unscored_rate"])]
             row += [_percent(one["parse_failure_rate"]), str(one["failed"])]
             rows.append(row)
-        dataset = report["dataset"]["name"]
+        skipped = report["dataset"]["skipped"]
+        dataset = report["dataset"]["name"] + (f" ({skipped} bad lines skipped)" if skipped else "")
         title = f"KIEval on {dataset}, scorer {report['scorer']}, seed {report['seed']}, tier {report['tier']}"
         return (title, header, rows)
 
