@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from typing_extensions import TypedDict
 
 from viva.engine.errors import MalformedOutput
 
@@ -70,6 +71,27 @@ class VerdictModel(BaseModel):
         if isinstance(value, dict) and value.get("stop_reason", "") in (None, "", False):
             return {**value, "stop_reason": "none"}
         return value
+
+
+class _ExactAspect(TypedDict):
+    comment: str
+    score: Annotated[int, Field(strict=True, ge=1, le=4)]
+
+
+class _ExactVerdict(TypedDict):
+    accuracy: _ExactAspect
+    logic: _ExactAspect
+    relevance: _ExactAspect
+    coherence: _ExactAspect
+    conciseness: _ExactAspect
+    overall_comment: str
+    overall_score: Annotated[int, Field(strict=True, ge=1, le=4)]
+    stop_conversation: Annotated[bool, Field(strict=True)]
+    stop_reason: StopReason
+
+
+# The same rules without any leniency, which pydantic checks without a step of Python: what most verdicts pass.
+_EXACT = TypeAdapter(_ExactVerdict)
 
 
 @dataclass(slots=True)
@@ -130,9 +152,13 @@ def read_verdict(text: str, *, truncated: bool = False) -> Verdict:
     """
     if text.count('"score"') <= len(ASPECTS) and text.count('"overall_score"') <= 1:  # else a key may stand twice
         try:
-            return _record(VerdictModel.model_validate_json(text))
+            exact = _EXACT.validate_json(text)
         except ValidationError:
             pass
+        else:
+            aspects = tuple(exact[name]["score"] for name in ASPECTS)  # type: ignore[literal-required]
+            stop = _stop(exact["stop_conversation"], exact["stop_reason"])
+            return Verdict(aspects, exact["overall_score"], stop)
     try:
         return _read_leniently(text)
     except MalformedOutput as error:
@@ -168,10 +194,14 @@ _THOUGHT = re.compile(r"^\s*<think>.*?</think>", re.DOTALL)
 _FIELDS = frozenset(VerdictModel.model_fields)
 
 
+def _stop(wanted: bool, reason: str) -> str | None:
+    if not wanted:
+        return None
+    return reason if reason != "none" else "unspecified"
+
+
 def _record(model: VerdictModel) -> Verdict:
-    stop = None
-    if model.stop_conversation:
-        stop = model.stop_reason if model.stop_reason != "none" else "unspecified"
+    stop = _stop(model.stop_conversation, model.stop_reason)
     aspects = (
         model.accuracy.score,
         model.logic.score,

@@ -1,7 +1,8 @@
 """Python's cyclic garbage collector, tuned for a run and put back after it.
 
 Tens of thousands of live conversations are nearly all of the heap and hold no garbage cycles, yet every full
-collection walks them all. What never belongs here: anything about memory that a user sets.
+collection walks them all. The young generation stays small, for its collection is a pause too.
+What never belongs here: anything about memory that a user sets.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_THRESHOLDS = (50_000, 20, 100)
+_THRESHOLDS = (5_000, 100, 1_000)
 
 
 @contextmanager

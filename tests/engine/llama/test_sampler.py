@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from viva.engine.backends.llama.sampler import Choice, Mask, Picked, log_softmax
 
 fixed = settings(deadline=None, derandomize=True, max_examples=60)
 VOCABULARY = 12
-# All different, so that no rank is a matter of taste; no more than 4 apart, so that every token is drawn sooner or later.
+# All different, so that no rank is a matter of taste; less than 4 apart, so that every token is drawn sooner or later.
 rows = st.permutations(range(VOCABULARY)).map(lambda ranks: np.array(ranks, dtype=np.float32) / 3 - 2)
 masks = st.lists(st.booleans(), min_size=VOCABULARY, max_size=VOCABULARY).filter(any).map(np.array)
 counts = st.dictionaries(st.integers(0, VOCABULARY - 1), st.integers(1, 4), max_size=5)
@@ -82,7 +83,7 @@ def test_greedy_is_the_best_token(asked: list[Asked]) -> None:
 @fixed
 @given(requests)
 def test_masks_hold_under_all_settings(asked: Asked) -> None:
-    row, choice, position, mask = asked
+    row, _, position, mask = asked
     before = row.copy()
     picked = together([asked])[0]
     assert mask is None or mask[picked.token]
@@ -173,7 +174,7 @@ def test_log_probabilities_are_the_models_own(row: Any, choice: Choice, wanted: 
 def test_uniform_numbers_are_well_spread(numbers: list[float]) -> None:
     assert all(0.0 <= number < 1.0 for number in numbers)
     assert len(set(numbers)) == len(numbers)
-    for series in (numbers, [(later - earlier) % 1.0 for earlier, later in zip(numbers, numbers[1:], strict=False)]):
+    for series in (numbers, [(later - earlier) % 1.0 for earlier, later in pairwise(numbers)]):
         cells = np.histogram(series, bins=20, range=(0, 1))[0]
         expected = len(series) / 20
         assert ((cells - expected) ** 2 / expected).sum() < 43.8  # the 99.9th percentile for 19 degrees of freedom
