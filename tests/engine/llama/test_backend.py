@@ -1,0 +1,179 @@
+"""The llama backend beside llama_cpp.Llama and an independent computation from full logits; errors; cancellation."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import llama_cpp
+import numpy as np
+import pytest
+from tiny_gguf import make_model
+
+from viva.engine.backends.llama.backend import LlamaBackend
+from viva.engine.backends.registry import build
+from viva.engine.clock import RealClock
+from viva.engine.errors import ConfigurationError, ContextTooLong
+from viva.engine.messages import Completion, Message, Request, Sampling, View
+
+T = TypeVar("T")
+TALKS = ["what is this", "how many people know the question", "write about the time"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("models") / "tiny.gguf", seed=3, quantised=True)
+
+
+def using(name: str, main: Callable[[LlamaBackend], Awaitable[T]]) -> T:
+    async def run() -> T:
+        async with build(name, RealClock()) as backend:
+            assert isinstance(backend, LlamaBackend)
+            return await main(backend)
+
+    return anyio.run(run)
+
+
+def asked(text: str, number: int = 0, **sampling: Any) -> Request:
+    messages = [Message("system", "Be brief."), Message("user", text)]
+    return Request(messages, Sampling(**sampling), number + 1, b"", f"talk-{number}", "candidate", 0)
+
+
+def test_greedy_text_is_that_of_the_package(model: Path) -> None:
+    async def main(backend: LlamaBackend) -> list[tuple[list[int], list[int]]]:
+        made = []
+        for text in TALKS:
+            completion = await backend.generate(asked(text, max_tokens=48))
+            prompt = backend.engine.chat.segments(asked(text).messages)
+            made.append(
+                (
+                    [int(token) for segment in prompt for token in segment.tokens],
+                    [token for _, ids in completion.pieces or [] for token in ids],
+                )
+            )
+        return made
+
+    reference = llama_cpp.Llama(str(model), n_ctx=512, verbose=False, logits_all=False)
+    for prompt, said in using(f"llama:{model}?lanes=1&ctx=512", main):
+        expected = []
+        for token in reference.generate(prompt, temp=0.0, repeat_penalty=1.0):
+            if token == reference.token_eos() or len(expected) == 48:
+                break
+            expected.append(token)
+        assert said == expected
+    reference.close()
+
+
+def test_loglikelihoods_are_those_of_full_logits(model: Path) -> None:
+    cases = [("the question is", " answer"), ("how many people", " would know the answer"), ("a", "b c d")]
+    few_shot = "one question one answer. two question two answer. "
+
+    async def main(backend: LlamaBackend) -> list[tuple[list[int], list[int], list[float], list[float]]]:
+        made = []
+        for context, said in cases:
+            plain = await backend.loglikelihood(context, said)
+            shared = await backend.loglikelihood(context, said, shared=few_shot)
+            made.append((backend.tokens(context), backend.tokens(said), plain, shared))
+        made.append((backend.tokens(few_shot), [], [], []))
+        return made
+
+    # The same attention kernel on both sides: the two that llama.cpp has differ by more than the tolerance.
+    results = using(f"llama:{model}?lanes=4&ctx=512&flash_attn=off", main)
+    *results, (shots, _, _, _) = results
+    reference = llama_cpp.Llama(str(model), n_ctx=512, verbose=False, logits_all=True)
+    for context, said, plain, shared in results:
+        for before, got in (([], plain), (shots, shared)):
+            tokens = [1, *before, *context, *said]
+            reference.reset()
+            reference.eval(tokens)
+            rows = np.array(reference.scores[len(tokens) - len(said) - 1 : len(tokens) - 1], dtype=np.float64)
+            logprobs = (
+                rows
+                - np.log(np.exp(rows - rows.max(1, keepdims=True)).sum(1, keepdims=True))
+                - rows.max(1, keepdims=True)
+            )
+            assert got == pytest.approx([logprobs[i, token] for i, token in enumerate(said)], abs=1e-4)
+    reference.close()
+
+
+def test_no_talk_ever_sees_anothers_kv(model: Path) -> None:
+    """Many talks at once through few lanes and a small store, against each talk alone in a fresh model."""
+    texts = [f"{TALKS[n % 3]} {'people ' * (n % 7)}{n}" for n in range(24)]
+
+    async def talk(backend: LlamaBackend, number: int) -> list[str]:
+        view, said = View(), []
+        view.append("system", "Be brief.")
+        for turn in range(3):
+            view.append("user", f"{texts[number]} {turn}")
+            request = Request(view.messages, Sampling(max_tokens=12, temperature=1.0), number * 9 + turn + 1, b"")
+            request.conversation = f"talk-{number}"
+            completion = await backend.generate(request)
+            view.append("assistant", completion.text, completion.pieces)
+            said.append(completion.text)
+        return said
+
+    async def together(backend: LlamaBackend) -> dict[int, list[str]]:
+        said: dict[int, list[str]] = {}
+
+        async def one(number: int) -> None:
+            said[number] = await talk(backend, number)
+
+        async with anyio.create_task_group() as group:
+            for number in range(len(texts)):
+                group.start_soon(one, number)
+        return said
+
+    everyone = using(f"llama:{model}?lanes=5&ctx=512&kv_cache=1", together)
+    for number in range(0, len(texts), 5):
+
+        async def alone(backend: LlamaBackend, number: int = number) -> list[str]:
+            return await talk(backend, number)
+
+        assert using(f"llama:{model}?lanes=4&ctx=512&kv_cache=0", alone) == everyone[number]
+
+
+def test_streaming_says_the_same_and_cancelling_frees_the_lane(model: Path) -> None:
+    async def main(backend: LlamaBackend) -> tuple[Completion, Completion, str, int]:
+        pieces: list[str] = []
+        plain = await backend.generate(asked("what is this", max_tokens=32))
+        request = asked("what is this", max_tokens=32)
+        request.on_text = pieces.append
+        streamed = await backend.generate(request)
+        with anyio.move_on_after(0.05):
+            await backend.generate(asked("go on for ever", 5, max_tokens=100_000))
+        await backend.generate(asked("what is this", 6, max_tokens=2))  # the only lane is free again
+        return plain, streamed, "".join(pieces), int(backend.statistics()["running"])
+
+    plain, streamed, text, running = using(f"llama:{model}?lanes=1&ctx=4096", main)
+    assert plain.text == streamed.text == text
+    assert streamed.first_token is not None
+    assert running == 0
+
+
+def test_a_prompt_longer_than_a_lane_is_context_too_long(model: Path) -> None:
+    async def main(backend: LlamaBackend) -> None:
+        with pytest.raises(ContextTooLong, match="raise \\?ctx="):
+            await backend.generate(asked("people " * 600))
+
+    using(f"llama:{model}?lanes=2&ctx=256", main)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda path, data: path.write_bytes(b"not a model at all, just text"), "not a GGUF file"),
+        (lambda path, data: path.write_bytes(data[: len(data) // 2]), "truncated"),
+        (lambda path, data: path.write_bytes(data.replace(b"llama", b"llamo")), "llamo"),
+        (lambda path, data: None, "no file"),
+    ],
+    ids=["text", "half", "architecture", "missing"],
+)
+def test_a_file_that_is_no_model_is_named_with_the_reason(
+    model: Path, tmp_path: Path, make: Callable[[Path, bytes], Any], says: str
+) -> None:
+    path = tmp_path / "broken.gguf"
+    make(path, model.read_bytes())
+    with pytest.raises(ConfigurationError, match=says):
+        using(f"llama:{path}", lambda backend: backend.check())

@@ -1,0 +1,110 @@
+"""KIEval on local GGUF models: verdicts hold their schema, and transcripts are the same bytes in any company."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import orjson
+import pytest
+from tiny_gguf import make_model
+
+ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
+# Short prompts: the models read about a token per character.
+PACK = """
+name: short
+candidate: {system: Answer., question: "{question} {choices}"}
+interactor: {system: Ask., opening: "{question} {reply}", reply: "{reply}"}
+evaluator:
+  system: Grade the answer as JSON.
+  opening: "{question} {reply}"
+  exchange: "{question} {reply}"
+  right: Correct.
+  wrong: Wrong.
+  repair: "Not a verdict: {problem}. Again."
+"""
+
+
+@pytest.fixture(params=[True, False], ids=["Q8_0", "F16"])
+def arguments(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    candidate = make_model(tmp_path / "candidate.gguf", seed=1, quote_bias=3.0, quantised=request.param)
+    panel = make_model(tmp_path / "panel.gguf", seed=2, quote_bias=3.0, quantised=request.param)
+    (tmp_path / "pack.yaml").write_text(PACK)
+    options = ["--dataset", str(ITEMS), "-n", "8", "--rounds", "3", "--pack", str(tmp_path / "pack.yaml")]
+    options += ["--candidate-tokens", "40", "--interactor-tokens", "30", "--evaluator-tokens", "500"]
+    options += ["--temperature", "0.7", "--candidate", f"llama:{candidate}?label=c&ctx=8192&lanes=8{{}}"]
+    options += [
+        "--interactor",
+        f"llama:{panel}?ctx=8192&lanes=8{{}}",
+        "--evaluator",
+        f"llama:{panel}?ctx=8192&lanes=8{{}}",
+    ]
+    return options
+
+
+def _viva(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([sys.executable, "-m", "viva", *map(str, arguments)], capture_output=True, check=False)
+
+
+def _run(arguments: list[str], folder: Path, extra: str, concurrency: int) -> bytes:
+    given = [text.replace("{}", extra) for text in arguments]
+    done = _viva("run", "kieval", *given, "--concurrency", str(concurrency), "--json", "--out", folder)
+    assert done.returncode == 0, done.stderr.decode()
+    return _transcripts(folder)
+
+
+def _transcripts(folder: Path) -> bytes:
+    return _viva("show", folder, "--json").stdout
+
+
+def test_transcripts_are_the_same_at_any_concurrency_under_evictions_and_after_a_kill(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    whole = _run(arguments, tmp_path / "one", "", 1)
+    report = orjson.loads(_viva("report", tmp_path / "one", "--json").stdout)
+    one = report["candidates"]["c"]
+    assert report["tier"] == "C"
+    assert one["scored"] == 8
+    assert one["parse_failures"] == 0  # the grammar held in every verdict
+    assert _run(arguments, tmp_path / "many", "", 64) == whole
+    # A store that holds a handful of states, and one that holds none: everything else is computed again.
+    assert _run(arguments, tmp_path / "small", "&kv_cache=1", 7) == whole
+    assert _run(arguments, tmp_path / "none", "&kv_cache=0", 64) == whole
+    assert _killed_and_resumed([text.replace("{}", "") for text in arguments], tmp_path / "killed") == whole
+
+
+def _killed_and_resumed(arguments: list[str], folder: Path) -> bytes:
+    command = [sys.executable, "-m", "viva", "run", "kieval", *arguments, "--concurrency", "8", "--out", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None and _recorded(folder) < 15:
+            time.sleep(0.02)  # a look now and then: a busy look would take the model's processor
+        process.send_signal(signal.SIGKILL)
+    before = _recorded(folder)
+    done = _viva("resume", folder)
+    assert done.returncode == 0, done.stderr.decode()
+    assert before >= 15
+    return _transcripts(folder)
+
+
+def _recorded(folder: Path) -> int:
+    try:
+        connection = sqlite3.connect(f"file:{folder}/journal.sqlite?mode=ro", uri=True)
+        try:
+            return int(connection.execute("select count(*) from calls").fetchone()[0])
+        finally:
+            connection.close()
+    except sqlite3.OperationalError:
+        return 0
+
+
+def test_a_fork_of_a_local_run_asks_only_the_evaluator(arguments: list[str], tmp_path: Path) -> None:
+    _run(arguments, tmp_path / "run", "", 8)
+    fork = ["run", "--fork", tmp_path / "run", "--evaluator", "simulated:other?noise=0", "--json"]
+    done = _viva(*fork, "--out", tmp_path / "fork")
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"lanes" not in done.stderr  # no local model was loaded
+    assert orjson.loads(done.stdout)["candidates"]["c"]["interviews"] == 8
