@@ -90,7 +90,7 @@ def test_the_text_ends_before_the_stop(make: Make, text: str, stop: str, rng: ra
     if stop in text:  # it ended with the token that completed the stop, and no token of its text is vouched for
         assert stop.encode() in spelled(generation, generation.tokens)
         assert stop.encode() not in spelled(generation, generation.tokens[:-1])
-        assert generation.pieces == generation.computed(1) == []
+        assert (generation.pieces, generation.computed(1)) == ([], [])
     else:
         assert generation.tokens == tokens
         assert generation.pieces == ([(True, tokens)] if tokens else [])
@@ -180,7 +180,7 @@ def test_forced_tokens_are_runs_of_their_own_and_the_end_comes_at_once(make: Mak
     generation = make(PICK, choice=Choice(1, presence=0.5, logprobs=1))
     one, t = FIRST_BYTE + ord("1"), FIRST_BYTE + ord("t")
     segments = [generation.opening(), generation.take(Picked(one, -0.5, [(one, -0.5), (t, -1.5)]))]
-    assert generation.finish is None
+    assert (generation.finish, generation.sampled) == (None, True)
     generation.take(Picked(t, -0.25, []))
     assert (generation.finish, generation.text()) == ("stop", '{"grade": 1, "why": "it"}')
     runs = [(decoded, spelled(generation, ids)) for decoded, ids in generation.pieces]

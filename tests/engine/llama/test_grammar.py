@@ -54,7 +54,8 @@ def objects(children: st.SearchStrategy[Schema]) -> st.SearchStrategy[Schema]:
 
 inner = st.recursive(leaves | choices, lambda found: arrays(found) | objects(found), max_leaves=6)
 roots = (objects(inner) | arrays(inner)).map(lambda schema: {**schema, "$defs": DEFINITIONS})
-schemas = roots | st.just(VERDICT_SCHEMA)
+ENUMS = {"type": "object", "properties": {"a": {"enum": [7]}, "b": {"enum": [1, 10]}, "c": {"enum": ["y", "yz"]}}}
+schemas = roots | st.sampled_from([VERDICT_SCHEMA, ENUMS])
 
 
 def resolved(schema: Schema) -> Schema:
@@ -172,7 +173,7 @@ def test_forced_text_is_the_only_continuation(schema: Schema, seed: int) -> None
             assert following(grammar, state) == [byte]
             state = grammar.advance(state, bytes([byte])) or ()
         assert (following(grammar, state), may_end(state)) == (following(grammar, after), may_end(after))
-        if schema is VERDICT_SCHEMA:  # of objects, strings, enums and booleans nothing forced is left out
+        if schema in (VERDICT_SCHEMA, ENUMS):  # of objects, strings, enums and booleans nothing forced is left out
             assert len(following(grammar, after)) != 1
 
 
@@ -196,7 +197,7 @@ def test_what_is_not_supported_is_named(schema: Schema, word: str) -> None:
 PIECES = [bytes([byte]) for byte in range(256)]
 PIECES += [b"", b"true", b"10", b'"', b'": ', b'", "', b'"}', b'"]', b"}}", b"]"]
 PIECES += [b'{"', b'\\"', b"\\u00", b"\\", b'\\\\"', b'ab"', b"a\n", b'"\x1f', "é".encode(), b"\xc3\xa9\xc3", b'\xa9"']
-PIECES += [b", ", b"], [", b"1, 1", b"0]", b"null", b" a ", b'"control"', b"<end>", b""]
+PIECES += [b", ", b"], [", b"1, 1", b"0]", b"null", b"\\q", b'"control"', b"<end>", b""]
 CONTROLS, ENDS = (np.isin(np.arange(len(PIECES)), [len(PIECES) - back for back in backs]) for backs in ([3], [2, 1]))
 MASKS = TokenMasks(PIECES, ENDS, CONTROLS)
 
@@ -208,7 +209,7 @@ def test_masks_equal_brute_force(schema: Schema, seed: int) -> None:
     for state, _ in walk(grammar, seed, patience=20):
         expected = [piece != b"" and grammar.advance(state, piece) is not None for piece in PIECES]
         expected[-3:] = [False, may_end(state), may_end(state)]
-        assert MASKS.allowed(grammar, state).tolist() == expected
+        assert np.flatnonzero(MASKS.allowed(grammar, state) != expected).tolist() == []
 
 
 @pytest.mark.parametrize("written", ["", "-", "0", "-0", "12", "1.", "1.5", "1e", "1E-", "1.5e+3"])
