@@ -11,7 +11,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_THRESHOLDS = (5_000, 100, 1_000)
+_THRESHOLDS = (5_000, 10_000, 1_000)
 
 
 @contextmanager

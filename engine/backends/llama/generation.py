@@ -118,8 +118,21 @@ class Generation:
         text, after = self.grammar.forced(self.state)
         if not text:
             return None
+        # Options may part inside of a character: what is forced ends with the last whole one.
+        whole = _complete_characters(bytearray(text), len(text))
+        if self.data and self.data[-1] >= 0x80 and not _is_text(text[:whole]):
+            return None  # the rest of a character that a sampled byte began: sampled byte by byte
+        if whole < len(text):
+            text = text[:whole]
+            advanced = self.grammar.advance(self.state, text)
+            after = advanced if advanced is not None else after
+        if not text:
+            return None
         ids = self.tokenize(text.decode("utf-8"))
         room = self.max_tokens - len(self.tokens)
+        if room <= 0:
+            self._end("length")
+            return None
         if len(ids) > room:
             ids = ids[:room]
             text = b"".join(self.model.pieces[token] for token in ids)
@@ -135,15 +148,17 @@ class Generation:
         return Segment(ids)
 
     def _stopped(self, added: int) -> bool:
-        for stop in self.stops:
-            start = max(0, len(self.data) - added - len(stop))
-            found = self.data.find(stop, start)
-            if found >= 0:
-                del self.data[found:]
-                self.pieces = []  # the kept text ends inside a token: its tokens are no longer known
-                self._end("stop")
-                return True
-        return False
+        found = [
+            place
+            for stop in self.stops
+            if stop and (place := self.data.find(stop, max(0, len(self.data) - added - len(stop)))) >= 0
+        ]
+        if not found:
+            return False
+        del self.data[min(found) :]
+        self.pieces = []  # the kept text ends inside a token: its tokens are no longer known
+        self._end("stop")
+        return True
 
     def _end(self, why: str) -> None:
         self.finish = why
@@ -156,17 +171,27 @@ class Generation:
         end = len(self.data)
         if self.finish is None:
             end = _complete_characters(self.data, end)
+            size = len(self.data)
             for stop in self.stops:
-                for length in range(min(len(stop) - 1, end), 0, -1):
+                for length in range(min(len(stop) - 1, size), 0, -1):
                     if self.data.endswith(stop[:length]):
-                        end = min(end, len(self.data) - length)
+                        end = min(end, size - length)
                         break
+            end = min(end, _complete_characters(self.data, end))
         if end > self._told:
             self.on_bytes(bytes(self.data[self._told : end]))
             self._told = end
 
     def _text(self, token: int) -> str:
         return self.model.pieces[token].decode("utf-8", "replace")
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _complete_characters(data: bytearray, end: int) -> int:

@@ -12,6 +12,7 @@ What never belongs here: sampling and models; tokens are just byte strings.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -85,17 +86,25 @@ class Grammar:
             raise ConfigurationError("JSON schema: nested more than 32 deep, or a $ref that leads back to itself")
         if not isinstance(schema, Mapping):
             raise ConfigurationError(f"JSON schema: expected an object, found {schema!r}")
+        for keyword in ("$ref", "const", "enum", "anyOf", "oneOf"):
+            if keyword in schema:
+                beside = schema.keys() - _ANNOTATIONS - {keyword, "type"}
+                if beside:
+                    raise ConfigurationError(f"JSON schema: '{sorted(beside)[0]}' beside {keyword} is not supported")
         if "$ref" in schema:
             return self._node(self._resolve(schema["$ref"]), rest, depth + 1)
         if "const" in schema:
-            return (("lit", orjson.dumps(schema["const"])), *rest)
+            return (("lit", _canonical(schema["const"])), *rest)
         if "enum" in schema:
-            return (_alternatives([(orjson.dumps(value), ()) for value in schema["enum"]]), *rest)
+            options = sorted({_canonical(value) for value in _several(schema, "enum")})
+            return (_alternatives([(option, ()) for option in options]), *rest)
         for keyword in ("anyOf", "oneOf"):
             if keyword in schema:
+                _several(schema, keyword)
                 return (self._choice([self._node(branch, (), depth + 1) for branch in schema[keyword]]), *rest)
         kind = schema.get("type")
         if isinstance(kind, list):
+            _several(schema, "type")
             return (self._choice([self._node({**schema, "type": one}, (), depth + 1) for one in kind]), *rest)
         known: dict[str, set[str]] = {
             "object": {"properties", "required"},
@@ -123,7 +132,11 @@ class Grammar:
 
     def _object(self, schema: Mapping[str, Any], rest: State, depth: int) -> State:
         properties = schema.get("properties") or {}
-        missing = set(properties) - set(schema.get("required", properties))
+        required = schema.get("required", list(properties))
+        unknown = set(required) - set(properties)
+        if unknown:
+            raise ConfigurationError(f"JSON schema: required property '{sorted(unknown)[0]}' is not described")
+        missing = set(properties) - set(required)
         if missing:
             raise ConfigurationError(f"JSON schema: property '{sorted(missing)[0]}' is optional; list it in 'required'")
         state: State = (("lit", b"}"), *rest)
@@ -134,7 +147,9 @@ class Grammar:
 
     def _array(self, schema: Mapping[str, Any], rest: State, depth: int) -> State:
         item = self._node(schema.get("items", {"type": "string"}), (), depth + 1)
-        least, most = int(schema.get("minItems", 0)), int(schema.get("maxItems", 1 << 30))
+        least, most = schema.get("minItems", 0), schema.get("maxItems", 1 << 30)
+        if not isinstance(least, int) or not isinstance(most, int) or not 0 <= least <= most:
+            raise ConfigurationError(f"JSON schema: minItems {least!r} and maxItems {most!r} allow no array")
         first: Frame = ("first", item, least, most)
         return (("lit", b"["), first, *rest)
 
@@ -150,13 +165,30 @@ class Grammar:
                 raise ConfigurationError("JSON schema: branches of anyOf must differ in their first character")
         return ("branch", tuple(options))
 
-    def _resolve(self, reference: str) -> Any:
+    def _resolve(self, reference: Any) -> Any:
         node: Any = self._root
+        if not isinstance(reference, str):
+            raise ConfigurationError(f"JSON schema: $ref {reference!r} is not a path")
         for part in reference.removeprefix("#/").split("/"):
             if not isinstance(node, Mapping) or part not in node:
                 raise ConfigurationError(f"JSON schema: $ref '{reference}' leads nowhere")
             node = node[part]
         return node
+
+
+def _several(schema: Mapping[str, Any], keyword: str) -> list[Any]:
+    values = schema[keyword]
+    if not isinstance(values, list) or not values:
+        raise ConfigurationError(f"JSON schema: {keyword} needs a list that is not empty, found {values!r}")
+    return values
+
+
+def _canonical(value: Any) -> bytes:
+    """The one way in which a given value is written."""
+    try:
+        return json.dumps(value, ensure_ascii=False).encode()
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"JSON schema: {value!r} cannot be written as JSON: {error}") from None
 
 
 def _alternatives(options: list[tuple[bytes, State]]) -> Frame:
@@ -231,16 +263,18 @@ _NUMBER_GRAPH: dict[str, list[tuple[frozenset[int], str]]] = {
     "exponent": [(_DIGITS, "exponent")],
 }
 _NUMBER_ENDS = {"zero", "whole", "fraction", "exponent"}
-_LONGEST_NUMBER = 18
+_LONGEST_NUMBER = 18  # characters after which a number that could end must end
 
 
 def _in_number(frame: Frame, rest: State, byte: int) -> State | None:
     kind, mode = frame[0], frame[1]
     length = frame[2] if len(frame) > 2 else 0
-    if length < _LONGEST_NUMBER:
-        for bytes_, following in _NUMBER_GRAPH[mode]:
-            if byte in bytes_ and not (kind == "int" and following in ("point", "e")):
-                return ((kind, following, length + 1), *rest)
+    for bytes_, following in _NUMBER_GRAPH[mode]:
+        if byte in bytes_ and not (kind == "int" and following in ("point", "e")):
+            # A number that has grown long may still be finished, but begins nothing that needs more characters.
+            if length >= _LONGEST_NUMBER and mode in _NUMBER_ENDS:
+                break
+            return ((kind, following, length + 1), *rest)
     if mode in _NUMBER_ENDS and rest:
         return _step(rest, byte)
     return None
@@ -273,8 +307,12 @@ def _common_prefix(options: list[bytes]) -> bytes:
 
 
 def may_end(state: State) -> bool:
-    """Whether the text may end here: nothing is left, or only a number that needs no further digit."""
-    return not state or (len(state) == 1 and state[0][0] in ("int", "num") and state[0][1] in _NUMBER_ENDS)
+    """Whether the text may end here: nothing is left, or only what needs nothing more."""
+    if len(state) > 1:
+        return False
+    if not state or (state[0][0] in ("int", "num") and state[0][1] in _NUMBER_ENDS):
+        return True
+    return state[0][0] == "alt" and any(not option and not after for option, after in state[0][1])  # 1, of 1 and 10
 
 
 class TokenMasks:

@@ -124,7 +124,10 @@ class InferenceLoop:
             self.timings["idle"] += now - last
             last = now
             for ask in arrived:
-                self._accept(ask)
+                try:
+                    self._accept(ask)
+                except Exception as error:  # a fault of ours or of this request: it is told, the others go on
+                    self._refuse(ask, error)
             for ask in [ask for ask in self._asks.values() if ask.cancelled]:
                 self._release(ask)
             for job in self.scheduler.admit():
@@ -154,11 +157,26 @@ class InferenceLoop:
         ask.prompt_tokens = total
         if ask.generation is not None and ask.opening is None:
             ask.generation.max_tokens = min(ask.generation.max_tokens, self.context.context - total - 1)
+            if ask.generation.max_tokens < 1:
+                raise ContextTooLong(
+                    f"the prompt of {total:,} tokens leaves no room for an answer; raise ?ctx=",
+                    model=self.context.model.path.name,
+                )
             ask.opening = ask.generation.opening()
+            if ask.generation.finish is not None:  # the grammar left nothing to choose: no model was needed
+                ask.done(ask)
+                return
         self._numbers += 1
         ask.job = Job(self._numbers, deque(ask.segments), begun=ask.begun)
         self._asks[self._numbers] = ask
         self.scheduler.submit(ask.job)
+
+    def _refuse(self, ask: Ask, error: Exception) -> None:
+        known = isinstance(error, VivaError)
+        ask.error = error if known else Unavailable(f"{error!r}", model=self.context.model.path.name)  # type: ignore[assignment]
+        if ask.job is not None:
+            self._release(ask)
+        ask.done(ask)
 
     def _fill_lane(self, ask: Ask) -> None:
         """Give a lane the longest KV that is a prefix of the request, leaving at least one run to compute."""
@@ -264,12 +282,18 @@ class InferenceLoop:
         """Choose the next token of each request and set its job on what comes next."""
         generations = [ask.generation for ask, _ in rows if ask.generation is not None]
         logits = together if together is not None else rows[0][1]
-        picked = pick(
-            logits,
-            [generation.choice for generation in generations],
-            [len(generation.tokens) for generation in generations],
-            [generation.mask() for generation in generations],
-        )
+        choices = [generation.choice for generation in generations]
+        positions = [len(generation.tokens) for generation in generations]
+        try:
+            picked = pick(logits, choices, positions, [generation.mask() for generation in generations])
+        except ValueError as error:
+            # One request's grammar is at an end of no return: find out whose, alone; the others go on.
+            if len(rows) > 1:
+                for index, one in enumerate(rows):
+                    self._sampled([(one[0], logits[index : index + 1])])
+            else:
+                self._refuse(rows[0][0], error)
+            return
         for (ask, _), generation, choice in zip(rows, generations, picked, strict=True):
             job = ask.job
             assert job is not None

@@ -53,7 +53,12 @@ class Picked:
 
 
 def pick(logits: Logits, choices: list[Choice], positions: list[int], masks: list[Mask | None]) -> list[Picked]:
-    """The next token of each row. Log-probabilities are of the model's own distribution, before any setting or mask."""
+    """The next token of each row; a row whose mask allows nothing is an error of the grammar, not a choice.
+
+    Log-probabilities are of the model's own distribution, before any setting or mask.
+
+    :raises ValueError: a mask allows no token.
+    """
     plain = all(
         choice.temperature <= 0 and not choice.penalises and choice.logprobs is None and mask is None
         for choice, mask in zip(choices, masks, strict=True)
@@ -83,6 +88,8 @@ def log_softmax(row: Logits) -> npt.NDArray[np.float64]:
 
 
 def _pick_row(row: Logits, choice: Choice, position: int, mask: Mask | None) -> Picked:
+    if mask is not None and not mask.any():
+        raise ValueError("the grammar allows no token here")
     logprobs = log_softmax(row) if choice.logprobs is not None else None
     if choice.penalises and choice.counts:
         row = _penalised(row, choice)
