@@ -132,7 +132,7 @@ class ChatFormat:
         tokens = {"bos_token": model.control_text(model.bos), "eos_token": model.control_text(model.eos)}
         try:
             text = self._template.render(messages=messages, add_generation_prompt=True, **tokens)
-        except TemplateError as error:
+        except Exception as error:  # whatever a template's own code may raise
             if roles[:1] == ("system",) and roles[1:2] == ("user",):
                 return self._without_system(roles)
             raise Rejected(
@@ -140,7 +140,7 @@ class ChatFormat:
             ) from None
         order = [int(number) for number in _MARKER.findall(text)]
         if order != list(range(len(roles))):
-            if roles[:1] == ("system",) and order == list(range(1, len(roles))):
+            if roles[:2] == ("system", "user") and order == list(range(1, len(roles))):
                 return self._without_system(roles)
             raise Rejected("its chat template drops or repeats messages", model=model.path.name)
         literals = _MARKER.split(text)[::2]
@@ -171,9 +171,10 @@ class ChatFormat:
         if template is not None:
             try:
                 return Path(template).read_text(encoding="utf-8")
-            except OSError as error:
+            except (OSError, UnicodeDecodeError) as error:
+                why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
                 raise ConfigurationError(
-                    f"template={template}: {error.strerror}; give a file or one of {', '.join(NAMED)}"
+                    f"template={template}: {why}; give a file or one of {', '.join(NAMED)}"
                 ) from None
         return self._model.metadata("tokenizer.chat_template") or PLAIN
 

@@ -55,11 +55,19 @@ class NativeModel:
         self.eos: int = lib.llama_vocab_eos(self._vocab)
         self.adds_bos: bool = lib.llama_vocab_get_add_bos(self._vocab)
         self.pieces: list[bytes] = [self._piece(token) for token in range(self.n_vocab)]
+        self._spaced = b"".join(self.pieces[token] for token in self._tokenize("x", special=False)) == b" x"
         self.ends = np.array([lib.llama_vocab_is_eog(self._vocab, token) for token in range(self.n_vocab)])
         self.controls = np.array([lib.llama_vocab_is_control(self._vocab, token) for token in range(self.n_vocab)])
 
     def tokenize(self, text: str, *, special: bool) -> Tokens:
-        """Token ids of a piece of text. ``special``: control tokens written in it become control tokens."""
+        """Token ids of a piece of text, spelling just that. ``special``: control tokens written in it count as such."""
+        if self._spaced:
+            # This vocabulary puts a space before every text. Behind a line break, which joins with nothing, there is
+            # none; the break's own tokens are cut off again.
+            return self._tokenize("\n" + text, special=special)[len(self._tokenize("\n", special=False)) :]
+        return self._tokenize(text, special=special)
+
+    def _tokenize(self, text: str, *, special: bool) -> Tokens:
         data = text.encode("utf-8", "replace")
         capacity = len(data) + 8
         while True:

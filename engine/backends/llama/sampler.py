@@ -118,10 +118,12 @@ def _draw(row: Logits, choice: Choice, position: int, mask: Mask | None) -> int:
     values = row[tokens].astype(np.float64)
     if 0 < choice.top_k < len(values):
         threshold = np.partition(values, len(values) - choice.top_k)[len(values) - choice.top_k]
-        kept = values >= threshold
+        kept = values >= threshold  # with ties at the border; cut below, where the order is known
         tokens, values = tokens[kept], values[kept]
     # Best first, ties by token id: the order, and so the draw, is the same everywhere.
     order = np.argsort(-values, kind="stable")
+    if choice.top_k > 0:
+        order = order[: choice.top_k]
     tokens, values = tokens[order], values[order]
     weights = np.exp((values - values[0]) / choice.temperature)
     if choice.min_p > 0:

@@ -165,13 +165,14 @@ class Scheduler:
             job = ordered[0]
             return PromptStep([self._part(job, self.batch)])
         parts, room = [], self.batch
-        for job in sorted(ordered, key=lambda job: job.lane):
+        for index, job in enumerate(ordered):
             if room <= 0:
                 break
-            part = self._part(job, room)
+            # Whoever's turn it is takes what it needs, but leaves a share to those behind it.
+            part = self._part(job, max(1, room // (len(ordered) - index)))
             room -= len(part[1])
             parts.append(part)
-        return PromptStep(parts)
+        return PromptStep(sorted(parts, key=lambda part: part[0].lane))
 
     def _part(self, job: Job, most: int) -> tuple[Job, Tokens, bool]:
         run = job.runs[0].tokens
