@@ -198,6 +198,13 @@ class InferenceLoop:
         self._lengths[job.lane] = job.position
 
     def _prompt(self, step: PromptStep) -> None:
+        for job, _, _ in step.parts:
+            ask = self._asks[job.number]
+            untouched = job.offset == 0 and len(ask.computed) == ask.found
+            if untouched and any(n > ask.found and self.store.has(ask.segments[:n]) for n in ask.shared):
+                # Since this lane was filled another request has computed what both begin with: take it over.
+                self._fill_lane(ask)
+                return
         tokens: list[int] = []
         positions: list[int] = []
         lanes: list[int] = []
