@@ -3,7 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 QUICK ?=
 
-.PHONY: venv demo test lint bench clean
+# llama-server and llama-batched-bench are built from the very sources that the Python package was built from.
+LLAMA_VERSION := 0.3.36
+LLAMA_OPTIONS := -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF \
+	-DLLAMA_OPENSSL=OFF -DCMAKE_BUILD_TYPE=Release
+
+.PHONY: venv demo test lint bench peers clean
 
 venv: .venv/.ready
 
@@ -29,8 +34,23 @@ lint: venv
 	$(PYTHON) -m venv .inspect
 	.inspect/bin/pip install --quiet inspect_ai
 
-bench: venv .inspect/bin/python
+.peers/llama/bin/llama-server: | venv
+	mkdir -p .peers/sdist
+	$(BIN)/pip download --quiet --no-deps --no-binary llama-cpp-python \
+		--dest .peers/sdist llama-cpp-python==$(LLAMA_VERSION)
+	tar -xzf .peers/sdist/llama_cpp_python-$(LLAMA_VERSION).tar.gz -C .peers/sdist
+	cmake -S .peers/sdist/llama_cpp_python-$(LLAMA_VERSION)/vendor/llama.cpp -B .peers/llama $(LLAMA_OPTIONS)
+	cmake --build .peers/llama --parallel --target llama-server llama-batched-bench
+
+.peers/xllamacpp/bin/python:
+	$(PYTHON) -m venv .peers/xllamacpp
+	.peers/xllamacpp/bin/pip install --quiet xllamacpp
+
+peers: .inspect/bin/python .peers/llama/bin/llama-server .peers/xllamacpp/bin/python
+
+bench: venv peers
 	$(BIN)/python benches/overhead.py $(QUICK)
+	$(BIN)/python benches/rollout.py $(QUICK)
 
 clean:
-	rm -rf .venv .inspect build *.egg-info
+	rm -rf .venv .inspect .peers build *.egg-info

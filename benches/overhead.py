@@ -23,12 +23,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import table
+from running import PEERS, ROOT, Line, PeerFailed, finish, last_line, note
 
-ROOT = Path(__file__).resolve().parent.parent
-PEERS = ROOT / "benches" / "peers"
 ITEMS = ROOT / "scenarios" / "kieval" / "items" / "science.jsonl"
 REPEATS = 3
 STARTS = 5
@@ -41,35 +39,13 @@ REACH: table.Reach = {
     "growth_1k_to_100k": ("<=", 1.15),
     "http_vs_bare": ("<=", 1.15),
 }
-Line = dict[str, Any]
-
-
-class PeerFailed(Exception):
-    """A peer ended badly; the text is the end of what it said."""
-
-
-def note(text: str) -> None:
-    """Say on stderr what is going on."""
-    print(f"· {text}", file=sys.stderr, flush=True)
-
-
-def finish(command: list[str], cwd: Path = PEERS) -> str:
-    """Run a command to its end and return its stdout.
-
-    :raises PeerFailed: it did not end well.
-    """
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise PeerFailed(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr.strip()[-2000:]}")
-    return done.stdout
 
 
 def peer(program: str, conversations: int, concurrency: int, *more: str, python: str = sys.executable) -> Line:
     """The figures that a program of ``peers/`` prints as its last line."""
     note(f"{program}: {conversations:,} conversations, {concurrency:,} in flight {' '.join(more)}")
     size = ["--conversations", str(conversations), "--concurrency", str(concurrency)]
-    line: Line = json.loads(finish([python, program, *size, *more]).splitlines()[-1])
-    return line
+    return last_line([python, program, *size, *more])
 
 
 def middle(lines: list[Line], name: str = "us_per_call") -> float:

@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from . import report, run
+from . import data, report, run
 
 app = typer.Typer(
     name="viva",
@@ -20,6 +20,7 @@ app = typer.Typer(
 )
 run.register(app)
 report.register(app)
+data.register(app)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ What never belongs here: turn order, prompts, verdicts, when to stop (a protocol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .budget import Meter
@@ -17,6 +17,7 @@ from .detectors import Detector
 from .errors import ConfigurationError, LimitReached
 from .events import CallFinished, Diverged, LimitHit, Noted, StopRequested
 from .history import RecordedCall
+from .likelihood import Likelihood, Reading
 from .messages import Completion, Request, Sampling, View, request_digest
 from .seeds import SeedLine
 
@@ -93,64 +94,36 @@ class Conversation:
         :raises BackendError: the model could not answer.
         :raises LimitReached: the run's budget is used up.
         """
-        services = self._services
-        if self._stopped is not None:
-            raise self._stopped
-        usage = self.usage.get(role)
-        if usage is None:
-            usage = self.usage[role] = Usage()
-        ordinal = usage.calls
-        usage.calls += 1
+        ordinal, backend = self._next_call(role)
         seed = self._seeds.seed(role, ordinal)
         digest = request_digest(view, sampling, seed)
-        backend = self._backends[role] if role in self._backends else self._no_backend(role)
-
-        recorded = self._recall(role, ordinal, digest) if self._recorded else None
-        if recorded is not None:
-            completion = recorded
-            cost = 0.0
+        completion = self._recall(role, ordinal, digest) if self._recorded else None
+        if completion is not None:
+            await self._account(role, ordinal, backend, completion, replayed=True)
         else:
             self._require_budget()
             request = Request(view.messages, sampling, seed, digest, self.key, role, ordinal, hint)
-            began = services.clock.now()
-            try:
-                completion = await (self._watched(backend, request, watch) if watch else backend.generate(request))
-            finally:
-                services.meter.end()
-            if not completion.latency:
-                completion.latency = services.clock.now() - began
-            services.journal.record_call(self.number, role, ordinal, digest, completion, services.clock.wall())
-            cost = backend.cost(completion.prompt_tokens, completion.completion_tokens)
-            services.meter.add(completion.prompt_tokens + completion.completion_tokens, cost)
-            if services.journal.full:
-                await services.journal.flush()
-        usage.prompt_tokens += completion.prompt_tokens
-        usage.completion_tokens += completion.completion_tokens
-        if self._meter is not None:
-            # Counted for replayed calls too, at list price: the bound must fall at the same turn after a resume.
-            price = backend.cost(completion.prompt_tokens, completion.completion_tokens)
-            self._meter.add(completion.prompt_tokens + completion.completion_tokens, price)
-        services.events.publish(
-            CallFinished(
-                services.clock.wall(),
-                self.key,
-                role,
-                ordinal,
-                completion.prompt_tokens,
-                completion.completion_tokens,
-                cost,
-                completion.latency,
-                completion.attempts,
-                recorded is not None,
-            )
-        )
-        if services.events.congested:
-            await services.events.room()
-        if not services.turnstile.pass_nowait():
-            await services.turnstile.enter()
+            answer = self._watched(backend, request, watch) if watch else backend.generate(request)
+            completion = await self._recorded_answer(role, ordinal, digest, backend, answer)
         if watch:
             self._judge_watch(completion, watch)
         return completion
+
+    async def read(self, role: str, reading: Reading) -> list[Likelihood]:
+        """Have ``role``'s model say how likely given texts are; recorded, replayed and counted as ``generate`` is.
+
+        :raises ConfigurationError: the model cannot say.
+        :raises ConversationStopped, BackendError, LimitReached: as ``generate``.
+        """
+        ordinal, backend = self._next_call(role)
+        digest = reading.digest()
+        completion = self._recall(role, ordinal, digest) if self._recorded else None
+        if completion is not None:
+            await self._account(role, ordinal, backend, completion, replayed=True)
+        else:
+            self._require_budget()
+            completion = await self._recorded_answer(role, ordinal, digest, backend, backend.read(reading))
+        return completion.likelihoods or []
 
     def note(self, kind: str, payload: Any) -> None:
         """Publish a protocol's own news about this conversation."""
@@ -162,6 +135,66 @@ class Conversation:
             self._stopped = ConversationStopped(by, reason)
             self._services.events.publish(StopRequested(self._services.clock.wall(), self.key, by, reason))
         return self._stopped
+
+    def _next_call(self, role: str) -> tuple[int, Backend]:
+        if self._stopped is not None:
+            raise self._stopped
+        usage = self.usage.get(role)
+        if usage is None:
+            usage = self.usage[role] = Usage()
+        usage.calls += 1
+        return usage.calls - 1, self._backends[role] if role in self._backends else self._no_backend(role)
+
+    async def _recorded_answer(
+        self, role: str, ordinal: int, digest: bytes, backend: Backend, answer: Awaitable[Completion]
+    ) -> Completion:
+        """Wait for a model's answer and write it down before anybody acts on it."""
+        services = self._services
+        began = services.clock.now()
+        try:
+            completion = await answer
+        finally:
+            services.meter.end()
+        if not completion.latency:
+            completion.latency = services.clock.now() - began
+        services.journal.record_call(self.number, role, ordinal, digest, completion, services.clock.wall())
+        if services.journal.full:
+            await services.journal.flush()
+        await self._account(role, ordinal, backend, completion, replayed=False)
+        return completion
+
+    async def _account(
+        self, role: str, ordinal: int, backend: Backend, completion: Completion, *, replayed: bool
+    ) -> None:
+        """Count an answer, tell of it, and give way where somebody is behind."""
+        services, usage = self._services, self.usage[role]
+        tokens = completion.prompt_tokens + completion.completion_tokens
+        usage.prompt_tokens += completion.prompt_tokens
+        usage.completion_tokens += completion.completion_tokens
+        price = backend.cost(completion.prompt_tokens, completion.completion_tokens)
+        if not replayed:
+            services.meter.add(tokens, price)
+        if self._meter is not None:
+            # Counted for replayed calls too, at list price: the bound must fall at the same turn after a resume.
+            self._meter.add(tokens, price)
+        services.events.publish(
+            CallFinished(
+                services.clock.wall(),
+                self.key,
+                role,
+                ordinal,
+                completion.prompt_tokens,
+                completion.completion_tokens,
+                0.0 if replayed else price,
+                completion.latency,
+                completion.attempts,
+                replayed,
+            )
+        )
+        if services.events.congested:
+            await services.events.room()
+        if not services.turnstile.pass_nowait():
+            await services.turnstile.enter()
 
     def _recall(self, role: str, ordinal: int, digest: bytes) -> Completion | None:
         call = self._recorded.pop((role, ordinal), None)

@@ -42,13 +42,15 @@ class DatasetError(ConfigurationError):
     """A benchmark file cannot be used as it is.
 
     :param path: the file; :param line: 1-based line (None for the whole file); :param field: the field at fault.
+
+    ``message`` is what was given; the error's text names path, line and field before it.
     """
 
     def __init__(self, message: str, *, path: str, line: int | None = None, field: str | None = None) -> None:
         where = path if line is None else f"{path}:{line}"
         what = f"field '{field}': " if field else ""
         super().__init__(f"{where}: {what}{message}")
-        self.path, self.line, self.field = path, line, field
+        self.message, self.path, self.line, self.field = message, path, line, field
 
 
 class BackendError(VivaError):

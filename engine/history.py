@@ -16,6 +16,7 @@ import orjson
 
 from .errors import JournalError
 from .journal import SCHEMA_VERSION, journal_error
+from .likelihood import Likelihood
 from .messages import Completion
 
 
@@ -131,8 +132,9 @@ def _call(row: tuple[Any, ...]) -> RecordedCall:
     completion = Completion(text, finish, prompt_tokens, completion_tokens, latency)
     if extra:
         more = orjson.loads(extra)
-        completion.attempts = more["attempts"]
-        completion.first_token = more["first_token"]
-        completion.logprobs = more["logprobs"]
-        completion.pieces = more["pieces"]
+        likelihoods = more.pop("likelihoods", None)
+        if likelihoods is not None:
+            completion.likelihoods = [Likelihood.from_record(record) for record in likelihoods]
+        for name, value in more.items():
+            setattr(completion, name, value)
     return RecordedCall(role, ordinal, digest, completion, at)

@@ -43,6 +43,7 @@ _CHUNKS = (1024, 256, 64, 16, 4, 1)
 _GROUP_SECONDS = 0.02
 _EAGER_ROWS = 2048
 _FULL_ROWS = 20_000
+_NOTHING = (None,) * 5
 
 
 class Journal:
@@ -95,10 +96,8 @@ class Journal:
     ) -> None:
         """A model call was answered."""
         c = completion
-        extra = None
-        if c.attempts > 1 or c.logprobs is not None or c.first_token is not None or c.pieces is not None:
-            fields = {"attempts": c.attempts, "first_token": c.first_token, "logprobs": c.logprobs, "pieces": c.pieces}
-            extra = orjson.dumps(fields).decode()
+        rare = (c.logprobs, c.first_token, c.pieces, c.expected, c.likelihoods)
+        extra = orjson.dumps(_extra(c)).decode() if c.attempts > 1 or rare != _NOTHING else None
         self._append(
             self._calls,
             (
@@ -202,6 +201,18 @@ class Journal:
     def _answer(self, waiters: list[asyncio.Future[None]]) -> None:
         if waiters:
             self._loop.call_soon_threadsafe(_resolve, waiters)
+
+
+def _extra(c: Completion) -> dict[str, Any]:
+    """What few completions have; ``history`` reads it back."""
+    fields: dict[str, Any] = {"attempts": c.attempts}
+    for name in ("first_token", "logprobs", "pieces", "expected"):
+        value = getattr(c, name)
+        if value is not None:
+            fields[name] = value
+    if c.likelihoods is not None:
+        fields["likelihoods"] = [likelihood.to_record() for likelihood in c.likelihoods]
+    return fields
 
 
 def open_database(path: Path) -> sqlite3.Connection:

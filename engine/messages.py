@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 import orjson
 
+from .likelihood import Likelihood
+
 # Runs of token ids, each either generated one by one (True) or computed at once (False).
 Pieces = list[tuple[bool, list[int]]]
 Party = Literal["system", "user", "assistant"]
@@ -75,8 +77,10 @@ class View:
 class Sampling:
     """How a model is to answer. Made once per role and shared by all of its requests.
 
-    :param schema: a JSON schema the answer must follow, None for free text; :param logprobs: number of top
-        log-probabilities wanted per token, None for none.
+    ``schema`` is a JSON schema the answer must follow, None for free text; ``logprobs`` the number of alternatives
+    wanted with each token's log-probability, None for no report; ``expected`` asks for the probability-weighted mean
+    at every place of the schema where an integer is chosen from a list (backends that cannot know it leave it out).
+    ``top_k``, ``min_p`` and the three penalties are off at 0, 0, 1, 0 and 0; endpoints are told of them only when on.
     """
 
     temperature: float = 0.0
@@ -85,11 +89,19 @@ class Sampling:
     stop: tuple[str, ...] = ()
     schema: Mapping[str, Any] | None = None
     logprobs: int | None = None
+    top_k: int = 0
+    min_p: float = 0.0
+    repeat_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    expected: bool = False
     digest: bytes = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         # 0 and 0.0 are the same temperature and must be the same digest.
         parts = [float(self.temperature), float(self.top_p), self.max_tokens, self.stop, self.schema, self.logprobs]
+        parts += [self.top_k, float(self.min_p), float(self.repeat_penalty), float(self.frequency_penalty)]
+        parts += [float(self.presence_penalty), self.expected]
         digest = hashlib.blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=_DIGEST_BYTES)
         object.__setattr__(self, "digest", digest.digest())
 
@@ -122,7 +134,8 @@ class Completion:
 
     ``finish``: ``stop``, ``length`` (hit ``max_tokens``), or ``watch:REASON`` when a detector ended the stream.
     ``logprobs``: per token ``[text, logprob, {alternative: logprob}]`` where it was asked for; ``pieces`` as in
-    ``Message``.
+    ``Message``; ``expected``: the mean of each score as the model weighs its digits, where that was asked for;
+    ``likelihoods``: the answer to a ``Reading``.
     """
 
     text: str
@@ -134,6 +147,8 @@ class Completion:
     attempts: int = 1
     logprobs: list[list[Any]] | None = None
     pieces: Pieces | None = None
+    expected: list[float] | None = None
+    likelihoods: list[Likelihood] | None = None
 
 
 def request_digest(view: View, sampling: Sampling, seed: int) -> bytes:

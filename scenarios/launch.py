@@ -183,10 +183,14 @@ def recorded_results(folder: RunFolder, options: dict[str, Any] | None = None) -
 
 
 def _manifest(which: Scenario, settings: RunSettings, prepared: Prepared) -> dict[str, Any]:
+    broken = _breaks_identity(prepared.models)
+    if settings.strict and broken:
+        raise ConfigurationError(f"strict: transcripts would not be byte-identical: {'; '.join(broken)}")
     return {
         "scenario": which.name,
         "seed": settings.seed,
-        "tier": _tier(prepared.models),
+        "tier": "A" if broken else "C",
+        "not_identical": broken,
         "files": {name: digest for name in prepared.models if (digest := fingerprint(name)) is not None},
         "versions": versions(),
         "settings": settings.model_dump(mode="json"),
@@ -194,12 +198,15 @@ def _manifest(which: Scenario, settings: RunSettings, prepared: Prepared) -> dic
     }
 
 
-def _tier(models: list[str]) -> str:
-    """C where every model answers byte for byte the same in any company and order, else A (docs/architecture.md)."""
+def _breaks_identity(models: list[str]) -> list[str]:
+    """Why not every model answers byte for byte the same in any company and order (docs/architecture.md)."""
+    reasons = []
     for text in models:
         spec = ModelSpec.parse(text)
-        if spec.kind == "openai" or (
-            spec.kind == "llama" and (spec.take("strict") == "off" or spec.take("gpu_layers"))
-        ):
-            return "A"
-    return "C"
+        if spec.kind == "openai":
+            reasons.append(f"{text}: an endpoint does not promise the same answer twice")
+        elif spec.kind == "llama" and spec.take("strict") == "off":
+            reasons.append(f"{text}: strict=off computes prompts in company")
+        elif spec.kind == "llama" and spec.take("gpu_layers", "0") != "0":
+            reasons.append(f"{text}: on a GPU a row's result depends on the rows beside it, as far as is known")
+    return reasons

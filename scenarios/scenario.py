@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -33,6 +34,7 @@ class RunSettings(BaseModel):
         None, gt=0, description="Stop the run after this much money (see price_in, price_out)."
     )
     max_seconds: float | None = Field(None, gt=0, description="Stop the run after this many seconds.")
+    strict: bool = Field(False, description="Refuse models that cannot give byte-identical transcripts (tier C).")
     conversation_tokens: int | None = Field(None, ge=1, description="End a conversation after this many tokens.")
     conversation_calls: int | None = Field(None, ge=1, description="End a conversation after this many model calls.")
     conversation_cost: float | None = Field(None, gt=0, description="End a conversation after this much money.")
@@ -42,6 +44,14 @@ class RunSettings(BaseModel):
     circumstances: ClassVar[frozenset[str]] = frozenset(
         {"concurrency", "max_tokens_total", "max_calls", "max_cost", "max_seconds"}
     )
+
+
+def full_file(name: str | None) -> str | None:
+    """A file's full path, so that a run can be resumed from another folder; what is no file stays as it is."""
+    try:
+        return str(Path(name).resolve()) if name is not None and Path(name).is_file() else name
+    except OSError:  # too long to be a path at all
+        return name
 
 
 class Aggregate(Protocol):

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 
 from ..errors import ConfigurationError
 from ..events import Event
+from ..likelihood import Reading
 from ..messages import Completion, Request
 
 EventSink = Callable[[Event], None]
@@ -23,10 +24,12 @@ EventSink = Callable[[Event], None]
 class Backend(ABC):
     """One model behind one face. Use ``async with``; ``check`` before the first conversation.
 
-    ``label`` is the short name in tables and errors; prices are per million tokens.
+    ``label`` is the short name in tables and errors; prices are per million tokens. Where ``reads_one`` is set, a
+    reading handed to ``read`` has one continuation (the wrapper that counts requests sees to it).
     """
 
     label: str = "model"
+    reads_one: bool = False  # a reading of several continuations takes several requests
     price_in: float = 0.0
     price_out: float = 0.0
 
@@ -40,11 +43,11 @@ class Backend(ABC):
         :raises BackendError: with the type that says whether trying again can help.
         """
 
-    async def loglikelihood(self, context: str, continuation: str, shared: str = "") -> list[float]:
-        """Log-probability of each token of ``continuation`` after ``shared + context``; ``shared`` is computed once
-        for all calls that begin with it.
+    async def read(self, reading: Reading) -> Completion:
+        """Say how likely each continuation is: ``likelihoods`` of an otherwise empty completion, in their order.
 
-        :raises ConfigurationError: this kind of model has none to give.
+        :raises ConfigurationError: this kind of model gives no log-probabilities of a given text.
+        :raises BackendError: the model could not answer.
         """
         raise ConfigurationError(f"{self.label}: this kind of model gives no log-probabilities of a given text")
 

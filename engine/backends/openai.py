@@ -20,8 +20,10 @@ import orjson
 
 from ..clock import Clock
 from ..errors import ConfigurationError, FormRefused, Rejected, Unavailable
-from ..messages import Completion, Request
+from ..likelihood import Reading
+from ..messages import Completion, Request, Sampling
 from .base import Backend, ModelSpec
+from .openai_echo import parse_echo
 from .openai_errors import error_from_response, scrub, transport_error
 from .sse import read_stream
 
@@ -35,6 +37,7 @@ class OpenAIBackend(Backend):
     """See the module. Remembers for its endpoint which form of structured output it accepts."""
 
     fallible = True
+    reads_one = True
 
     def __init__(
         self,
@@ -122,6 +125,20 @@ class OpenAIBackend(Backend):
             completion.completion_tokens = completion.completion_tokens or max(1, len(completion.text) // 4)
         return completion
 
+    async def read(self, reading: Reading) -> Completion:
+        """Through the completions endpoint, which must be able to echo a prompt with its log-probabilities (vLLM,
+        llama-cpp-python's server and others can; the public API's chat models cannot).
+        """
+        before = reading.shared + reading.context
+        body = {"model": self.model, "prompt": before + reading.continuations[0], "max_tokens": 1}
+        body |= {"temperature": 0, "echo": True, "logprobs": 1}
+        async with self._translated(), self._open.post(f"{self.base_url}/completions", data=orjson.dumps(body)) as got:
+            if got.status != 200:
+                raise error_from_response(
+                    self.label, got.status, await got.read(), got.headers.get("Retry-After"), self._key
+                )
+            return parse_echo(await got.read(), len(before), len(reading.continuations[0]), self.label, self._key)
+
     def _body(self, request: Request, mode: str, streaming: bool) -> bytes:
         sampling = request.sampling
         body: dict[str, Any] = {
@@ -133,6 +150,7 @@ class OpenAIBackend(Backend):
         }
         if self._send_seed:
             body["seed"] = request.seed
+        body |= _unusual(sampling)
         if sampling.stop:
             body["stop"] = sampling.stop
         if sampling.logprobs is not None:
@@ -165,6 +183,15 @@ class OpenAIBackend(Backend):
 
     def statistics(self) -> dict[str, Any]:
         return {"json_mode": self._json_mode}
+
+
+def _unusual(sampling: Sampling) -> dict[str, float]:
+    """Settings that are sent only where they are on: not every endpoint knows all of these fields."""
+    fields = {"frequency_penalty": sampling.frequency_penalty, "presence_penalty": sampling.presence_penalty}
+    fields |= {"top_k": sampling.top_k, "min_p": sampling.min_p}
+    if sampling.repeat_penalty != 1.0:
+        fields |= {"repeat_penalty": sampling.repeat_penalty, "repetition_penalty": sampling.repeat_penalty}
+    return {name: value for name, value in fields.items() if value}
 
 
 def parse_completion(data: bytes, label: str, key: str | None = None) -> Completion:

@@ -6,13 +6,17 @@ error type says so itself, see ``errors``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from typing import Any
+
+import anyio
 
 from .. import seeds
 from ..clock import Clock
 from ..errors import BackendError, FormRefused
 from ..events import Retried
+from ..likelihood import Reading
 from ..limits import Limits
 from ..messages import Completion, Request
 from .base import Backend, EventSink
@@ -66,15 +70,56 @@ class Governed(Backend):
         await self.inner.check()
 
     async def generate(self, request: Request) -> Completion:
-        failures = 0
         estimate = 0
         if self.limits._tokens is not None:
             characters = sum(len(message.content) for message in request.messages)
             estimate = characters // _CHARACTERS_PER_TOKEN + request.sampling.max_tokens
+        return await self._persist(
+            lambda: self.inner.generate(request), estimate, request.seed, request.conversation, request.on_restart
+        )
+
+    async def read(self, reading: Reading) -> Completion:
+        if not self.inner.reads_one or len(reading.continuations) == 1:
+            return await self._read(reading)
+        parts: list[Completion | None] = [None] * len(reading.continuations)
+
+        async def one(index: int, continuation: str) -> None:
+            parts[index] = await self._read(replace(reading, continuations=(continuation,)))
+
+        try:
+            async with anyio.create_task_group() as group:
+                for index, continuation in enumerate(reading.continuations):
+                    group.start_soon(one, index, continuation)
+        except ExceptionGroup as errors:  # the first speaks for all
+            raise errors.exceptions[0] from None
+        done = [part for part in parts if part is not None]
+        return Completion(
+            "",
+            "stop",
+            sum(part.prompt_tokens for part in done),
+            sum(part.completion_tokens for part in done),
+            attempts=sum(part.attempts for part in done),
+            likelihoods=[likelihood for part in done for likelihood in part.likelihoods or []],
+        )
+
+    async def _read(self, reading: Reading) -> Completion:
+        characters = len(reading.shared) + len(reading.context) + sum(map(len, reading.continuations))
+        seed = int.from_bytes(reading.digest()[:8])
+        return await self._persist(lambda: self.inner.read(reading), characters // _CHARACTERS_PER_TOKEN, seed)
+
+    async def _persist(
+        self,
+        attempt: Callable[[], Awaitable[Completion]],
+        estimate: int,
+        seed: int,
+        conversation: str = "",
+        on_restart: Callable[[], None] | None = None,
+    ) -> Completion:
+        failures = 0
         while True:
             try:
                 async with self.limits.permit(estimate) as permit:
-                    completion = await self.inner.generate(request)
+                    completion = await attempt()
                     permit.used(completion.prompt_tokens + completion.completion_tokens)
                 completion.attempts = failures + 1
                 return completion
@@ -87,15 +132,15 @@ class Governed(Backend):
                     self.limits.pause(min(error.retry_after, self._policy.longest_retry_after))
                 if not error.retryable or failures >= self._policy.attempts:
                     raise
-                await self._back_off(error, failures, request)
-            if request.on_restart is not None:
-                request.on_restart()
+                await self._back_off(error, failures, seed, conversation)
+            if on_restart is not None:
+                on_restart()
 
-    async def _back_off(self, error: BackendError, failures: int, request: Request) -> None:
-        delay = self._policy.delay(failures, request.seed, error.retry_after)
+    async def _back_off(self, error: BackendError, failures: int, seed: int, conversation: str) -> None:
+        delay = self._policy.delay(failures, seed, error.retry_after)
         self._retries += 1
         if self._publish is not None:
-            self._publish(Retried(self._clock.wall(), request.conversation, self.label, type(error).__name__, delay))
+            self._publish(Retried(self._clock.wall(), conversation, self.label, type(error).__name__, delay))
         await self._clock.sleep(delay)
 
     def statistics(self) -> dict[str, Any]:

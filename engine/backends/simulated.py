@@ -18,6 +18,7 @@ import orjson
 from .. import seeds
 from ..clock import Clock
 from ..errors import Throttled, Unavailable
+from ..likelihood import Likelihood, Reading
 from ..messages import Completion, Request
 from .base import Backend, ModelSpec, hint_field
 
@@ -90,6 +91,29 @@ class SimulatedBackend(Backend):
         prompt = sum(len(message.content) for message in request.messages) // 4
         return Completion(text, "stop", prompt, max(1, len(text) // 4), seconds)
 
+    async def read(self, reading: Reading) -> Completion:
+        """Options of an item it knows, or recites, are likely where they are right; a text it recites is likely."""
+        self._calls += 1
+        digest = int.from_bytes(reading.digest()[:8])
+        chance = seeds.draws(digest, "read")
+        key = (self.label, hint_field(reading.hint, "id"))
+        unseen = bool(hint_field(reading.hint, "unseen"))
+        recites = not unseen and seeds.uniform(*key, "recites") < self.memorisation
+        knows = seeds.uniform(*key, "knows") < self.knowledge
+        right = hint_field(reading.hint, "answer") if len(reading.continuations) > 1 else None
+        likelihoods = []
+        for index, text in enumerate(reading.continuations):
+            # About a token for four characters; a token's surprise is exponential, as natural text's roughly is.
+            count = max(1, len(text) // 4)
+            mean = 0.7 if (index == right and (knows or recites)) or (right is None and recites) else 2.5
+            logprobs = [mean * math.log(1 - seeds.uniform(digest, index, place) * 0.9999) for place in range(count)]
+            if index == right and (knows or recites):
+                logprobs[0] = -0.05 * (1 + chance[index % len(chance)])
+            likelihoods.append(Likelihood(logprobs, index == right and knows))
+        await self._clock.sleep(self.latency)
+        prompt = sum(map(len, [reading.shared, reading.context, *reading.continuations])) // 4
+        return Completion("", "stop", prompt, 0, self.latency, likelihoods=likelihoods)
+
     def statistics(self) -> dict[str, Any]:
         return {"calls": self._calls}
 
@@ -121,7 +145,7 @@ class SimulatedBackend(Backend):
         # What it knows belongs to the model and the item, not to the turn: it stays the same through the talk.
         key = (self.label, hint_field(request.hint, "id"))
         knows = seeds.uniform(*key, "knows") < self.knowledge
-        if request.ordinal == 0:
+        if request.ordinal == 0 or hint_field(request.hint, "static"):
             recites = seeds.uniform(*key, "recites") < self.memorisation
             pick = right if knows or recites else int(chance[3] * len(choices))
             return f"The answer is {chr(65 + pick)}. {choices[pick]}."

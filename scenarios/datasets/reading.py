@@ -1,141 +1,194 @@
-"""Reading benchmark files line by line, and turning a raw line into an item of whichever known form it has.
+"""Raw records from benchmark files: JSONL, CSV, TSV and Parquet, one record at a time.
 
-A form is a function from a raw record to an item; it raises ``FieldError`` naming the field that is wrong. Files are
-never held whole. What never belongs here: choosing items (``selection``).
+A record that cannot be read comes as its error and the next one follows. Where it cannot be known where the next one
+begins (a quote that is never closed, say), the rest of the file is refused.
+
+What never belongs here: what a record means (``forms``), and lines as such (``lines``).
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from viva.engine.errors import DatasetError
+from viva.engine.errors import ConfigurationError, DatasetError
 
-from ..items import Item
+from .fields import Raw
+from .lines import BadLine, check_regular, read_lines
 
-Raw = Mapping[str, Any]
-Form = Callable[[Raw], Item]
+JSON_ENDINGS = (".jsonl", ".json", ".ndjson")
+TABLE_ENDINGS = (".csv", ".tsv")
+ENDINGS = (*JSON_ENDINGS, *TABLE_ENDINGS, ".parquet")
 
-
-class FieldError(Exception):
-    """A raw record is not an item: which field, what was found, what was expected."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(message)
-        self.field = field
+Record = tuple[int, Raw | DatasetError]
 
 
-def read_raw(path: Path) -> Iterator[tuple[int, Raw | DatasetError]]:
-    """The records of a JSONL or CSV file with their 1-based line numbers; a broken line comes as its error.
+def read_records(path: Path, columns: Sequence[str] = (), required: Sequence[str] = ()) -> Iterator[Record]:
+    """The records of a file, each with its 1-based line (of its beginning), or row in the case of Parquet.
 
-    :raises DatasetError: the file cannot be read at all, or its ending is not a known one.
+    :param columns: the names of the columns of a CSV or TSV file that has no header.
+    :param required: columns that the header of one that has a header must name.
+    :raises DatasetError: the file, or the rest of it, cannot be read; or its ending is not a known one.
+    :raises ConfigurationError: it is a Parquet file, and the library for it is not installed.
     """
-    if path.suffix in (".jsonl", ".json", ".ndjson"):
-        yield from _read_jsonl(path)
-    elif path.suffix in (".csv", ".tsv"):
-        yield from _read_csv(path, "\t" if path.suffix == ".tsv" else ",")
-    else:
-        raise DatasetError(f"unknown kind of file '{path.suffix}'; known: .jsonl, .csv, .tsv", path=str(path))
+    if path.suffix in JSON_ENDINGS:
+        return _read_jsonl(path)
+    if path.suffix in TABLE_ENDINGS:
+        return _read_table(path, columns, required)
+    if path.suffix == ".parquet":
+        return _read_parquet(path)
+    known = ", ".join(ENDINGS)
+    raise DatasetError(f"unknown kind of file '{path.suffix}'; known: {known}", path=str(path))
 
 
-def _read_jsonl(path: Path) -> Iterator[tuple[int, Raw | DatasetError]]:
+def _read_jsonl(path: Path) -> Iterator[Record]:
+    for number, line in read_lines(path):
+        if isinstance(line, BadLine):
+            yield number, DatasetError(line.message, path=str(path), line=number)
+        elif line.strip():
+            yield number, _json_record(path, number, line)
+
+
+def _json_record(path: Path, number: int, line: str) -> Raw | DatasetError:
     try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-                if not text.strip():
-                    continue
-                try:
-                    raw = orjson.loads(text)
-                except orjson.JSONDecodeError as error:
-                    yield number, DatasetError(f"not valid JSON: {error}", path=str(path), line=number)
-                    continue
-                if isinstance(raw, dict):
-                    yield number, raw
-                else:
-                    message = f"expected a JSON object, found {type(raw).__name__}"
-                    yield number, DatasetError(message, path=str(path), line=number)
-    except OSError as error:
-        raise DatasetError(f"cannot be read: {error.strerror}", path=str(path)) from None
+        raw = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        hint = ""
+        if number == 1 and line.lstrip().startswith("["):
+            hint = "; expected one object a line, not an array"
+        elif not line.endswith("\n"):
+            hint = "; the file ends in the middle of this line" if error.pos >= len(line) - 1 else ""
+        message = f"not valid JSON at position {error.pos + 1}: {error.msg}{hint}"
+        return DatasetError(message, path=str(path), line=number)
+    if isinstance(raw, dict):
+        return raw
+    return DatasetError(f"expected a JSON object, found {type(raw).__name__}", path=str(path), line=number)
 
 
-def _read_csv(path: Path, delimiter: str) -> Iterator[tuple[int, Raw | DatasetError]]:
+class _Unusable(Exception):
+    """A line that csv's reader was to be given cannot be used."""
+
+
+class _Feed(Iterator[str]):
+    """Gives csv's reader its lines, and remembers where the row began and how many quotes it holds so far."""
+
+    def __init__(self, path: Path) -> None:
+        self._lines = read_lines(path)
+        self.begin()
+
+    def begin(self) -> None:
+        self.first = self.last = self.quotes = 0
+
+    def __next__(self) -> str:
+        self.last, line = next(self._lines)
+        self.first = self.first or self.last
+        if isinstance(line, BadLine):
+            self.quotes += line.quotes
+            raise _Unusable(line.message)
+        self.quotes += line.count('"')
+        return line
+
+
+def table_rows(path: Path) -> Iterator[tuple[int, list[str] | DatasetError]]:
+    """The rows of a CSV or TSV file with the lines they begin in; empty lines are left out.
+
+    A row that is broken but holds an even number of quotes ends with its line, and the next row can be read.
+
+    :raises DatasetError: it cannot be read, or a broken row holds an odd number of quotes.
+    """
+    feed = _Feed(path)
+    reader = csv.reader(feed, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
+    while True:
+        feed.begin()
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except _Unusable as error:
+            problem, line = str(error), feed.last
+        except csv.Error as error:
+            problem, line = f"not valid CSV: {_in_words(error)}", feed.first
+        else:
+            if row:
+                yield feed.first, row
+            continue
+        if feed.quotes % 2:
+            problem += "; a quote stays open, so the rest of the file cannot be told apart into rows"
+            raise DatasetError(problem, path=str(path), line=line)
+        yield feed.first, DatasetError(problem, path=str(path), line=line)
+
+
+def _in_words(error: csv.Error) -> str:
+    text = str(error)
+    if text.startswith("new-line character"):
+        return "a carriage return within the row; lines end with \\n or \\r\\n"
+    if text.startswith("field larger"):
+        return f"a field of more than {csv.field_size_limit():,} characters, or a quote that is not closed"
+    if text.startswith("unexpected end"):
+        return "the file ends within quotes"
+    return text
+
+
+def _read_table(path: Path, columns: Sequence[str], required: Sequence[str]) -> Iterator[Record]:
+    header = list(columns)
+    for line, row in table_rows(path):
+        if isinstance(row, DatasetError):
+            if not header:
+                raise row
+            yield line, row
+        elif header:
+            yield line, _table_record(path, line, header, row)
+        else:
+            header = row
+            _check_header(path, line, header, required)
+
+
+def _check_header(path: Path, line: int, header: list[str], required: Sequence[str]) -> None:
+    for name in required:
+        if name not in header:
+            message = f"is missing from the header, which has: {_names(header)}"
+            raise DatasetError(message, path=str(path), line=line, field=name)
+    for name in header:
+        if name and header.count(name) > 1:
+            raise DatasetError("stands twice in the header", path=str(path), line=line, field=name)
+
+
+def _table_record(path: Path, line: int, header: list[str], row: list[str]) -> Raw | DatasetError:
+    if len(row) == len(header):
+        return dict(zip(header, row, strict=True))
+    field = header[len(row)] if len(row) < len(header) else None
+    message = f"expected {len(header)} columns ({_names(header)}), found {len(row)}"
+    return DatasetError(message, path=str(path), line=line, field=field)
+
+
+def _names(header: list[str]) -> str:
+    text = ", ".join(header[:30])
+    return text if len(text) <= 120 and len(header) <= 30 else text[:119] + "…"
+
+
+def _read_parquet(path: Path) -> Iterator[Record]:
+    check_regular(path)
+    parquet, problems = _parquet_library(path)
+    row = 0
     try:
-        # Bytes that are not UTF-8 come through as surrogates and are found row by row.
-        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            reader = csv.reader(file, delimiter=delimiter, strict=True)
-            header: list[str] | None = None
-            while True:
-                line = reader.line_num + 1
-                try:
-                    row = next(reader)
-                except StopIteration:
-                    return
-                except csv.Error as error:
-                    # Quoting is broken: where the next row begins is anybody's guess, so no line can be skipped.
-                    message = f"not valid CSV from this row on: {error}"
-                    raise DatasetError(message, path=str(path), line=line) from None
-                if header is None:
-                    header = row
-                elif row:
-                    yield line, _csv_record(path, line, header, row)
-    except OSError as error:
-        raise DatasetError(f"cannot be read: {error.strerror}", path=str(path)) from None
+        with parquet(path) as file:
+            for batch in file.iter_batches(batch_size=256):
+                for raw in batch.to_pylist():
+                    row += 1
+                    yield row, raw
+    except problems as error:
+        message = f"not readable as Parquet: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+        raise DatasetError(message, path=str(path), line=row + 1) from None
 
 
-def _csv_record(path: Path, line: int, header: list[str], row: list[str]) -> Raw | DatasetError:
-    if len(row) != len(header):
-        message = f"expected {len(header)} columns as in the header, found {len(row)}"
-        return DatasetError(message, path=str(path), line=line)
-    if not all(value.isascii() or _is_text(value) for value in row):
-        return DatasetError("not UTF-8 text", path=str(path), line=line)
-    return dict(zip(header, row, strict=True))
-
-
-def _is_text(value: str) -> bool:
-    return not any("\udc80" <= character <= "\udcff" for character in value)
-
-
-def text_field(raw: Raw, name: str, within: str = "") -> str:
-    """A field that must hold text; ``within`` is the path of the object it stands in, for errors.
-
-    :raises FieldError: it is missing, empty or of another type.
-    """
-    value = raw.get(name)
-    if value is None:
-        raise FieldError(within + name, "is missing")
-    if not isinstance(value, str) or not value.strip():
-        raise FieldError(within + name, f"expected text, found {_shown(value)}")
-    return value
-
-
-def choice_list(values: Any, field: str) -> list[str]:
-    """The texts of the choices: at least two, all of them text.
-
-    :raises FieldError: otherwise.
-    """
-    if not isinstance(values, list) or not all(isinstance(value, str) and value.strip() for value in values):
-        raise FieldError(field, f"expected a list of texts, found {_shown(values)}")
-    if not 2 <= len(values) <= 26:
-        raise FieldError(field, f"expected 2 to 26 choices, found {len(values)}")
-    return values
-
-
-def answer_index(answer: Any, labels: list[str], field: str) -> int:
-    """The position of the answer's label among the choices' labels.
-
-    :raises FieldError: the answer names none of them.
-    """
-    label = str(answer).strip() if answer is not None else ""
-    if label not in labels:
-        raise FieldError(field, f"the answer {_shown(answer)} is not among the choices ({', '.join(labels)})")
-    return labels.index(label)
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "…"
+def _parquet_library(path: Path) -> tuple[Callable[[Path], Any], tuple[type[Exception], ...]]:
+    try:
+        return import_module("pyarrow.parquet").ParquetFile, (import_module("pyarrow").ArrowException, OSError)
+    except ImportError:
+        message = f"{path}: reading Parquet needs pyarrow; install it with: pip install 'viva-exam[parquet]'"
+        raise ConfigurationError(message) from None

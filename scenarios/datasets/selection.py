@@ -1,65 +1,101 @@
 """A dataset as a scenario uses it: checked once from end to end, then streamed; of it, the chosen items.
 
 The first pass reads every line, so that whatever is wrong is said before the first model call; it keeps one number per
-chosen item and nothing else. Sampling ranks items by a hash of seed and id: the choice does not change when the file
-is reordered, and changes little when it grows.
+chosen item and nothing else of it. Sampling ranks items by a hash of seed and id: the choice does not change when the
+file is reordered, and changes little when it grows.
 
 What never belongs here: file forms, and holding items.
 """
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from viva.engine import seeds
-from viva.engine.errors import ConfigurationError, DatasetError
+from viva.engine.errors import DatasetError
 
 from ..items import Item
-from .forms import FORMS, recognise
-from .reading import FieldError, read_raw
+from .idlist import IdList, read_ids
+from .passes import Pass
+from .sources import Source, open_source
 
 
 @dataclass(slots=True)
 class Dataset:
-    """A checked benchmark file. ``bad`` holds the errors of skipped lines; ``digest`` identifies the file's content."""
+    """A checked benchmark. ``digest`` identifies its content.
+
+    ``total`` counts its items, ``repeats`` the exact repeats that the form drops, ``skipped`` the lines that are not
+    items; ``bad`` holds the errors of the first of those. ``ids`` tells of the list that items were chosen by, and
+    ``matched`` how many are on it.
+    """
 
     name: str
-    path: Path
     form: str
     digest: str
     total: int
+    repeats: int
+    skipped: int
     bad: list[DatasetError]
+    ids: IdList | None
+    matched: int
     chosen: frozenset[int] | None
+    source: Source
     _skip_bad: bool
 
     def __len__(self) -> int:
         return self.total if self.chosen is None else len(self.chosen)
 
     def items(self) -> Iterator[Item]:
-        """The chosen items in the file's order, read as they are taken."""
-        for position, item in enumerate(_parse(self.path, self.form, [] if self._skip_bad else None)):
+        """The chosen items in the source's order, read as they are taken."""
+        for position, item in enumerate(Pass(self.source, "lines" if self._skip_bad else "nothing")):
             if self.chosen is None or position in self.chosen:
                 yield item
 
+    def to_record(self) -> dict[str, Any]:
+        """What a run's manifest says of its dataset; ``ids`` only where a list was given."""
+        record: dict[str, Any] = {
+            "name": self.name,
+            "form": self.form,
+            "digest": self.digest,
+            "items": self.total,
+            "chosen": len(self),
+            "skipped": self.skipped,
+            "repeats": self.repeats,
+        }
+        if self.ids is not None:
+            record["ids"] = {"digest": self.ids.digest, "listed": len(self.ids.ids), "matched": self.matched}
+        return record
 
-def open_dataset(source: str, *, limit: int | None = None, seed: int = 0, skip_bad: bool = False) -> Dataset:
-    """Open ``FILE`` or ``form:FILE``, check all of it, and choose ``limit`` items by ``seed`` (all if None).
 
-    :raises DatasetError: the file or a line is wrong (unless ``skip_bad``), or nothing is left.
-    :raises ConfigurationError: the form is unknown.
+def open_dataset(
+    source: str, *, limit: int | None = None, seed: int = 0, skip_bad: bool = False, ids: str | None = None
+) -> Dataset:
+    """Open a source (see ``sources``), check all of it, and choose items.
+
+    :param limit: how many are drawn by ``seed``; all if None.
+    :param skip_bad: pass over lines that are not items, and count them.
+    :param ids: a file of item ids; only items on that list are drawn from.
+    :raises DatasetError: the source or a line is wrong, nothing is left, or no item is on the list.
+    :raises ConfigurationError: the form is unknown, or a package is missing.
     """
-    form, path = _source(source)
-    form = form or _sniff(path)
-    bad: list[DatasetError] = []
+    listed = read_ids(Path(ids)) if ids is not None else None
+    found = open_source(source)
+    reading = Pass(found, "lines" if skip_bad else "nothing")
+    total = matched = 0
+    kept: list[int] = []
     ranked: list[tuple[float, int]] = []
-    total = 0
-    for position, item in enumerate(_parse(path, form, bad if skip_bad else None)):
+    for position, item in enumerate(reading):
         total += 1
+        if listed is not None and item.id not in listed.ids:
+            continue
+        matched += 1
         if limit is None:
+            if listed is not None:
+                kept.append(position)
             continue
         rank = (-seeds.uniform(seed, "sample", item.id), -position)
         if len(ranked) < limit:
@@ -67,69 +103,25 @@ def open_dataset(source: str, *, limit: int | None = None, seed: int = 0, skip_b
         else:
             heapq.heappushpop(ranked, rank)
     if total == 0:
-        raise DatasetError("holds no usable item" + (f" ({len(bad)} bad lines)" if bad else ""), path=str(path))
-    chosen = None if limit is None or limit >= total else frozenset(-position for _, position in ranked)
-    return Dataset(path.stem, path, form, _digest(path), total, bad, chosen, skip_bad)
-
-
-def _source(source: str) -> tuple[str | None, Path]:
-    form, colon, rest = source.partition(":")
-    if colon and not _exists(source):
-        if form not in FORMS:
-            raise ConfigurationError(f"dataset '{source}': unknown form '{form}'; known: {', '.join(FORMS)}")
-        return form, Path(rest)
-    return None, Path(source)
-
-
-def _exists(source: str) -> bool:
-    try:
-        return Path(source).exists()
-    except OSError:  # too long to be a path at all
-        return False
-
-
-def _sniff(path: Path) -> str:
-    for _, raw in read_raw(path):
-        if not isinstance(raw, DatasetError):
-            return recognise(raw)
-    return "generic"
-
-
-def _parse(path: Path, form: str, bad: list[DatasetError] | None) -> Iterator[Item]:
-    """The items of a file; errors are collected in ``bad``, or raised if it is None."""
-    seen: dict[bytes, int] = {}
-    for line, raw in read_raw(path):
-        try:
-            if isinstance(raw, DatasetError):
-                raise raw
-            item = FORMS[form](raw)
-            key = hashlib.blake2b(item.id.encode(), digest_size=8).digest()
-            first = seen.setdefault(key, line)
-            if first != line:
-                raise FieldError("id", f"the same item as in line {first} ('{item.id}')")
-        except FieldError as error:
-            problem = DatasetError(_advised(str(error), bad), path=str(path), line=line, field=error.field)
-        except DatasetError as error:
-            if error.line is None or not isinstance(raw, DatasetError):
-                raise
-            problem = error if bad is not None else _with_advice(error)
-        else:
-            yield item
-            continue
-        if bad is None:
-            raise problem
-        bad.append(problem)
-
-
-def _with_advice(error: DatasetError) -> DatasetError:
-    text = str(error).removeprefix(f"{error.path}:{error.line}: ")
-    return DatasetError(_advised(text, None), path=error.path, line=error.line)
-
-
-def _advised(message: str, bad: list[DatasetError] | None) -> str:
-    return message if bad is not None else f"{message}; mend the line, or skip such lines with --skip-bad-items"
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        bad = f" ({reading.bad_count} bad lines)" if reading.bad_count else ""
+        raise DatasetError(f"holds no usable item{bad}", path=found.path)
+    if listed is not None and matched == 0:
+        message = f"none of its {len(listed.ids):,} ids is among the {total:,} items of {source}"
+        raise DatasetError(message, path=listed.path)
+    if limit is not None:
+        kept = [-position for _, position in ranked]
+    chosen = None if len(kept) == total or (limit is None and listed is None) else frozenset(kept)
+    return Dataset(
+        name=found.name,
+        form=found.form.name,
+        digest=found.digest(),
+        total=total,
+        repeats=reading.repeat_count,
+        skipped=reading.bad_count,
+        bad=reading.bad,
+        ids=listed,
+        matched=matched,
+        chosen=chosen,
+        source=found,
+        _skip_bad=skip_bad,
+    )

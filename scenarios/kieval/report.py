@@ -10,6 +10,8 @@ from typing import Any
 from viva.scoring.interviews import InterviewAggregate
 from viva.scoring.kieval import Interview, Scorer
 
+from ..candidates import label_of
+
 Table = tuple[str, list[str], list[list[str]]]
 
 
@@ -25,9 +27,7 @@ class KievalAggregate:
         self.candidates[interview.candidate].add(interview)
 
     def add_failure(self, key: str, error: dict[str, Any]) -> None:
-        # Keys are LABEL/ITEM and labels hold no promise about slashes: the longest label that fits is the one.
-        fitting = [label for label in self.candidates if key.startswith(f"{label}/")]
-        self.candidates[max(fitting, key=len)].add_failure(error)
+        self.candidates[label_of(key, list(self.candidates))].add_failure(error)
 
     def headline(self) -> str:
         parts = []

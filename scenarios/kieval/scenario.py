@@ -6,7 +6,6 @@ What never belongs here: the interview itself (``interview``), formulas (``scori
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from viva.agents.prompts import PromptPack, load_pack
@@ -19,6 +18,7 @@ from viva.engine.messages import Sampling
 from viva.engine.runner import Plan
 from viva.scoring.kieval import SCORERS, Scorer
 
+from ..candidates import candidate_labels, prices
 from ..datasets.selection import Dataset, open_dataset
 from .interview import Protocol, Talk, Task
 from .report import KievalAggregate
@@ -48,7 +48,11 @@ class PreparedKieval:
         self.labels = candidate_labels(settings.candidate)
         self.pack: PromptPack = load_pack(settings.pack, SIGNATURE)
         self.dataset: Dataset = open_dataset(
-            settings.dataset, limit=settings.n, seed=settings.seed, skip_bad=settings.skip_bad_items
+            settings.dataset,
+            limit=settings.n,
+            seed=settings.seed,
+            skip_bad=settings.skip_bad_items,
+            ids=settings.ids,
         )
         self.total = len(self.dataset) * len(settings.candidate)
         self.models = list(dict.fromkeys([*settings.candidate, settings.interactor, settings.evaluator]))
@@ -78,16 +82,9 @@ class PreparedKieval:
         s = self.settings
         return {
             "models": {"candidate": self.labels, "interactor": s.interactor, "evaluator": s.evaluator},
-            "prices": {model: _prices(model) for model in self.models},
+            "prices": {model: prices(model) for model in self.models},
             "pack": {"name": self.pack.name, "version": self.pack.version, "digest": self.pack.digest},
-            "dataset": {
-                "name": self.dataset.name,
-                "form": self.dataset.form,
-                "digest": self.dataset.digest,
-                "items": self.dataset.total,
-                "chosen": len(self.dataset),
-                "skipped": len(self.dataset.bad),
-            },
+            "dataset": self.dataset.to_record(),
             "prompts": self.pack.text,
         }
 
@@ -167,29 +164,6 @@ class Kieval:
                 if verdicts >= 2 and not _readable(latest["evaluator", verdicts - 2]):
                     break
         return lines
-
-
-def candidate_labels(candidates: list[str]) -> dict[str, str]:
-    """Each candidate's label in tables and keys, mapped to its model name.
-
-    :raises ConfigurationError: two candidates would share a label.
-    """
-    labels: dict[str, str] = {}
-    for text in candidates:
-        label = ModelSpec.parse(text).label
-        if label.startswith(("http://", "https://", "/", ".")):
-            label = Path(label).name or label
-        if label in labels:
-            raise ConfigurationError(
-                f"two candidates are called '{label}'; tell them apart with ?label=NAME in the model's name"
-            )
-        labels[label] = text
-    return labels
-
-
-def _prices(model: str) -> list[float]:
-    spec = ModelSpec.parse(model)
-    return [spec.number("price_in", 0.0), spec.number("price_out", 0.0)]
 
 
 def _replay(run: str, label: str, model: str) -> str:

@@ -5,7 +5,6 @@ What never belongs here: settings of every run (``scenario.RunSettings``), and d
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, field_validator
@@ -15,17 +14,19 @@ from viva.engine.detectors import detector_makers
 from viva.engine.errors import ConfigurationError
 from viva.scoring.kieval import ScorerName
 
-from ..scenario import RunSettings
+from ..datasets.sources import full_source
+from ..scenario import RunSettings, full_file
 
 
 class KievalSettings(RunSettings):
     """KIEval (Yu et al. 2024, section 3)."""
 
-    dataset: str = Field(description="Benchmark file (JSONL or CSV), as FILE or form:FILE.")
+    dataset: str = Field(description="Benchmark: FILE, form:PATH, form:FOLDER:split or hf:owner/name[:split].")
     candidate: list[str] = Field(min_length=1, description="Model under examination; may be given several times.")
     interactor: str = Field(description="Model that asks.")
     evaluator: str = Field(description="Model that judges.")
     n: int | None = Field(None, ge=1, description="Items drawn by the seed (all if not given).")
+    ids: str | None = Field(None, description="File of item ids: only items on this list are used.")
     rounds: int = Field(5, ge=1, le=100, description="Rounds of question and reply at most.")
     early_stop: bool = Field(True, description="Let the evaluator end a talk; its flags are recorded either way.")
     overlap: bool = Field(False, description="Ask the next question while the last reply is still being judged.")
@@ -41,16 +42,16 @@ class KievalSettings(RunSettings):
     evaluator_tokens: int = Field(1024, ge=1, description="Longest verdict.")
     skip_bad_items: bool = Field(False, description="Leave out lines that are not items, and count them.")
 
-    @field_validator("dataset", "pack")
+    # Files are remembered by their full path, so that a run can be resumed from another folder.
+    @field_validator("dataset")
     @classmethod
-    def _from_anywhere(cls, source: str) -> str:
-        # Files are remembered by their full path, so that a run can be resumed from another folder.
-        form, colon, rest = source.rpartition(":")
-        path = Path(rest if colon and not Path(source).exists() else source)
-        if not path.is_file():
-            return source
-        prefix = f"{form}:" if colon and not Path(source).exists() else ""
-        return prefix + str(path.resolve())
+    def _dataset_by_full_path(cls, source: str) -> str:
+        return full_source(source)
+
+    @field_validator("pack", "ids")
+    @classmethod
+    def _file_by_full_path(cls, name: str | None) -> str | None:
+        return full_file(name)
 
     @field_validator("candidate", "interactor", "evaluator")
     @classmethod

@@ -3,9 +3,11 @@
 Options: ``ctx`` (tokens a lane holds), ``lanes`` (requests computed at once), ``threads``, ``gpu_layers`` (-1: all),
 ``kv_type`` (f16, q8_0, f32), ``flash_attn`` (auto, on, off), ``template`` (plain, chatml or a file), ``kv_cache`` (MB
 of host memory for KV of idle roles), ``strict`` (on, off: byte-identical answers in any company, on by default),
-``forced`` (off: sample what a grammar forces, for comparison).
+``forced`` (off: sample what a grammar forces, for comparison); ``top_k``, ``top_p``, ``min_p`` and ``repeat_penalty``
+where a request does not say.
 
-A file is loaded once per process for all roles and names that use it with the same options.
+A file's weights are loaded once per process for all names that use it; names with the same options of computing share
+lanes and KV too.
 What never belongs here: llama.cpp itself.
 """
 
@@ -22,14 +24,19 @@ import numpy as np
 
 from ...clock import Clock
 from ...errors import ConfigurationError, Rejected
-from ...messages import Completion, Request
+from ...likelihood import Reading
+from ...messages import Completion, Request, Sampling
 from ..base import Backend, ModelSpec
+from .ask import Ask
 from .chat import ChatFormat, Segment
 from .generation import Generation
-from .grammar import Grammar, TokenMasks
-from .loop import Ask, InferenceLoop
+from .grammar import Grammar
+from .lanes import Lanes
+from .loop import InferenceLoop
+from .masks import TokenMasks
 from .native import NativeContext, NativeModel
 from .prefix import PrefixStore
+from .reading import ContinuationReading
 from .sampler import Choice
 from .scheduler import Scheduler
 from .sizing import Plan, plan
@@ -41,7 +48,7 @@ class LlamaEngine:
     """One loaded model with its context, thread and store; shared by all names that ask for the same thing."""
 
     def __init__(self, path: Path, wanted: Plan, template: str | None) -> None:
-        self.model = NativeModel(path, gpu_layers=wanted.gpu_layers)
+        self.model = _weights(path, wanted.gpu_layers)
         try:
             self.plan = plan(self.model, wanted)
             self.chat = ChatFormat(self.model, template)
@@ -56,11 +63,11 @@ class LlamaEngine:
                 flash_attention=self.plan.flash_attention,
             )
         except BaseException:
-            self.model.close()
+            _put_back(self.model)
             raise
-        self.scheduler = Scheduler(self.plan.lanes, batch=self.plan.batch, strict=self.plan.strict)
-        self.store = PrefixStore(self.plan.kv_cache)
-        self.loop = InferenceLoop(self.context, self.scheduler, self.store)
+        scheduler = Scheduler(self.plan.lanes, batch=self.plan.batch, strict=self.plan.strict)
+        self.lanes = Lanes(self.context, scheduler, PrefixStore(self.plan.kv_cache))
+        self.loop = InferenceLoop(self.lanes)
         self.grammars: dict[bytes, Grammar] = {}
         self.users = 0
 
@@ -68,7 +75,25 @@ class LlamaEngine:
         """Stop the thread, free KV and weights."""
         self.loop.close()
         self.context.close()
-        self.model.close()
+        _put_back(self.model)
+
+
+_WEIGHTS: dict[tuple[Path, int], tuple[NativeModel, int]] = {}
+
+
+def _weights(path: Path, gpu_layers: int) -> NativeModel:
+    model, users = _WEIGHTS.get((path, gpu_layers)) or (NativeModel(path, gpu_layers=gpu_layers), 0)
+    _WEIGHTS[path, gpu_layers] = (model, users + 1)
+    return model
+
+
+def _put_back(model: NativeModel) -> None:
+    for key, (held, users) in list(_WEIGHTS.items()):
+        if held is model:
+            _WEIGHTS[key] = (model, users - 1)
+            if users == 1:
+                del _WEIGHTS[key]
+                model.close()
 
 
 _ENGINES: dict[tuple[Path, Plan, str | None], LlamaEngine] = {}
@@ -77,8 +102,12 @@ _ENGINES: dict[tuple[Path, Plan, str | None], LlamaEngine] = {}
 class LlamaBackend(Backend):
     """See the module."""
 
-    def __init__(self, clock: Clock, path: Path, wanted: Plan, template: str | None) -> None:
+    def __init__(
+        self, clock: Clock, path: Path, wanted: Plan, template: str | None, usual: Sampling | None = None
+    ) -> None:
+        """``usual`` holds the settings that count where a request leaves them at their defaults."""
         self._clock = clock
+        self._usual = usual or Sampling()
         self._key = (path, wanted, template)
         self._engine: LlamaEngine | None = None
         self._conversations: OrderedDict[str, None] = OrderedDict()
@@ -108,7 +137,7 @@ class LlamaBackend(Backend):
         generation = Generation(
             engine.model,
             engine.masks,
-            Choice(request.seed, sampling.temperature, sampling.top_p, logprobs=sampling.logprobs),
+            self._choice(request.seed, sampling),
             sampling.max_tokens,
             tuple(stop.encode() for stop in sampling.stop),
             self._grammar(request),
@@ -131,31 +160,32 @@ class LlamaBackend(Backend):
             pieces=generation.pieces or None,
         )
 
-    async def loglikelihood(self, context: str, continuation: str, shared: str = "") -> list[float]:
+    async def read(self, reading: Reading) -> Completion:
+        """As the base says. Context and continuations are tokenised each on their own. Where the model has no opening
+        token and nothing stands before a continuation, its first token cannot be judged and is left out.
+        """
         chat = self.engine.chat
-        runs = [np.concatenate([chat.opening, chat.plain_tokens(shared)])] if shared else [chat.opening]
-        said = chat.plain_tokens(continuation)
-        rest = np.concatenate([chat.plain_tokens(context), said])
-        if not shared:
-            runs = [np.concatenate([runs[0], rest])]
-        else:
-            runs.append(rest)
-        if len(said) == 0 or sum(map(len, runs)) <= len(said):
-            raise Rejected("a log-likelihood needs a context token and a continuation", model=self.label)
+        runs = [np.concatenate([chat.opening, chat.plain_tokens(reading.shared)]), chat.plain_tokens(reading.context)]
+        if not reading.shared:
+            runs = [np.concatenate(runs)]
+        continuations = [chat.plain_tokens(text) for text in reading.continuations]
         segments = [Segment(run) for run in runs if len(run)]
-        ask = Ask(segments, _unheard, scored=len(said), shared=(1,) if shared else (), begun=True)
+        if not segments and len(continuations) == 1:
+            segments, continuations = [Segment(continuations[0][:1])], [continuations[0][1:]]
+        if not segments or not continuations or not all(len(tokens) for tokens in continuations):
+            raise Rejected("nothing to read: an empty text, or several without a beginning", model=self.label)
+        began = self._clock.now()
+        ask = Ask(
+            segments,
+            _unheard,
+            reading=ContinuationReading(continuations, reading.moments),
+            begun=True,
+            shared=(1,) if reading.shared and len(segments) > 1 else (),
+        )
         await self._answered(ask, None)
-        return ask.result
-
-    async def next_distribution(self, context: str, shared: str = "") -> Any:
-        """Log-probabilities (float64, one per token) of what follows ``shared + context``: one pass for any number of
-        one-token continuations."""
-        chat = self.engine.chat
-        runs = [np.concatenate([chat.opening, chat.plain_tokens(shared)]), chat.plain_tokens(context)]
-        segments = [Segment(run) for run in runs if len(run)]
-        ask = Ask(segments, _unheard, scored=0, shared=(1,) if shared and len(segments) > 1 else (), begun=True)
-        await self._answered(ask, None)
-        return ask.last_row
+        prompt = sum(map(len, [*runs, *continuations]))
+        assert ask.reading is not None
+        return Completion("", "stop", prompt, 0, self._clock.now() - began, likelihoods=ask.reading.results)
 
     def tokens(self, text: str) -> list[int]:
         """The token ids of plain text."""
@@ -174,12 +204,13 @@ class LlamaBackend(Backend):
     def statistics(self) -> dict[str, Any]:
         if self._engine is None:
             return {}
-        loop = self._engine.loop
+        lanes = self._engine.lanes
         return {
-            **self._engine.scheduler.statistics(),
-            **self._engine.store.statistics(),
-            **loop.counts,
-            **{f"{name}_s": round(value, 3) for name, value in loop.timings.items()},
+            **lanes.scheduler.statistics(),
+            **lanes.store.statistics(),
+            **lanes.counts,
+            **{f"{name}_s": round(value, 3) for name, value in lanes.timings.items()},
+            "idle_s": round(self._engine.loop.idle, 3),
         }
 
     async def _answered(self, ask: Ask, request: Request | None) -> float | None:
@@ -218,6 +249,20 @@ class LlamaBackend(Backend):
         if ask.error is not None:
             raise ask.error
         return first
+
+    def _choice(self, seed: int, sampling: Sampling) -> Choice:
+        usual = self._usual
+        return Choice(
+            seed,
+            sampling.temperature,
+            sampling.top_p if sampling.top_p != 1.0 else usual.top_p,
+            sampling.top_k or usual.top_k,
+            sampling.min_p or usual.min_p,
+            sampling.repeat_penalty if sampling.repeat_penalty != 1.0 else usual.repeat_penalty,
+            sampling.frequency_penalty,
+            sampling.presence_penalty,
+            sampling.logprobs,
+        )
 
     def _grammar(self, request: Request) -> Grammar | None:
         schema = request.sampling.schema
@@ -280,4 +325,10 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
         strict=chosen["strict"] == "on",
         forced=chosen["forced"] == "on",
     )
-    return LlamaBackend(clock, path.resolve(), wanted, spec.take("template"))
+    usual = Sampling(
+        top_p=spec.number("top_p", 1.0, 0.0, 1.0),
+        top_k=spec.whole("top_k", low=0) or 0,
+        min_p=spec.number("min_p", 0.0, 0.0, 1.0),
+        repeat_penalty=spec.number("repeat_penalty", 1.0, 0.01, 100.0),
+    )
+    return LlamaBackend(clock, path.resolve(), wanted, spec.take("template"), usual)

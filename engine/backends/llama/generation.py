@@ -1,4 +1,4 @@
-"""One request's growing answer: tokens, text, stop strings, grammar, and when it is finished.
+"""One request's growing answer: tokens, text, stop strings, grammar, expected scores, and when it is finished.
 
 Pure bookkeeping, told of each sampled token; it says what comes next: a token to feed, forced tokens to compute, or
 the end. What never belongs here: llama.cpp, other requests.
@@ -6,21 +6,29 @@ the end. What never belongs here: llama.cpp, other requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from .chat import Segment
-from .grammar import Grammar, State, TokenMasks
+from .grammar import Grammar, State
+from .masks import ScoreOptions, TokenMasks
 from .native import NativeModel, Tokens
 from .sampler import Choice, Mask, Picked
 
 
 @dataclass(slots=True)
 class Generation:
-    """``pieces`` are the answer's tokens in runs as they were computed: generated one by one, or forced at once."""
+    """``pieces`` are the answer's tokens in runs as they were computed: generated one by one, or forced at once.
+
+    ``tokens`` are all tokens up to the one that completed a stop string, if one did; the text ends before that string,
+    in the midst of a token maybe. ``logprobs`` has a row per sampled token of which a part, at least, is in the text.
+    ``expected`` holds the expected value at each score position of the text where one could be known, in their order.
+    """
 
     model: NativeModel
     masks: TokenMasks
@@ -31,12 +39,15 @@ class Generation:
     forcing: bool = True
     tokenize: Callable[[str], Tokens] | None = None
     on_bytes: Callable[[bytes], None] | None = None
-    state: State = ()
+    state: State | None = None
     tokens: list[int] = field(default_factory=list)
     pieces: list[tuple[bool, list[int]]] = field(default_factory=list)
     data: bytearray = field(default_factory=bytearray)
     finish: str | None = None
     logprobs: list[list[Any]] | None = None
+    expected: list[float] = field(default_factory=list)
+    _row_starts: list[int] = field(default_factory=list)  # where in the text the token of each row of logprobs begins
+    _score_starts: list[int] = field(default_factory=list)  # where in the text each score of ``expected`` begins
     _told: int = 0
 
     def __post_init__(self) -> None:
@@ -47,7 +58,32 @@ class Generation:
 
     def mask(self) -> Mask | None:
         """The tokens that may be sampled now; None for all."""
-        return None if self.grammar is None else self.masks.allowed(self.grammar, self.state)
+        if self.grammar is None or self.state is None:
+            return None
+        return self.masks.allowed(self.grammar, self.state)
+
+    def score_options(self) -> ScoreOptions | None:
+        """The tokens that stand for each score, if the next token chooses among scores; else None.
+
+        A score position is where the grammar leaves a choice among integers only, none of them ruled out yet. It is
+        left out (None) where a token may still become several of them, as 1 does of 1 and 10.
+        """
+        if self.grammar is None or self.state is None:
+            return None
+        return self.masks.score_options(self.grammar, self.state)
+
+    def note_score(self, values: Mapping[int, float]) -> None:
+        """The next token is a score: append the mean of the values, weighted by their probabilities, to ``expected``.
+
+        ``values``: the probability of each value, of what ``score_options`` gave; any common factor is divided out.
+
+        :raises ValueError: the probabilities do not sum to a positive, finite number.
+        """
+        total = math.fsum(values.values())
+        if not 0 < total < math.inf:
+            raise ValueError(f"the probabilities of a score sum to {total}")
+        self.expected.append(math.fsum(value * weight for value, weight in values.items()) / total)
+        self._score_starts.append(len(self.data))
 
     def opening(self) -> Segment | None:
         """What the grammar forces before anything is sampled."""
@@ -66,18 +102,18 @@ class Generation:
         if self.logprobs is not None:
             top = {self._text(other): value for other, value in picked.top or ()}
             self.logprobs.append([self._text(token), picked.logprob, top])
+            self._row_starts.append(len(self.data))
         if not self.pieces or not self.pieces[-1][0]:
             self.pieces.append((True, []))
         self.pieces[-1][1].append(token)
         piece = self.model.pieces[token]
         self.data += piece
-        if self.grammar is not None:
-            after = self.grammar.advance(self.state, piece)
-            # The mask let it through, so it fits; a model without any fitting token ends here.
-            self.state = after if after is not None else ()
+        if self.grammar is not None and self.state is not None:
+            self.state = self.grammar.advance(self.state, piece)
         if self._stopped(len(piece)):
             return None
-        if self.grammar is not None and not self.state:
+        # What the mask lets through fits the grammar; a token that does not, picked without it, ends the answer.
+        if self.grammar is not None and (self.state is None or self.state.complete):
             self._end("stop")
             return None
         if len(self.tokens) >= self.max_tokens:
@@ -113,7 +149,7 @@ class Generation:
         return any(decoded for decoded, _ in self.pieces)
 
     def _forced(self) -> Segment | None:
-        if self.grammar is None or not self.forcing or self.tokenize is None:
+        if self.grammar is None or self.state is None or not self.forcing or self.tokenize is None:
             return None
         text, after = self.grammar.forced(self.state)
         if not text:
@@ -141,21 +177,35 @@ class Generation:
         self.tokens.extend(int(token) for token in ids)
         self.pieces.append((False, [int(token) for token in ids]))
         self.data += text
-        if len(ids) == room:
-            self._end("length" if self.state or after else "stop")
-        elif not self.state:
+        if self._stopped(len(text)):
+            return None
+        if self.state.complete:
             self._end("stop")
+        elif len(ids) == room:
+            self._end("length")
         return Segment(ids)
 
     def _stopped(self, added: int) -> bool:
+        """Whether a stop string ends in the last ``added`` bytes; if so, the answer ends just before it.
+
+        Of several the one that is complete first counts, however the text was cut into tokens and forced runs.
+        """
         found = [
-            place
+            (place + len(stop), place)
             for stop in self.stops
             if stop and (place := self.data.find(stop, max(0, len(self.data) - added - len(stop)))) >= 0
         ]
         if not found:
             return False
-        del self.data[min(found) :]
+        end, cut = min(found)
+        # Of a forced run, what lies behind the stop was never computed.
+        size = len(self.data)
+        while self.tokens and size - len(self.model.pieces[self.tokens[-1]]) >= end:
+            size -= len(self.model.pieces[self.tokens.pop()])
+        del self.data[cut:]
+        if self.logprobs is not None:
+            del self.logprobs[bisect_left(self._row_starts, cut) :]
+        del self.expected[bisect_left(self._score_starts, cut) :]
         self.pieces = []  # the kept text ends inside a token: its tokens are no longer known
         self._end("stop")
         return True

@@ -175,9 +175,14 @@ class NativeContext:
         """Drop a lane's KV from position ``start`` on."""
         lib.llama_memory_seq_rm(self._memory, lane, start, -1)
 
+    def saved_size(self, lane: int) -> int:
+        """How many bytes ``save`` would take now."""
+        size: int = lib.llama_state_seq_get_size(self._handle, lane)
+        return size
+
     def save(self, lane: int) -> npt.NDArray[np.uint8]:
         """A lane's whole KV as bytes in host memory."""
-        size = lib.llama_state_seq_get_size(self._handle, lane)
+        size = self.saved_size(lane)
         buffer = np.empty(size, dtype=np.uint8)
         written = lib.llama_state_seq_get_data(
             self._handle, buffer.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8)), size, lane

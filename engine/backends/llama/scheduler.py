@@ -2,9 +2,10 @@
 
 A job is a request on its way: first its prompt's runs are computed, then it is decoded until it says it is done.
 Lanes are 0 … n−1, the lowest free one is taken first, for llama.cpp batches consecutive lanes only. Decoding goes
-first; after each decode step at most ``prompt_budget`` prompt tokens (but at least one run) are computed, so that
-decoding lanes never wait long. Jobs of conversations already begun are admitted before new ones: what is begun gets
-finished, and less KV is alive. A new one is admitted all the same when it has been passed over often enough.
+first; after each decode step prompt calls follow until ``prompt_budget`` tokens are passed, so that decoding lanes
+never wait long. Jobs that begin with a prefix in common wait while one of them computes it. Jobs of conversations
+already begun are admitted before new ones: what is begun gets finished, and less KV is alive. A new one is admitted
+all the same when it has been passed over often enough.
 
 In the strict mode every prompt run has a call of its own, cut at borders that follow from the run alone, and a decode
 call holds one row a lane without gaps and never fewer than ``least_rows``: nothing that is computed depends on company.
@@ -14,7 +15,7 @@ What never belongs here: KV, sampling, threads.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from .chat import Segment
@@ -28,7 +29,9 @@ class Job:
     """A request as the scheduler sees it.
 
     ``runs`` are still to be computed, the first from ``offset`` on; ``position`` is how many tokens the lane holds.
-    ``next_token`` is what to feed when decoding; None while runs are left, or when nothing more is wanted.
+    ``next_token`` is what to feed when decoding; None while runs are left, or when nothing more is wanted. ``common``
+    names the prefix that the job is at and shares with others: of those that name the same, one computes. ``chunk`` is
+    the most tokens one call computes of it where that is less than a batch.
     """
 
     number: int
@@ -38,6 +41,8 @@ class Job:
     position: int = 0
     offset: int = 0
     next_token: int | None = None
+    common: Hashable | None = None
+    chunk: int = 1 << 30
 
     @property
     def in_prompt(self) -> bool:
@@ -128,7 +133,7 @@ class Scheduler:
 
     def next_step(self) -> PromptStep | DecodeStep | None:
         """What to compute now; None if no running job has work."""
-        prompts = [job for job in self._running if job is not None and job.in_prompt]
+        prompts = self._prompts()
         decoding = [job for job in self._running if job is not None and job.step_token() is not None]
         if prompts and (not decoding or self._spent < self.prompt_budget):
             step = self._prompt_step(prompts)
@@ -156,6 +161,15 @@ class Scheduler:
             return self._new.popleft()
         return None
 
+    def _prompts(self) -> list[Job]:
+        prompts = [job for job in self._running if job is not None and job.in_prompt]
+        # Of those with a prefix in common the one that has come furthest goes on, the others will be given its KV.
+        first: dict[Hashable, Job] = {}
+        for job in prompts:
+            if job.common is not None and (job.common not in first or job.offset > first[job.common].offset):
+                first[job.common] = job
+        return [job for job in prompts if job.common is None or first[job.common] is job]
+
     def _prompt_step(self, prompts: Sequence[Job]) -> PromptStep:
         # In turn by lane, so that a long prompt does not hold up the short one beside it for ever.
         start = next((i for i, job in enumerate(prompts) if job.lane >= self._turn), 0)
@@ -176,7 +190,7 @@ class Scheduler:
 
     def _part(self, job: Job, most: int) -> tuple[Job, Tokens, bool]:
         run = job.runs[0].tokens
-        tokens = run[job.offset : job.offset + most]
+        tokens = run[job.offset : job.offset + min(most, job.chunk)]
         return job, tokens, job.completes(len(tokens))
 
     def _decode_step(self, decoding: Sequence[Job]) -> DecodeStep:

@@ -13,6 +13,7 @@ from .native import NativeModel
 
 _DEFAULT_LANES = 16
 _DEFAULT_CONTEXT = 4096
+_LEAST_LANES = 4
 _LEAST_CONTEXT = 512
 _BATCH = 512
 
@@ -55,7 +56,8 @@ def plan(model: NativeModel, wanted: Plan) -> Plan:
     if wanted.gpu_layers and not wanted.lanes:
         lanes = _DEFAULT_LANES * 4
     else:
-        lanes = wanted.lanes or max(1, min(_DEFAULT_LANES, room // max(1, per_token * context)))
+        # Never fewer than a decode step has rows in the strict mode: results would depend on the memory of the day.
+        lanes = wanted.lanes or max(_LEAST_LANES, min(_DEFAULT_LANES, room // max(1, per_token * context)))
     if not wanted.gpu_layers and per_token * context * lanes > free:
         fits = max(0, free // max(1, per_token * lanes))
         advice = f"?ctx={fits // 256 * 256}" if fits >= _LEAST_CONTEXT else "fewer ?lanes= or ?kv_type=q8_0"

@@ -16,6 +16,7 @@ from viva.engine.backends.llama.backend import LlamaBackend
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError, ContextTooLong
+from viva.engine.likelihood import Reading
 from viva.engine.messages import Completion, Message, Request, Sampling, View
 
 T = TypeVar("T")
@@ -73,9 +74,13 @@ def test_loglikelihoods_are_those_of_full_logits(model: Path) -> None:
     async def main(backend: LlamaBackend) -> list[tuple[list[int], list[int], list[float], list[float]]]:
         made = []
         for context, said in cases:
-            plain = await backend.loglikelihood(context, said)
-            shared = await backend.loglikelihood(context, said, shared=few_shot)
-            made.append((backend.tokens(context), backend.tokens(said), plain, shared))
+            both = []
+            for before in ("", few_shot):
+                read = await backend.read(Reading(context, (said, " other", said), before))
+                first, _, again = read.likelihoods or []
+                assert first == again  # what was read in between has left no trace
+                both.append(first.logprobs)
+            made.append((backend.tokens(context), backend.tokens(said), *both))
         made.append((backend.tokens(few_shot), [], [], []))
         return made
 

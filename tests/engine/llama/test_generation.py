@@ -1,4 +1,4 @@
-"""Growing answers: stop strings, streaming, grammars and forced tokens, limits, and what can be kept of an answer."""
+"""Growing answers: streaming, grammars and forced tokens, limits, expected scores, and what can be kept of an answer."""
 
 from __future__ import annotations
 
@@ -6,104 +6,19 @@ import codecs
 import copy
 import json
 import random
-from collections.abc import Callable, Iterator
+import re
 from typing import Any
 
+import numpy as np
 import pytest
+from growing_answers import FIRST_BYTE, PICK, Make, feed, randoms, sampled, spelled, texts, tokens_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_gguf import make_model
 
 from viva.agents.verdicts import VERDICT_SCHEMA, read_verdict
-from viva.engine.backends.llama.generation import Generation
-from viva.engine.backends.llama.grammar import Grammar, TokenMasks
-from viva.engine.backends.llama.native import NativeModel
 from viva.engine.backends.llama.sampler import Choice, Picked
 
 fixed = settings(deadline=None, derandomize=True, max_examples=100)
-FIRST_BYTE = 6  # tokens of single bytes follow the control tokens
-Make = Callable[..., Generation]
-
-
-@pytest.fixture(scope="module")
-def make(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
-    """``make(schema, **settings)``: a generation over a small real vocabulary."""
-    model = NativeModel(make_model(tmp_path_factory.mktemp("generation") / "tiny.gguf"))
-    masks = TokenMasks(model.pieces, model.ends, model.controls)
-
-    def generation(schema: Any = None, *, max_tokens: int = 10**6, choice: Choice | None = None, **more: Any) -> Any:
-        grammar = None if schema is None else Grammar(schema)
-        made = Generation(model, masks, choice or Choice(1), max_tokens, grammar=grammar, **more)
-        made.tokenize = lambda text: model.tokenize(text, special=False)
-        return made
-
-    yield generation
-    model.close()
-
-
-def tokens_of(generation: Generation, text: str, rng: random.Random) -> list[int]:
-    """Tokens that spell a text: as the vocabulary would have it in some places, byte by byte in others."""
-    tokens: list[int] = []
-    for token in generation.model.tokenize(text, special=False):
-        piece = generation.model.pieces[token]
-        tokens += [FIRST_BYTE + byte for byte in piece] if rng.random() < 0.3 else [int(token)]
-    assert spelled(generation, tokens) == text.encode()
-    return tokens
-
-
-def spelled(generation: Generation, tokens: list[int]) -> bytes:
-    return b"".join(generation.model.pieces[token] for token in tokens)
-
-
-def feed(generation: Generation, tokens: list[int]) -> None:
-    """As a model that says these tokens, as far as it is let, and then ends."""
-    for token in [*tokens, generation.model.eos]:
-        if generation.finish is None:
-            generation.take(Picked(token))
-
-
-def sampled(generation: Generation, seed: int) -> Generation:
-    """As a model that says anything that is allowed, now and then a quotation mark."""
-    rng, model = random.Random(seed), generation.model
-    generation.opening()
-    while generation.finish is None:
-        mask = generation.mask()
-        allowed = [token for token in range(model.n_vocab) if mask is None or mask[token]]
-        quotes = [token for token in allowed if b'"' in model.pieces[token]]
-        generation.take(Picked(rng.choice(quotes if quotes and rng.random() < 0.2 else allowed)))
-    return generation
-
-
-texts = st.lists(st.sampled_from(["the", " of", " stop", "a", "ab", "b", "\n", " ", "é", "😀", "."]), max_size=12)
-stops = st.text("abehpst é\n", min_size=1, max_size=4)
-randoms = st.randoms(use_true_random=False)
-
-
-@settings(fixed, max_examples=200)
-@given(texts.map("".join), stops, randoms)
-def test_the_text_ends_before_the_stop(make: Make, text: str, stop: str, rng: random.Random) -> None:
-    generation = make(stops=(stop.encode(),))
-    tokens = tokens_of(generation, text, rng)
-    feed(generation, tokens)
-    assert generation.finish == "stop"
-    assert generation.text() == text.partition(stop)[0]
-    if stop in text:  # it ended with the token that completed the stop, and no token of its text is vouched for
-        assert stop.encode() in spelled(generation, generation.tokens)
-        assert stop.encode() not in spelled(generation, generation.tokens[:-1])
-        assert (generation.pieces, generation.computed(1)) == ([], [])
-    else:
-        assert generation.tokens == tokens
-        assert generation.pieces == ([(True, tokens)] if tokens else [])
-
-
-@fixed
-@given(texts.map("".join), st.lists(stops, max_size=4))
-def test_no_stop_is_ever_in_the_text(make: Make, text: str, several: list[str]) -> None:
-    generation = make(stops=tuple(stop.encode() for stop in several))
-    feed(generation, [FIRST_BYTE + byte for byte in text.encode()])
-    assert text.startswith(generation.text())
-    assert not any(stop in generation.text() for stop in several)
-    assert (generation.text() == text) == (not any(stop in text for stop in several))
 
 
 @settings(fixed, max_examples=200)
@@ -173,9 +88,6 @@ def test_what_was_computed_can_be_cut_anywhere(make: Make, seed: int, limit: int
         assert [token for _, run in generation.pieces for token in run] == tokens
 
 
-PICK = {"type": "object", "properties": {"grade": {"enum": [1, 2]}, "why": {"enum": ["it", "is"]}}}
-
-
 def test_forced_tokens_are_runs_of_their_own_and_the_end_comes_at_once(make: Make) -> None:
     generation = make(PICK, choice=Choice(1, presence=0.5, logprobs=1))
     one, t = FIRST_BYTE + ord("1"), FIRST_BYTE + ord("t")
@@ -216,3 +128,73 @@ def test_an_end_token_ends_and_is_no_part_of_the_answer(make: Make, schema: Any)
     generation = make(schema)
     feed(generation, [FIRST_BYTE + ord("4"), FIRST_BYTE + ord("2")])
     assert (generation.finish, generation.text(), len(generation.tokens)) == ("stop", "42", 2)
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"type": "array", "items": {"enum": ["no", "it"]}, "minItems": 2, "maxItems": 2}, '["it", "it"]'),
+        ({"type": "object", "properties": {"n": {"type": "integer"}, "of": {"const": "it"}}}, '{"n": 0, "of": "it"}'),
+        ({"type": "integer"}, "0"),
+    ],
+)
+def test_nothing_is_sampled_where_there_is_no_choice(make: Make, schema: Any, text: str) -> None:
+    generation = make(schema)
+    generation.opening()
+    while generation.finish is None:
+        choices = [token for token in range(generation.model.n_vocab) if generation.mask()[token]]
+        assert len({generation.model.pieces[token] for token in choices}) > 1
+        [token] = [token for token in choices if generation.model.pieces[token] in (b"i", b"0") and token < 262]
+        generation.take(Picked(token))
+    assert (generation.finish, generation.text()) == ("stop", text)
+
+
+@settings(fixed, max_examples=20)
+@given(st.integers(0, 10**6), st.none() | st.sampled_from(['", "score', "coherence", '"conciseness": {"comment": "']))
+def test_each_score_of_a_verdict_has_its_expected_value(make: Make, seed: int, stop: str | None) -> None:
+    rng = random.Random(seed)
+    generation = make(VERDICT_SCHEMA, stops=() if stop is None else (stop.encode(),))
+    model, said = generation.model, list[int]()
+    generation.opening()
+    while generation.finish is None:
+        options = generation.score_options()
+        if options is not None:
+            assert generation.score_options() is options  # looked up, not computed again
+            assert {value: {model.pieces[token] for token in tokens} for value, tokens in options.items()} == {
+                value: {b"%d" % value} for value in (1, 2, 3, 4)
+            }
+            assert sorted(token for tokens in options.values() for token in tokens) == [
+                token for token in range(model.n_vocab) if generation.mask()[token]
+            ]
+            said.append(rng.choice(list(options)))
+            generation.note_score({value: 0.25 if value == said[-1] else 0.0 for value in options})
+            generation.take(Picked(rng.choice(options[said[-1]])))
+        else:
+            allowed = [token for token in range(model.n_vocab) if generation.mask()[token]]
+            quotes = [token for token in allowed if b'"' in model.pieces[token]]
+            generation.take(Picked(rng.choice(quotes if quotes and rng.random() < 0.3 else allowed)))
+    # A score that the stop cut off with the text has no expected value either.
+    scores = [int(score) for score in re.findall(r'score": ([1-4])', generation.text())]
+    assert generation.expected == scores == said[: len(scores)]
+    if stop is None:
+        assert read_verdict(generation.text()).scores() == scores
+
+
+@fixed
+@given(st.dictionaries(st.integers(-9, 9), st.floats(1e-6, 1.0), min_size=1))
+def test_the_expected_score_is_the_weighted_mean(make: Make, values: dict[int, float]) -> None:
+    generation = make(PICK)
+    generation.note_score(values)
+    assert generation.expected == pytest.approx([np.average(list(values), weights=list(values.values()))])
+
+
+def test_scores_without_any_probability_have_no_mean(make: Make) -> None:
+    generation = make(PICK)
+    for values in ({}, {1: 0.0, 2: 0.0}, {1: float("nan")}, {1: float("inf")}):
+        with pytest.raises(ValueError, match="sum to"):
+            generation.note_score(values)
+    assert generation.expected == []
+
+
+def test_free_text_has_no_scores(make: Make) -> None:
+    assert make().score_options() is None

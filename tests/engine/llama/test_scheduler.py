@@ -211,3 +211,32 @@ def test_new_ones_are_admitted_although_begun_ones_keep_coming(lanes: int) -> No
     assert turns == sorted(turns)
     assert all(10 < later - earlier <= 65 for earlier, later in pairwise([-1, *turns]))  # what is begun goes first
     assert [number for number in admitted if number >= news] == list(range(news, 600))
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_of_jobs_at_a_common_prefix_one_computes_it(strict: bool) -> None:
+    scheduler = Scheduler(4, batch=8, prompt_budget=100, strict=strict)
+    run = Segment(np.arange(20, dtype=np.int32))
+    jobs = [Job(number, deque([run]), common="rules" if number != 2 else None) for number in range(4)]
+    for job in jobs:
+        scheduler.submit(job)
+    scheduler.admit()
+    computed: dict[int, int] = {}
+    while jobs[0].runs:
+        step = scheduler.next_step()
+        assert isinstance(step, PromptStep)
+        for job, tokens, _ in step.parts:
+            computed[job.number] = computed.get(job.number, 0) + len(tokens)
+            job.advance(len(tokens))
+    scheduler.release(jobs[2])
+    assert computed == {0: 20, 2: computed[2]}  # the others wait for the first, and nobody for them
+
+    # The first is cancelled half-way and another takes its place; a third may not begin beside it.
+    jobs[1].common = jobs[3].common = "more rules"
+    jobs[1].runs = deque([run])
+    jobs[3].runs, jobs[3].offset = deque([run]), 8
+    scheduler.release(jobs[0])
+    step = scheduler.next_step()
+    assert isinstance(step, PromptStep)
+    assert 3 in [job.number for job, _, _ in step.parts]
+    assert 1 not in [job.number for job, _, _ in step.parts]

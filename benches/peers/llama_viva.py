@@ -1,0 +1,145 @@
+"""Our llama backend at work: ``decode``, ``interviews``, ``verdicts`` or ``letters``; prints one line of JSON.
+
+What never belongs here: comparing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import time
+from typing import Any
+
+from llama_workload import GENERATED, Fewest, interviews, words
+
+from viva.agents.verdicts import VERDICT_SCHEMA
+from viva.engine.backends.llama.backend import LlamaBackend
+from viva.engine.backends.registry import build
+from viva.engine.clock import RealClock
+from viva.engine.likelihood import Reading
+from viva.engine.messages import Completion, Request, Sampling, View
+
+
+async def decode(backend: LlamaBackend, lanes: int, tokens: int) -> dict[str, Any]:
+    """Plain decode: all lanes at once behind a short prompt each, prompts not counted."""
+    backend.engine.model.ends[:] = False
+
+    async def one(number: int) -> None:
+        view = View()
+        view.append("user", words(60, number))
+        await backend.generate(Request(view.messages, Sampling(max_tokens=tokens), number + 1, b"", f"talk-{number}"))
+
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for number in range(lanes):
+            group.create_task(one(number))
+    wall = time.perf_counter() - began - backend.engine.lanes.timings["prompt"]
+    return {"tokens_per_s": lanes * (tokens - 1) / wall}
+
+
+async def talks(backend: LlamaBackend, count: int) -> dict[str, Any]:
+    """The interviews."""
+    backend.engine.model.ends[:] = False
+    fewest, chat = Fewest(), backend.engine.chat
+    numbers: dict[str, int] = {}
+    most_kept = 0
+
+    async def complete(conversation: str, role: str, view: View, tokens: int) -> Completion:
+        nonlocal most_kept
+        number = numbers[conversation + role] = numbers.get(conversation + role, 0) + 1
+        request = Request(view.messages, Sampling(max_tokens=tokens), number, b"", conversation, role)
+        completion = await backend.generate(request)
+        prompt = [int(token) for run in chat.segments(view.messages) for token in run.tokens]
+        fewest.prompt(prompt)
+        fewest.reply(prompt, [token for _, ids in completion.pieces or [] for token in ids])
+        most_kept = max(most_kept, backend.engine.lanes.store.used)
+        return completion
+
+    began = time.perf_counter()
+    await interviews(count, complete)
+    wall = time.perf_counter() - began
+    lanes = backend.engine.lanes
+    return {
+        "wall_s": wall,
+        "talks_per_s": count / wall,
+        "generated": count * GENERATED,
+        "prompt_tokens": lanes.counts["prompted"] + lanes.counts["replayed"],
+        "fewest_prompt_tokens": fewest.tokens,
+        "overhead": lanes.timings["rest"] / wall,
+        "timings": {**lanes.timings, "idle": backend.engine.loop.idle},
+        "kept_mb": most_kept / 1e6,
+        "budget_mb": lanes.store.budget / 1e6,
+    }
+
+
+async def verdicts(backend: LlamaBackend, count: int) -> dict[str, Any]:
+    """Evaluator turns with the verdict's schema."""
+    sizes: list[int] = []
+
+    async def one(number: int) -> None:
+        view = View()
+        view.append("system", words(600, "evaluator"))
+        view.append("user", words(160, number))
+        sampling = Sampling(max_tokens=600, schema=VERDICT_SCHEMA)
+        completion = await backend.generate(Request(view.messages, sampling, number + 1, b"", f"talk-{number}"))
+        json.loads(completion.text)
+        sizes.append(completion.completion_tokens)
+
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for number in range(count):
+            group.create_task(one(number))
+    wall = time.perf_counter() - began
+    return {"wall_s": wall, "turns_per_s": count / wall, "tokens": sum(sizes), "decoded": _decoded(backend)}
+
+
+async def letters(backend: LlamaBackend, count: int, *, whole: bool) -> dict[str, Any]:
+    """5-shot questions: how likely is each of four letters, or of four whole options of eight tokens?"""
+    shots = "".join(words(80, "shot", number) + " answer" for number in range(5))
+    answers: list[int] = []
+
+    async def one(number: int) -> None:
+        options = [words(8, number, option) for option in range(4)] if whole else [" the", " of", " and", " to"]
+        reading = Reading(words(80, number), tuple(options), shots)
+        likelihoods = (await backend.read(reading)).likelihoods or []
+        answers.append(max(range(4), key=lambda option: likelihoods[option].total))
+
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for number in range(count):
+            group.create_task(one(number))
+    wall = time.perf_counter() - began
+    return {"wall_s": wall, "questions_per_s": count / wall, "answers": answers}
+
+
+def _decoded(backend: LlamaBackend) -> int:
+    return backend.engine.lanes.counts["decoded"] + backend.engine.lanes.counts["replayed"]
+
+
+async def main() -> dict[str, Any]:
+    """One measurement."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=["decode", "interviews", "verdicts", "letters", "options"])
+    parser.add_argument("model", help="a model's name, llama:FILE?options")
+    parser.add_argument("count", type=int)
+    parser.add_argument("--tokens", type=int, default=128)
+    given = parser.parse_args()
+    async with build(given.model, RealClock()) as backend:
+        assert isinstance(backend, LlamaBackend)
+        match given.what:
+            case "decode":
+                line = await decode(backend, given.count, given.tokens)
+            case "interviews":
+                line = await talks(backend, given.count)
+            case "verdicts":
+                line = await verdicts(backend, given.count)
+            case what:
+                line = await letters(backend, given.count, whole=what == "options")
+    line["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return line
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(main())))

@@ -1,0 +1,91 @@
+"""The interviews that every llama.cpp peer is given: the same prompts, token for token, and replies of fixed length.
+
+Shape (three rounds): system prompts of 200 (interactor), 40 (candidate) and 600 (evaluator) tokens, a question of 80;
+replies of exactly 32, 48 and 96 tokens, greedy, with end of text ignored; each role keeps what it said itself, and is
+told canned words of the right length as the others' words, for a random model's words would be read as other tokens.
+
+What never belongs here: how a reply is computed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from viva.engine.messages import Completion, View
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "models"))
+from tiny_gguf import _WORDS as WORDS
+
+ROUNDS = 3
+SYSTEM = {"interactor": 200, "candidate": 40, "evaluator": 600}
+REPLY = {"interactor": 32, "candidate": 48, "evaluator": 96}
+QUESTION = 80
+GENERATED = ROUNDS * sum(REPLY.values())  # a conversation
+# Asks (conversation, role) with a view for so many tokens.
+Complete = Callable[[str, str, View, int], Awaitable[Completion]]
+
+
+def words(count: int, *seed: object) -> str:
+    """Text of exactly ``count`` tokens, the same for the same seed."""
+    rng = random.Random(repr(seed))
+    return "".join(f" {rng.choice(WORDS)}" for _ in range(count))
+
+
+async def interview(number: int, complete: Complete) -> None:
+    """One conversation."""
+    views = {role: View() for role in SYSTEM}
+    question = words(QUESTION, number, "question")
+    for role, length in SYSTEM.items():
+        views[role].append("system", words(length, role))
+    views["interactor"].append("user", question)
+    for turn in range(ROUNDS):
+        said = {role: words(length, number, turn, role) for role, length in REPLY.items()}
+        opening = question if turn == 0 else ""
+        await _speak(number, "interactor", views, complete)
+        views["candidate"].append("user", opening + said["interactor"])
+        await _speak(number, "candidate", views, complete)
+        views["interactor"].append("user", said["candidate"])
+        views["evaluator"].append("user", opening + said["interactor"] + said["candidate"])
+        await _speak(number, "evaluator", views, complete)
+
+
+async def _speak(number: int, role: str, views: dict[str, View], complete: Complete) -> None:
+    view = views[role]
+    completion = await complete(f"talk-{number}", role, view, REPLY[role])
+    view.append("assistant", completion.text, completion.pieces)
+
+
+async def interviews(count: int, complete: Complete) -> None:
+    """All conversations at once."""
+    async with asyncio.TaskGroup() as group:
+        for number in range(count):
+            group.create_task(interview(number, complete))
+
+
+class Fewest:
+    """Counts the fewest prompt tokens that sharing prefixes allows: those that no earlier prompt or reply had."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self._known: set[tuple[int, int]] = set()
+
+    def prompt(self, tokens: list[int]) -> None:
+        """Note a prompt."""
+        self.tokens += self._add(tokens)
+
+    def reply(self, prompt: list[int], tokens: list[int]) -> None:
+        """Note what was generated behind a prompt; its last token is computed by whoever goes on from it."""
+        self._add(prompt + tokens[:-1])
+
+    def _add(self, tokens: list[int]) -> int:
+        new = chain = 0
+        for place, token in enumerate(tokens):
+            chain = hash((chain, token))
+            if (place, chain) not in self._known:
+                self._known.add((place, chain))
+                new += 1
+        return new

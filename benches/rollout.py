@@ -1,0 +1,256 @@
+"""The llama.cpp loop beside llama.cpp's own programs, on one model file with the same threads, turn about.
+
+Peers: ``llama-batched-bench`` and ``llama-server``, built by ``make peers`` from the sources that the Python package
+was built from; ``xllamacpp`` (the server in process); ``llama_cpp.Llama`` in a loop. A peer that is absent is left out
+with a message. ``--quick`` takes fewer conversations and lets each program run once. ``--gpu`` puts all layers of an
+8B-shaped random model on the device and counts the GPU-hours of 200 interviews of five rounds.
+
+What never belongs here: how a program does its work (``peers/``), or pass and fail.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+import table
+from running import ROOT, Line, PeerFailed, finish, last_line, note
+
+sys.path.insert(0, str(ROOT / "tests" / "models"))
+from tiny_gguf import make_model
+
+HOME = ROOT / ".peers"
+SERVER = HOME / "llama" / "bin" / "llama-server"
+BATCHED = HOME / "llama" / "bin" / "llama-batched-bench"
+XLLAMACPP = HOME / "xllamacpp" / "bin" / "python"
+LANES = 16
+CONTEXT = 2048
+REACH: table.Reach = {
+    "decode_vs_batched_bench_1": (">=", 0.95),
+    "decode_vs_batched_bench_16": (">=", 0.95),
+    "decode_vs_batched_bench_32": (">=", 0.95),
+    "interviews_vs_llama_server": (">=", 1.5),
+    "interviews_vs_floor": (">=", 0.85),
+    "prompt_tokens_vs_minimum": ("<=", 1.05),
+    "verdict_vs_unforced": (">=", 1.4),
+    "loglikelihood_vs_llama_loop": (">=", 5),
+    "overhead_share": ("<=", 0.03),
+    "strict_vs_free": (">=", 0.95),
+}
+
+
+class Bench:
+    """One model file, its options, and how often everything is repeated."""
+
+    def __init__(self, model: Path, quick: bool, gpu: bool) -> None:
+        self.model, self.quick, self.gpu = model, quick, gpu
+        self.repeats = 1 if quick else 3
+        self.threads = len(os.sched_getaffinity(0))
+
+    def viva(self, what: str, count: int, *more: str, lanes: int = LANES, options: str = "") -> Line:
+        """Our backend, in a process of its own."""
+        layers = "&gpu_layers=-1" if self.gpu else ""
+        name = f"llama:{self.model}?lanes={lanes}&ctx={CONTEXT}&threads={self.threads}{layers}{options}"
+        note(f"viva {what} {count} {options}")
+        return last_line([sys.executable, "llama_viva.py", what, name, str(count), *more])
+
+    def batched(self, prompt: int, tokens: int, lanes: int) -> tuple[float, float]:
+        """llama-batched-bench's prompt and decode rates, tokens a second over all lanes."""
+        note(f"llama-batched-bench, {lanes} lanes")
+        size = ["-c", str(lanes * CONTEXT), "-b", "512", "-ub", "512", "-npp", str(prompt), "-ntg", str(tokens)]
+        more = ["-npl", str(lanes), "-t", str(self.threads), "--output-format", "jsonl", "-no-kvu"]
+        more += ["-ngl", "99"] if self.gpu else []
+        out = finish([str(BATCHED), "-m", str(self.model), *size, *more])
+        row = json.loads([line for line in out.splitlines() if line.startswith("{")][-1])
+        return float(row["speed_pp"]), float(row["speed_tg"])
+
+    def http(self, count: int, *which: str) -> Line:
+        """A llama.cpp server over HTTP."""
+        note(f"{' '.join(which)} {count}")
+        size = ["--lanes", str(LANES), "--ctx", str(CONTEXT), "--threads", str(self.threads)]
+        return last_line([sys.executable, "llama_http.py", str(self.model), str(count), *size, *which])
+
+    def loop(self, what: str, count: int) -> Line:
+        """llama_cpp.Llama, one call after the other."""
+        note(f"llama_cpp.Llama {what} {count}")
+        return last_line([sys.executable, "llama_loop.py", what, str(self.model), str(count)])
+
+
+def decode(bench: Bench) -> dict[str, float]:
+    """(a) Plain decode beside llama-batched-bench, turn about."""
+    figures, cells = {}, []
+    for lanes in (1, 16, 32):
+        tokens = 64 if bench.quick else 128
+        ours, theirs = [], []
+        for _ in range(bench.repeats):
+            if BATCHED.exists():
+                theirs.append(bench.batched(64, tokens, lanes)[1])
+            ours.append(bench.viva("decode", lanes, "--tokens", str(tokens), lanes=lanes)["tokens_per_s"])
+        ratio = median(ours) / median(theirs) if theirs else float("nan")
+        if theirs:
+            figures[f"decode_vs_batched_bench_{lanes}"] = ratio
+        shown = f"{median(theirs):,.0f}" if theirs else "–"
+        cells.append([str(lanes), f"{median(ours):,.0f}", shown, f"{ratio:.3f}" if theirs else "–"])
+    table.show("(a) Plain decode, tokens/s", ["lanes", "viva", "llama-batched-bench", "ratio"], cells)
+    return figures
+
+
+def interviews(bench: Bench) -> dict[str, float]:
+    """(b) KIEval-shaped interviews beside servers, the package in a loop, and the floor."""
+    count = 8 if bench.quick else 32
+    lines: dict[str, list[Line]] = {}
+    for _ in range(1 if bench.quick else 2):
+        lines.setdefault("viva", []).append(bench.viva("interviews", count))
+        lines.setdefault("viva strict=off", []).append(bench.viva("interviews", count, options="&strict=off"))
+        if SERVER.exists():
+            for name, options in {
+                "llama-server": ["--cache-ram", "0", "-no-kvu"],
+                "llama-server, as it comes": [],
+            }.items():
+                if not bench.quick or name == "llama-server":
+                    lines.setdefault(name, []).append(bench.http(count, "--server", str(SERVER), *options))
+        if XLLAMACPP.exists() and not bench.quick and not bench.gpu:
+            lines.setdefault("xllamacpp", []).append(bench.http(count, "--python", str(XLLAMACPP)))
+    if not bench.quick and not bench.gpu:
+        lines["llama_cpp.Llama in a loop"] = [bench.loop("interviews", 4)]
+    rate = {name: median(line["talks_per_s"] for line in some) for name, some in lines.items()}
+    ours = lines["viva"][0]
+    cells = [
+        [name, f"{rate[name]:.3f}", f"{rate['viva'] / rate[name]:.2f}", f"{some[0].get('prompt_tokens', 0):,}"]
+        for name, some in lines.items()
+    ]
+    figures = {
+        "overhead_share": median(line["overhead"] for line in lines["viva"]),
+        "prompt_tokens_vs_minimum": ours["prompt_tokens"] / ours["fewest_prompt_tokens"],
+        "strict_vs_free": rate["viva"] / rate["viva strict=off"],
+    }
+    servers = [rate[name] for name in rate if name.startswith("llama-server")]
+    if servers:
+        figures["interviews_vs_llama_server"] = rate["viva"] / max(servers)
+    if BATCHED.exists():
+        rates = [bench.batched(512, 64, LANES) for _ in range(bench.repeats)]
+        prompt, tokens = (median(column) for column in zip(*rates, strict=True))
+        floor = ours["fewest_prompt_tokens"] / prompt + ours["generated"] / tokens
+        figures["interviews_vs_floor"] = rate["viva"] / (count / floor)
+        cells.append(["floor", f"{count / floor:.3f}", "", f"{ours['fewest_prompt_tokens']:,}"])
+    header = ["program", "interviews/s", "viva is × as fast", "prompt tokens computed"]
+    table.show(f"(b) {count} interviews of 3 rounds, {LANES} lanes", header, cells)
+    return figures
+
+
+def many(bench: Bench) -> dict[str, float]:
+    """(b) 500 conversations in flight: memory within the budget, and no growth with their number."""
+    budget = 2_000
+    counts = (50,) if bench.quick else (100, 500)
+    lines = [bench.viva("interviews", count, options=f"&kv_cache={budget}") for count in counts]
+    cells = [
+        [
+            str(count),
+            f"{line['talks_per_s']:.3f}",
+            f"{line['kept_mb']:,.0f}",
+            f"{line['peak_rss_mb']:,.0f}",
+            f"{line['prompt_tokens'] / line['fewest_prompt_tokens']:.3f}",
+        ]
+        for count, line in zip(counts, lines, strict=True)
+    ]
+    header = ["in flight", "interviews/s", "idle KV at most, MB", "peak MB", "prompt tokens / fewest"]
+    table.show(f"(b) Many at once, {LANES} lanes, {budget:,} MB for idle KV", header, cells)
+    return {
+        "kept_vs_budget": lines[-1]["kept_mb"] / budget,
+        "memory_growth": lines[-1]["peak_rss_mb"] / lines[0]["peak_rss_mb"],
+        "many_conversations": counts[-1],
+    }
+
+
+def verdicts(bench: Bench) -> dict[str, float]:
+    """(c) Evaluator turns with the verdict's schema, forced tokens as prompt or one by one."""
+    count = 8 if bench.quick else 32
+    lines: dict[str, list[Line]] = {"as prompt": [], "one by one": []}
+    for _ in range(bench.repeats):
+        lines["as prompt"].append(bench.viva("verdicts", count))
+        lines["one by one"].append(bench.viva("verdicts", count, options="&forced=off"))
+    rate = {name: median(line["turns_per_s"] for line in some) for name, some in lines.items()}
+    cells = [
+        [name, f"{rate[name]:.2f}", f"{some[0]['tokens']:,}", f"{some[0]['decoded']:,}"] for name, some in lines.items()
+    ]
+    table.show(f"(c) {count} verdicts", ["forced tokens", "verdicts/s", "tokens", "of them decoded"], cells)
+    return {"verdict_vs_unforced": rate["as prompt"] / rate["one by one"]}
+
+
+def likelihoods(bench: Bench) -> dict[str, float]:
+    """(d) 5-shot log-likelihoods beside llama_cpp.Llama."""
+    count = 40 if bench.quick else 200
+    cells, figures = [], {}
+    for what, shown in (("letters", "four letters"), ("options", "four options of 8 tokens")):
+        ours = bench.viva(what, count)
+        # The loop's cost per question is constant: a part of them tells its rate.
+        fewer = max(4, count // (10 if what == "letters" else 40))
+        theirs = bench.loop(what, fewer)
+        same = sum(a == b for a, b in zip(ours["answers"], theirs["answers"], strict=False))
+        ratio = ours["questions_per_s"] / theirs["questions_per_s"]
+        figures["loglikelihood_vs_llama_loop" if what == "letters" else "options_vs_llama_loop"] = ratio
+        row = [shown, f"{ours['questions_per_s']:.2f}", f"{theirs['questions_per_s']:.2f}", f"{ratio:.1f}"]
+        cells.append([*row, f"{same} of {fewer}"])
+    header = ["5-shot, of each question", "viva, questions/s", "llama_cpp.Llama", "ratio", "same answer"]
+    table.show(f"(d) {count} questions", header, cells)
+    return figures
+
+
+def gpu_hours(bench: Bench) -> dict[str, float]:
+    """What 200 interviews of five rounds take, from the measured rate of interviews of three."""
+    line = bench.viva("interviews", 64, lanes=64)
+    hours = 200 / line["talks_per_s"] * 5 / 3 / 3600
+    table.show("GPU-hours", ["200 interviews of 5 rounds (from 64 of 3)"], [[f"{hours:.4f}"]])
+    return {"gpu_hours_200_interviews": hours}
+
+
+def model_file(gpu: bool) -> Path:
+    """The random model, made once: 117 MB, or an 8B-shaped one for a GPU."""
+    path = HOME / ("bench-8b.gguf" if gpu else "bench.gguf")
+    if not path.exists():
+        HOME.mkdir(exist_ok=True)
+        note(f"making {path.name}")
+        shape = {"width": 4096, "layers": 32, "heads": 32, "feed_forward": 14336, "vocab": 32000} if gpu else SMALL
+        make_model(path, quantised=True, context=8192, quote_bias=3.0, **shape)
+    return path
+
+
+SMALL = {"width": 768, "layers": 12, "heads": 12, "feed_forward": 2048, "vocab": 16000}
+PARTS = {"decode": decode, "interviews": interviews, "many": many, "verdicts": verdicts, "likelihoods": likelihoods}
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description="the llama.cpp loop beside llama.cpp's own programs")
+    parser.add_argument("--quick", action="store_true", help="fewer conversations, one repetition, under a minute")
+    parser.add_argument("--gpu", action="store_true", help="all layers on the GPU, an 8B-shaped model")
+    parser.add_argument("--only", choices=list(PARTS), action="append", help="these parts alone, written to no file")
+    given = parser.parse_args()
+    for peer in (SERVER, BATCHED, XLLAMACPP):
+        if not peer.exists():
+            print(f"{peer.name} is left out: there is no {peer.relative_to(ROOT)}; `make peers` builds it")
+    bench = Bench(model_file(given.gpu), given.quick, given.gpu)
+    began = time.perf_counter()
+    figures: dict[str, float] = {}
+    try:
+        for name, part in PARTS.items():
+            if (given.only is None or name in given.only) and not (given.quick and name == "many"):
+                figures |= part(bench)
+        if given.gpu and given.only is None:
+            figures |= gpu_hours(bench)
+    except PeerFailed as failed:
+        raise SystemExit(f"rollout: {failed}") from None
+    if given.only is None:
+        table.conclude("rollout-gpu" if given.gpu else "rollout", {k: round(v, 4) for k, v in figures.items()}, REACH)
+    else:
+        print(figures)
+    print(f"took {time.perf_counter() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

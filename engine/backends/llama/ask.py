@@ -1,0 +1,56 @@
+"""One request on its way through the inference thread.
+
+What never belongs here: what is done with it (``loop``, ``lanes``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ...errors import VivaError
+from .chat import Segment
+from .generation import Generation
+from .reading import ContinuationReading
+from .scheduler import Job
+
+
+@dataclass(slots=True)
+class Ask:
+    """What to compute, how to go on, and whom to tell: ``done`` is called on the inference thread.
+
+    ``segments`` are the prompt's runs; then either a ``generation`` grows or a ``reading`` is read. ``shared`` holds
+    how many leading segments other requests begin with too, ascending: their KV is kept for them. ``begun`` says that
+    the request belongs to a conversation under way. The rest is the thread's own.
+    """
+
+    segments: list[Segment]
+    done: Callable[[Ask], None]
+    generation: Generation | None = None
+    reading: ContinuationReading | None = None
+    begun: bool = False
+    shared: tuple[int, ...] = ()
+    error: VivaError | None = None
+    cancelled: bool = False
+    prompt_tokens: int = 0
+    found: int = 0  # leading segments whose KV came from the store
+    opening: Segment | None = None
+    job: Job = field(default_factory=lambda: Job(-1, deque()))
+    computed: list[Segment] = field(default_factory=list)
+    decode_failures: int = 0
+
+    @property
+    def longest(self) -> int:
+        """The most tokens the lane will hold before anything is generated."""
+        total = sum(len(segment.tokens) for segment in self.segments)
+        if self.reading is not None:
+            total += max(len(tokens) for tokens in self.reading.continuations) - 1
+        return total
+
+    def common(self) -> tuple[tuple[bool, bytes], ...] | None:
+        """What names the shared prefix that the request is computing now; None where it computes its own."""
+        for count in self.shared:
+            if count > len(self.computed):
+                return tuple(segment.key() for segment in self.segments[:count])
+        return None

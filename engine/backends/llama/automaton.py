@@ -1,0 +1,156 @@
+"""A byte automaton for JSON text: what may come next, and what is left when a byte has come.
+
+What is left is a tuple of frames, the innermost first; each frame is a piece of text still to come, and ``()`` is
+complete. Frames are values: equal frames go on in equal ways. None of them is a dead end.
+
+What never belongs here: schemas, tokens, caches; how strings and numbers are spelt (``spelling``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_EMPTY: frozenset[int] = frozenset()
+_INTEGER = re.compile(rb"-?\d+")
+
+
+class Frame:
+    """A piece of text still to come. ``ends``: it may be left here, without another byte."""
+
+    __slots__ = ()
+
+    @property
+    def ends(self) -> bool:
+        return False
+
+    def firsts(self) -> frozenset[int]:
+        """The bytes with which it can go on."""
+        raise NotImplementedError
+
+    def step(self, byte: int) -> Frames | None:
+        """What is left of it after a byte, None if the byte is not one of ``firsts``."""
+        raise NotImplementedError
+
+
+Frames = tuple[Frame, ...]
+
+
+def firsts(frames: Frames) -> frozenset[int]:
+    """The bytes that may come next."""
+    if not frames:
+        return _EMPTY
+    found = frames[0].firsts()
+    return found | firsts(frames[1:]) if frames[0].ends else found
+
+
+def step(frames: Frames, byte: int) -> Frames | None:
+    """What is to come after a byte, None if the byte may not come."""
+    if not frames:
+        return None
+    left = frames[0].step(byte)
+    if left is not None:
+        return left + frames[1:]
+    return step(frames[1:], byte) if frames[0].ends else None
+
+
+def may_end(frames: Frames) -> bool:
+    """Whether the text may end here: what is left needs nothing more."""
+    return all(frame.ends for frame in frames)
+
+
+@dataclass(frozen=True, slots=True)
+class Literal(Frame):
+    """Just this text, which is not empty."""
+
+    text: bytes
+
+    def firsts(self) -> frozenset[int]:
+        return frozenset(self.text[:1])
+
+    def step(self, byte: int) -> Frames | None:
+        if self.text[0] != byte:
+            return None
+        return (Literal(self.text[1:]),) if len(self.text) > 1 else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Alternatives(Frame):
+    """One of several values, sorted; of each ``taken`` has come. ``whole``: none of them is ruled out yet.
+
+    A value that is the beginning of another (1 of 10) has no text left and ends where something else goes on.
+    """
+
+    options: tuple[bytes, ...]
+    taken: int = 0
+    whole: bool = True
+
+    @property
+    def ends(self) -> bool:
+        return len(self.options[0]) == self.taken
+
+    def firsts(self) -> frozenset[int]:
+        return frozenset(option[self.taken] for option in self.options if len(option) > self.taken)
+
+    def step(self, byte: int) -> Frames | None:
+        taken = self.taken
+        left = tuple(option for option in self.options if len(option) > taken and option[taken] == byte)
+        if len(left) > 1:
+            return (Alternatives(left, taken + 1, self.whole and len(left) == len(self.options)),)
+        if not left:
+            return None
+        return (Literal(left[0][taken + 1 :]),) if len(left[0]) > taken + 1 else ()
+
+    def scores(self) -> Mapping[bytes, int] | None:
+        """What is left of each value's text, and the value, if all are integers and none is ruled out; else None."""
+        if not self.whole or not all(_INTEGER.fullmatch(option) for option in self.options):
+            return None
+        return {option[self.taken :]: int(option) for option in self.options}
+
+
+@dataclass(frozen=True, slots=True)
+class Branches(Frame):
+    """One of several texts, which differ in their first byte."""
+
+    branches: tuple[Frames, ...]
+
+    def firsts(self) -> frozenset[int]:
+        return frozenset().union(*map(firsts, self.branches))
+
+    def step(self, byte: int) -> Frames | None:
+        for branch in self.branches:
+            after = step(branch, byte)
+            if after is not None:
+                return after
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Items(Frame):
+    """The inside of an array and its closing bracket: ``least`` to ``most`` more items (None: any number).
+
+    ``first``: nothing has come since the opening bracket.
+    """
+
+    item: Frames
+    least: int
+    most: int | None
+    first: bool = True
+
+    def firsts(self) -> frozenset[int]:
+        closing = _EMPTY if self.least else frozenset(b"]")
+        if self.most == 0:
+            return closing
+        return closing | (firsts(self.item) if self.first else frozenset(b","))
+
+    def step(self, byte: int) -> Frames | None:
+        if byte == 0x5D and not self.least:
+            return ()
+        if self.most == 0:
+            return None
+        after = Items(self.item, max(0, self.least - 1), None if self.most is None else self.most - 1, first=False)
+        if not self.first:
+            return (Literal(b" "), *self.item, after) if byte == 0x2C else None
+        begun = step(self.item, byte)
+        return None if begun is None else (*begun, after)

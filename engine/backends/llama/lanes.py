@@ -1,0 +1,294 @@
+"""The lanes of one context at work: filled with KV, stepped, sampled, and emptied again. On the inference thread only.
+
+What never belongs here: which step comes next (``scheduler``), how a token is chosen (``sampler``, ``generation``),
+threads and waiting (``loop``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from ...errors import BackendError, ContextTooLong, Unavailable, VivaError
+from .ask import Ask
+from .chat import Segment
+from .native import Logits, NativeContext
+from .prefix import PrefixStore
+from .sampler import pick
+from .scheduler import DecodeStep, Job, PromptStep, Scheduler
+
+# Reading a text wants logits of all its tokens; this many numbers of them are held at once, at most.
+_LOGITS_AT_ONCE = 16_000_000
+
+
+class Lanes:
+    """Carries out the scheduler's steps. ``timings`` are seconds by kind of work, ``counts`` are tokens and steps."""
+
+    def __init__(self, context: NativeContext, scheduler: Scheduler, store: PrefixStore) -> None:
+        self.context, self.scheduler, self.store = context, scheduler, store
+        self._name = context.model.path.name
+        self._asks: dict[int, Ask] = {}
+        self._numbers = 0
+        self._lengths = [0] * context.lanes
+        self.timings = {"decode": 0.0, "prompt": 0.0, "copy": 0.0, "rest": 0.0}
+        self.counts = {"decoded": 0, "prompted": 0, "replayed": 0, "generated": 0, "found": 0, "steps": 0}
+
+    def accept(self, ask: Ask) -> None:
+        """Put a request before the scheduler, or end it at once where there is nothing to compute.
+
+        :raises ContextTooLong: a lane does not hold it.
+        """
+        total = ask.longest
+        room = self.context.context - total - 1
+        if room < 0 or not ask.segments or (ask.generation is not None and room < 1):
+            raise ContextTooLong(
+                f"the prompt has {total:,} tokens and leaves no room for an answer: a lane holds "
+                f"{self.context.context:,}; raise ?ctx=",
+                model=self._name,
+            )
+        ask.prompt_tokens = total
+        if ask.generation is not None and ask.opening is None:
+            ask.generation.max_tokens = min(ask.generation.max_tokens, room)
+            ask.opening = ask.generation.opening()
+            if ask.generation.finish is not None:  # the grammar left nothing to choose: no model was needed
+                ask.done(ask)
+                return
+        self._numbers += 1
+        ask.job = Job(self._numbers, deque(ask.segments), begun=ask.begun)
+        self._asks[self._numbers] = ask
+        self.scheduler.submit(ask.job)
+
+    def refuse(self, ask: Ask, error: Exception) -> None:
+        """End a request with an error: its own, or a fault of ours that it met."""
+        ask.error = error if isinstance(error, VivaError) else Unavailable(f"{error!r}", model=self._name)
+        self.release(ask)
+        ask.done(ask)
+
+    def step(self) -> None:
+        """Drop what was cancelled, admit, and compute one step."""
+        clock = time.perf_counter
+        began = clock()
+        self.counts["steps"] += 1
+        for ask in [ask for ask in self._asks.values() if ask.cancelled]:
+            self.release(ask)
+        before = sum(self.timings.values())
+        for job in self.scheduler.admit():
+            self._fill(self._asks[job.number])
+        step = self.scheduler.next_step()
+        if isinstance(step, PromptStep):
+            self._prompt(step)
+        elif step is not None:
+            self._decode(step)
+        # What was neither llama.cpp nor copying of KV is ours.
+        self.timings["rest"] += clock() - began - (sum(self.timings.values()) - before)
+
+    def release(self, ask: Ask) -> None:
+        """Forget a request and free its lane."""
+        job = ask.job
+        if job.lane >= 0:
+            self.context.forget(job.lane)
+            self._lengths[job.lane] = 0
+        self.scheduler.release(job)
+        self._asks.pop(job.number, None)
+
+    def release_all(self, error: VivaError) -> None:
+        """End every request with an error."""
+        for ask in list(self._asks.values()):
+            ask.error = error
+            ask.done(ask)
+        self._asks.clear()
+
+    # -- KV in and out --------------------------------------------------------------------------------------------
+
+    def _fill(self, ask: Ask) -> None:
+        """Give a lane the longest KV that is a prefix of the request, leaving at least one run to compute."""
+        began = time.perf_counter()
+        job = ask.job
+        count, state = self.store.find(ask.segments[:-1])
+        job.runs = deque(ask.segments[count:])
+        if ask.opening is not None:
+            job.runs.append(ask.opening)
+        job.offset = 0
+        job.position = sum(len(segment.tokens) for segment in ask.segments[:count])
+        ask.found = count
+        ask.computed = list(ask.segments[:count])
+        job.common = ask.common()
+        if state is not None:
+            self.context.restore(job.lane, state)
+        else:
+            self.context.forget(job.lane)
+        self._lengths[job.lane] = job.position
+        self.counts["found"] += job.position
+        self.timings["copy"] += time.perf_counter() - began
+
+    def _keep(self, path: list[Segment], lane: int) -> None:
+        began = time.perf_counter()
+        size = self.context.saved_size(lane)
+        if size <= self.store.budget:
+            self.store.keep(path, self.context.save(lane), size)
+        self.timings["copy"] += time.perf_counter() - began
+
+    def _share(self, ask: Ask) -> None:
+        """A run is complete: if others begin with all that was computed so far, they are given it."""
+        name = ask.job.common
+        if len(ask.computed) not in ask.shared:
+            return
+        ask.job.common = ask.common()
+        if not self.store.has(ask.computed):
+            self._keep(list(ask.computed), ask.job.lane)
+        kept = self.store.has(ask.computed)
+        for other in self._asks.values():
+            if name is not None and other.job.common == name and other is not ask:
+                if kept:
+                    self._fill(other)
+                else:  # the store had no room for it: everybody for themselves
+                    other.job.common = None
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def _prompt(self, step: PromptStep) -> None:
+        tokens: list[int] = []
+        positions: list[int] = []
+        lanes: list[int] = []
+        wanted: list[int] = []
+        for job, part, last in step.parts:
+            ask = self._asks[job.number]
+            tokens.extend(part.tolist())
+            positions.extend(range(job.position, job.position + len(part)))
+            lanes.extend([job.lane] * len(part))
+            everything = ask.reading is not None and ask.reading.under_way
+            wanted.extend([1] * len(part) if everything else [0] * (len(part) - 1) + [int(last)])
+        logits = self._computed("prompt", tokens, positions, lanes, wanted, [job for job, _, _ in step.parts])
+        if logits is False:
+            return
+        self.counts["prompted"] += len(tokens)
+        row = start = 0
+        for job, part, last in step.parts:
+            ask = self._asks[job.number]
+            rows = sum(wanted[start : start + len(part)])
+            start += len(part)
+            self._lengths[job.lane] += len(part)
+            run = job.advance(len(part))
+            if run is not None and (ask.reading is None or not ask.reading.under_way):
+                ask.computed.append(run)
+                self._share(ask)
+            if ask.reading is not None and rows:
+                self._read(ask, logits[row : row + rows], last)
+            elif last:
+                self._sampled([ask], logits[row : row + 1])
+            row += rows
+
+    def _decode(self, step: DecodeStep) -> None:
+        tokens, positions, lanes, wanted = [], [], [], []
+        sampling: list[Ask] = []
+        for lane, job in step.rows:
+            token = job.step_token() if job is not None else 0
+            tokens.append(token)
+            positions.append(self._lengths[lane])
+            lanes.append(lane)
+            last = job is not None and job.completes(1)
+            wanted.append(int(last))
+            if last and job is not None:
+                sampling.append(self._asks[job.number])
+        logits = self._computed("decode", tokens, positions, lanes, wanted, [job for _, job in step.rows if job])
+        if logits is False:
+            return
+        for lane, job in step.rows:
+            if job is None:
+                self.context.forget(lane, self._lengths[lane])
+                continue
+            self._lengths[lane] += 1
+            self.counts["decoded" if not job.runs else "replayed"] += 1
+            run = job.advance(1)
+            if run is not None:
+                self._asks[job.number].computed.append(run)
+        if sampling:
+            self._sampled(sampling, logits)
+
+    def _computed(self, kind: str, tokens: Any, positions: Any, lanes: Any, wanted: Any, jobs: list[Job]) -> Any:
+        """The wanted rows, None if none was wanted; False where llama.cpp failed and the jobs have been seen to."""
+        began = time.perf_counter()
+        try:
+            return self.context.decode(tokens, positions, lanes, wanted)
+        except Unavailable as error:
+            self._failed([self._asks[job.number] for job in jobs], error)
+            return False
+        finally:
+            self.timings[kind] += time.perf_counter() - began
+
+    def _sampled(self, asks: list[Ask], logits: Logits) -> None:
+        """Choose the next token of each request, a row each, and set its job on what comes next."""
+        generations = [ask.generation for ask in asks if ask.generation is not None]
+        choices = [generation.choice for generation in generations]
+        positions = [len(generation.tokens) for generation in generations]
+        try:
+            picked = pick(logits, choices, positions, [generation.mask() for generation in generations])
+        except ValueError as error:
+            # One request's grammar is at an end of no return: find out whose, alone; the others go on.
+            if len(asks) > 1:
+                for index, ask in enumerate(asks):
+                    self._sampled([ask], logits[index : index + 1])
+            else:
+                self.refuse(asks[0], error)
+            return
+        for ask, generation, choice in zip(asks, generations, picked, strict=True):
+            job = ask.job
+            forced = generation.take(choice)
+            self.counts["generated"] += 1
+            if generation.finish is not None:
+                self._finish(ask)
+            elif forced is None:
+                job.next_token = generation.tokens[-1]
+            else:
+                # The sampled token is fed as it would have been; then what the grammar forces is computed at once.
+                sampled = np.array([choice.token], dtype=np.int32)
+                job.next_token = None
+                job.runs.extend([Segment(sampled, decoded=True), forced])
+
+    def _read(self, ask: Ask, logits: Logits, last: bool) -> None:
+        """Rows for a reading have come: the context's last one, or more of the continuation under way."""
+        reading, job = ask.reading, ask.job
+        assert reading is not None
+        if reading.under_way:
+            reading.rows(logits)
+        else:
+            reading.start(logits[0])
+            job.chunk = max(1, _LOGITS_AT_ONCE // self.context.model.n_vocab)
+        if not last:
+            return
+        length = sum(len(segment.tokens) for segment in ask.segments)
+        if job.position > length:
+            self.context.forget(job.lane, length)
+            job.position = self._lengths[job.lane] = length
+        run = reading.next_run()
+        if run is None:
+            self.release(ask)
+            ask.done(ask)
+        else:
+            job.runs.append(run)
+
+    def _finish(self, ask: Ask) -> None:
+        job, generation = ask.job, ask.generation
+        assert generation is not None
+        runs = generation.computed(self._lengths[job.lane] - ask.prompt_tokens)
+        length = ask.prompt_tokens + sum(len(run.tokens) for run in runs)
+        self.context.forget(job.lane, length)
+        if ask.found and ask.found not in ask.shared:
+            self.store.drop(ask.segments[: ask.found])  # of a talk only the newest state is wanted again
+        self._keep([*ask.segments, *runs], job.lane)
+        self.release(ask)
+        ask.done(ask)
+
+    def _failed(self, asks: list[Ask], error: BackendError) -> None:
+        """llama.cpp refused a batch: everybody in it begins again, once; who fails again has failed."""
+        for ask in asks:
+            ask.decode_failures += 1
+            if ask.decode_failures > 1 or (ask.generation is not None and ask.generation.sampled):
+                self.refuse(ask, error)
+                continue
+            self.release(ask)
+            ask.computed = []
+            self.accept(ask)

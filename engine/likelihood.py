@@ -1,0 +1,64 @@
+"""Log-probabilities of given texts: what is asked of a model that is to read, not to speak.
+
+Hot-path records beside ``messages``. What never belongs here: how they are computed (backends) and what they tell
+(``scoring.contamination``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+
+@dataclass(slots=True, frozen=True)
+class Reading:
+    """A question to a model: how likely is each of ``continuations`` after ``shared + context``?
+
+    ``shared`` is a beginning that many readings have in common (few-shot examples); a backend that can computes it
+    once for all of them. An empty context stands for the beginning of a text. ``moments`` asks for the mean and the
+    deviation of the log-probability over the vocabulary at each token too (Min-K%++ needs them). ``hint`` is what a
+    simulated model may know of the item; real backends never read it.
+    """
+
+    context: str
+    continuations: tuple[str, ...]
+    shared: str = ""
+    moments: bool = False
+    hint: Any = None
+
+    def digest(self) -> bytes:
+        """16 bytes that identify what is asked."""
+        parts = [self.shared, self.context, self.continuations, self.moments]
+        return hashlib.blake2b(orjson.dumps(parts), digest_size=16).digest()
+
+
+@dataclass(slots=True)
+class Likelihood:
+    """What a model says of one continuation, token by token, in nats.
+
+    ``greedy``: every token was the most likely one at its place. ``means`` and ``deviations`` are those of log p under
+    p itself over the whole vocabulary, None where they were not asked for or the backend cannot know them.
+    """
+
+    logprobs: list[float]
+    greedy: bool = False
+    means: list[float] | None = None
+    deviations: list[float] | None = None
+
+    @property
+    def total(self) -> float:
+        """The log-probability of the whole continuation."""
+        return math.fsum(self.logprobs)
+
+    def to_record(self) -> list[Any]:
+        """Plain JSON data; ``from_record`` reads it back exactly."""
+        return [self.logprobs, self.greedy, self.means, self.deviations]
+
+    @classmethod
+    def from_record(cls, record: list[Any]) -> Likelihood:
+        """The inverse of ``to_record``."""
+        return cls(*record)

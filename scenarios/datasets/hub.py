@@ -1,0 +1,135 @@
+"""Datasets of the Hugging Face hub, by the ``datasets`` package (extra ``hf``): ``hf:owner/name[/config][:split]``.
+
+They are downloaded once by that package into its own cache and read from there. Before, it is asked whether the hub
+answers at all, within ``PATIENCE`` seconds: a machine without network gets an error and not a wait.
+
+What never belongs here: files that the user has (``reading``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import threading
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import orjson
+
+from viva.engine.errors import ConfigurationError
+
+from .fields import Raw
+from .forms import recognise
+from .layout import canonical
+
+PATIENCE = 15.0
+_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:/([\w.-]+))?")
+# Schemas of well-known datasets that ``recognise`` could not tell from generic records.
+_KNOWN = {
+    frozenset({"question", "subject", "choices", "answer"}): "mmlu",
+    frozenset({"id", "question", "A", "B", "C", "D", "answer", "explanation"}): "ceval",
+}
+
+
+class HubDataset:
+    """One split of a dataset of the hub, in the cache of the ``datasets`` package."""
+
+    def __init__(self, place: str, split: str) -> None:
+        """
+        :param place: ``owner/name`` or ``owner/name/config``; :param split: its name, empty if there is only one.
+        :raises ConfigurationError: the extra is missing, the hub cannot be reached, or has no such dataset or split.
+        """
+        named = _NAME.fullmatch(place)
+        if named is None:
+            raise ConfigurationError(f"hf:{place}: expected hf:owner/name, hf:owner/name/config, and :split after it")
+        self.text = f"hf:{place}" + (f":{split}" if split else "")
+        self.config = named[2] or ""
+        library = _library(self.text)
+        if not _offline():
+            _reach(self.text)
+        if not split:
+            names = self._asked(library.get_dataset_split_names, named[1], named[2])
+            if len(names) != 1:
+                raise ConfigurationError(f"{self.text}: say which split, as in {self.text}:{names[0]}; {_list(names)}")
+            split = names[0]
+        self._rows: Any = self._asked(library.load_dataset, named[1], named[2], split=split)
+        self.split = canonical(split)
+        self.name = "-".join([*place.split("/")[1:], self.split])
+
+    def form(self) -> str:
+        """The name of the form that its records have."""
+        for raw in self._rows:
+            return _KNOWN.get(frozenset(raw)) or recognise(raw)
+        return "generic"
+
+    def records(self) -> Iterator[tuple[int, Raw]]:
+        """Its records with their 1-based rows."""
+        yield from enumerate(self._rows, 1)
+
+    def digest(self) -> str:
+        """Identifies the content: a hash of all records."""
+        whole = hashlib.sha256()
+        for raw in self._rows:
+            whole.update(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE, default=str))
+        return whole.hexdigest()[:16]
+
+    def _asked(self, ask: Any, *arguments: Any, **options: Any) -> Any:
+        try:
+            return ask(*arguments, **options)
+        except Exception as error:  # whatever the package and those beneath it raise: they share no type
+            reason = " ".join(str(error).split()) or type(error).__name__
+            hint = "; a configuration is named by hf:owner/name/config" if "config" in reason.lower() else ""
+            raise ConfigurationError(f"{self.text}: cannot be loaded: {reason[:300]}{hint}") from None
+
+
+def _library(text: str) -> Any:
+    try:
+        library = import_module("datasets")
+    except ImportError:
+        message = (
+            f"{text}: datasets of the hub need the package 'datasets'; install it with: pip install 'viva-exam[hf]'"
+        )
+        raise ConfigurationError(message) from None
+    library.disable_progress_bars()
+    return library
+
+
+def _offline() -> bool:
+    """Whether the user wants the cache only; the same variables that the package reads."""
+    names = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
+    return any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in names)
+
+
+def _reach(text: str) -> None:
+    """:raises ConfigurationError: the hub does not answer. Any answer will do."""
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen  # slow to import, and seldom needed
+
+    endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+    answers: list[str] = []
+
+    def ask() -> None:
+        try:
+            with urlopen(Request(endpoint, method="HEAD"), timeout=PATIENCE):
+                answers.append("")
+        except HTTPError:
+            answers.append("")
+        except (OSError, ValueError) as error:
+            answers.append(str(getattr(error, "reason", error)))
+
+    # Looking up a name knows no timeout: hence a thread, which is left behind if it does not come back.
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    reason = answers[0] if answers else f"no answer within {PATIENCE:g} seconds"
+    if reason:
+        raise ConfigurationError(
+            f"{text}: {endpoint} cannot be reached ({reason}); a dataset needs the network when it is first loaded. "
+            "If it is in the cache, set HF_HUB_OFFLINE=1; else name files, as in arc:FOLDER:test"
+        )
+
+
+def _list(names: list[str]) -> str:
+    return f"its splits: {', '.join(names)}"

@@ -1,0 +1,80 @@
+"""From an item to what a model is given: the readings and the talk of each method, in a pack's words.
+
+What never belongs here: asking models, and what an answer is worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from viva.agents.prompts import PromptPack
+from viva.engine.likelihood import Reading
+from viva.engine.messages import View
+
+from ..items import Item, letter
+
+_ITEM = frozenset({"question", "choices"})
+SIGNATURE = {
+    "letter.header": frozenset[str](),
+    "letter.subject_header": frozenset({"subject"}),
+    "letter.question": _ITEM,
+    "text.question": _ITEM,
+    "text.completion": frozenset({"question"}),
+    "loss.text": _ITEM | {"letter", "answer"},
+    "generate.system": frozenset[str](),
+    "generate.question": _ITEM,
+    "generate.answer": frozenset({"letter", "answer"}),
+}
+_BETWEEN = "\n\n"
+
+
+class Questions:
+    """Renders items. ``completions``: the dataset's items are beginnings of texts, not questions."""
+
+    def __init__(self, pack: PromptPack, *, completions: bool = False) -> None:
+        self._pack = pack
+        self._text = "text.completion" if completions else "text.question"
+
+    def by_letter(self, item: Item, shots: Sequence[Item]) -> Reading:
+        """How likely is each option's letter?"""
+        if item.subject:
+            header = self._pack.render("letter.subject_header", subject=item.subject.replace("_", " "))
+        else:
+            header = self._pack.render("letter.header")
+        told = [self._said("letter.question", shot, letter(shot.answer)) for shot in shots]
+        context = self._pack.render("letter.question", **_fields(item))
+        letters = tuple(" " + letter(index) for index in range(len(item.choices)))
+        return Reading(context, letters, _joined([header, *told]), hint=item.to_record())
+
+    def by_text(self, item: Item, shots: Sequence[Item]) -> Reading:
+        """How likely are each option's words?"""
+        told = [self._said(self._text, shot, shot.choices[shot.answer]) for shot in shots]
+        options = tuple(" " + choice.strip() for choice in item.choices)
+        return Reading(self._pack.render(self._text, **_fields(item)), options, _joined(told), hint=item.to_record())
+
+    def whole(self, item: Item) -> str:
+        """The item as a text with its answer, as it may have been learnt."""
+        said = {"letter": letter(item.answer), "answer": item.choices[item.answer]}
+        return self._pack.render("loss.text", **_fields(item), **said)
+
+    def talk(self, item: Item, shots: Sequence[Item]) -> View:
+        """The item as a question in a talk, the examples as earlier turns."""
+        view = View()
+        view.append("system", self._pack.render("generate.system"))
+        for shot in shots:
+            view.append("user", self._pack.render("generate.question", **_fields(shot)))
+            said = {"letter": letter(shot.answer), "answer": shot.choices[shot.answer]}
+            view.append("assistant", self._pack.render("generate.answer", **said))
+        view.append("user", self._pack.render("generate.question", **_fields(item)))
+        return view
+
+    def _said(self, template: str, item: Item, answer: str) -> str:
+        return f"{self._pack.render(template, **_fields(item))} {answer.strip()}"
+
+
+def _fields(item: Item) -> dict[str, str]:
+    return {"question": item.question.strip(), "choices": item.labelled_choices()}
+
+
+def _joined(parts: list[str]) -> str:
+    return "".join(part + _BETWEEN for part in parts)

@@ -1,0 +1,190 @@
+"""The report of a probe run: accuracies, losses and detectors by candidate, as plain data and as tables.
+
+What never belongs here: statistics themselves (``scoring``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from viva.scoring.accuracy import Accuracy, Answer
+from viva.scoring.contamination import Signals, auc, loss_gap, tpr_at_fpr
+from viva.scoring.intervals import Estimate
+from viva.scoring.stream import Mean, Tally
+
+from ..candidates import label_of
+
+Table = tuple[str, list[str], list[list[str]]]
+_LOW_FALSE_POSITIVES = 0.05
+ACCURACIES = {"letter": "letter", "text": "text", "text_normalised": "text, by length", "generate": "generated"}
+
+
+class CandidateProbes:
+    """One candidate's results, in any order. ``signals`` are kept by item, for a rank needs all of them."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.accuracy = {name: Accuracy() for name in ACCURACIES}
+        self.losses = {False: Mean(), True: Mean()}
+        self.signals: dict[tuple[bool, str], Signals] = {}
+        self.failures = Tally()
+
+    def add(self, result: dict[str, Any]) -> None:
+        """One item's record."""
+        self.n += not result["second"]
+        for method in ("letter", "text", "generate"):
+            if method in result:
+                told = result[method]
+                self.accuracy[method].add(Answer(told["right"], told["choice"] is None))
+        if "text" in result:
+            self.accuracy["text_normalised"].add(Answer(result["text"]["normalised_right"]))
+        if "signals" in result:
+            signals = Signals(**result["signals"])
+            self.losses[result["second"]].add(signals.loss)
+            self.signals[result["second"], result["item"]] = signals
+
+    def to_dict(self, members_are_second: bool, seed: int) -> dict[str, Any]:
+        """Everything as plain data."""
+        data: dict[str, Any] = {"n": self.n, "accuracy": {}, "failed": sum(self.failures.counts.values())}
+        data["failures"] = self.failures.to_dict()
+        for name, one in self.accuracy.items():
+            estimate = one.of_all()
+            if estimate is not None:
+                data["accuracy"][name] = _estimate(estimate, 100) | {"right": one.right, "unanswered": one.unanswered}
+        for name, second in (("loss", False), ("loss_against", True)):
+            mean = self.losses[second]
+            if mean.n:
+                error = mean.standard_error
+                data[name] = {"mean": _rounded(mean.mean), "se": _rounded(error), "n": mean.n}
+        if self.losses[True].n > 1 and self.losses[False].n > 1:
+            member, other = self.losses[members_are_second], self.losses[not members_are_second]
+            data["loss_gap"] = _estimate(loss_gap(other, member))
+            data["detectors"] = self._detectors(members_are_second, seed)
+        elif self.signals:
+            data["detector_means"] = self._means()
+        return data
+
+    def _detectors(self, members_are_second: bool, seed: int) -> dict[str, Any]:
+        ordered = [self.signals[key] for key in sorted(self.signals)]
+        member = [key[0] == members_are_second for key in sorted(self.signals)]
+        scores = [signals.scores() for signals in ordered]
+        found = {}
+        for name in scores[0]:
+            if all(name in one for one in scores):
+                values = [one[name] for one in scores]
+                found[name] = _estimate(auc(values, member, seed=seed))
+                found[name]["tpr_at_5_fpr"] = _rounded(tpr_at_fpr(values, member, _LOW_FALSE_POSITIVES))
+        return found
+
+    def _means(self) -> dict[str, float | None]:
+        means: dict[str, Mean] = {}
+        for signals in self.signals.values():
+            for name, value in signals.scores().items():
+                means.setdefault(name, Mean()).add(value)
+        return {name: _rounded(mean.mean) for name, mean in means.items()}
+
+
+class ProbeAggregate:
+    """All candidates of a run."""
+
+    def __init__(self, manifest: dict[str, Any]) -> None:
+        self._manifest = manifest
+        self.candidates = {label: CandidateProbes() for label in manifest["models"]["candidate"]}
+
+    def add(self, key: str, result: Any) -> None:
+        self.candidates[result["candidate"]].add(result)
+
+    def add_failure(self, key: str, error: dict[str, Any]) -> None:
+        self.candidates[label_of(key, list(self.candidates))].failures.add(str(error.get("type", "error")))
+
+    def headline(self) -> str:
+        parts = []
+        for label, one in self.candidates.items():
+            shown = [f"{100 * (a.right / n):.1f}" for a in one.accuracy.values() if (n := _seen(a))]
+            loss = one.losses[False].mean
+            shown += [f"loss {loss:.2f}"] if loss is not None else []
+            parts += [f"{label} {' / '.join(shown)}"] if shown else []
+        return "  ".join(parts[:4]) + (f"  +{len(parts) - 4} more" if len(parts) > 4 else "")
+
+    def report(self) -> dict[str, Any]:
+        manifest, settings = self._manifest, self._manifest["settings"]
+        second = settings["members"] == "against"
+        return {
+            "scenario": "probe",
+            "seed": manifest["seed"],
+            "tier": manifest["tier"],
+            "methods": settings["method"],
+            "shots": settings["shots"],
+            "members": settings["members"],
+            "models": manifest["models"],
+            "dataset": manifest["dataset"],
+            "against": manifest["against"],
+            "pack": manifest["pack"],
+            "candidates": {label: one.to_dict(second, manifest["seed"]) for label, one in self.candidates.items()},
+        }
+
+    def tables(self) -> list[Table]:
+        report = self.report()
+        return [self._accuracies(report), self._losses(report), *self._parting(report)]
+
+    def _accuracies(self, report: dict[str, Any]) -> Table:
+        used = [name for name in ACCURACIES if any(name in one["accuracy"] for one in report["candidates"].values())]
+        header = ["candidate", "n", *(ACCURACIES[name] for name in used), "unanswered", "failed"]
+        rows = []
+        for label, one in report["candidates"].items():
+            cells = [_interval(one["accuracy"].get(name), 1) for name in used]
+            generated = one["accuracy"].get("generate")
+            rows.append([label, str(one["n"]), *cells, str(generated["unanswered"]) if generated else "–"])
+            rows[-1].append(str(one["failed"]))
+        skipped = report["dataset"]["skipped"]
+        dataset = report["dataset"]["name"] + (f" ({skipped} bad lines skipped)" if skipped else "")
+        title = f"Accuracy on {dataset}, {report['shots']} shots, seed {report['seed']}, tier {report['tier']}"
+        return (title, header, rows if used else [])
+
+    def _losses(self, report: dict[str, Any]) -> Table:
+        header = ["candidate", report["dataset"]["name"], "±"]
+        if report["against"]:
+            header += [report["against"]["name"], "±", "gap, members less others"]
+        rows = []
+        for label, one in report["candidates"].items():
+            row = [label]
+            for name in ("loss", "loss_against")[: 2 if report["against"] else 1]:
+                told = one.get(name, {})
+                row += [_number(told.get("mean"), 3), _number(told.get("se"), 3)]
+            rows.append([*row, _interval(one.get("loss_gap"), 3)] if report["against"] else row)
+        return ("LM loss per token, nats", header, rows if "loss" in report["methods"] else [])
+
+    def _parting(self, report: dict[str, Any]) -> list[Table]:
+        found = {label: one["detectors"] for label, one in report["candidates"].items() if "detectors" in one}
+        if not found:
+            return []
+        names = list(next(iter(found.values())))
+        rows = [
+            [name.replace("_", " "), *(_interval(detectors.get(name), 3) for detectors in found.values())]
+            for name in names
+        ]
+        return [("AUC, members against others", ["detector", *found], rows)]
+
+
+def _seen(accuracy: Accuracy) -> int:
+    return accuracy.right + accuracy.wrong + accuracy.unanswered
+
+
+def _rounded(value: float | None) -> float | None:
+    # Six decimals: far below any error bar, and the same text on every platform.
+    return None if value is None else round(value, 6)
+
+
+def _estimate(estimate: Estimate, factor: float = 1.0) -> dict[str, Any]:
+    values = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+    return {name: _rounded(factor * value) for name, value in values.items()}
+
+
+def _interval(told: dict[str, Any] | None, digits: int) -> str:
+    if told is None:
+        return "–"
+    return f"{told['value']:.{digits}f} ({told['low']:.{digits}f} to {told['high']:.{digits}f})"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,55 @@
+"""Few-shot examples: drawn once by the seed, the same before every item of a subject, and never the item itself.
+
+What never belongs here: wording (a pack's business).
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from viva.engine import seeds
+from viva.engine.errors import ConfigurationError
+
+from ..datasets.selection import Dataset
+from ..items import Item
+
+
+class Shots:
+    """``count`` examples an item, drawn from ``source``, those of the item's own subject first."""
+
+    def __init__(self, source: Dataset, count: int, seed: int) -> None:
+        """:raises ConfigurationError: the source has fewer items than are wanted."""
+        self.count = count
+        # Of all subjects twice as many as wanted and one more: some may be the item's own, or the item itself.
+        most = 2 * count + 1
+        ranked: dict[str, list[tuple[float, int, Item]]] = {}
+        for place, item in enumerate(source.items()):
+            rank = (-seeds.uniform(seed, "shot", item.id), -place, item)
+            for group in {"", item.subject}:
+                best = ranked.setdefault(group, [])
+                if len(best) < most:
+                    heapq.heappush(best, rank)
+                else:
+                    heapq.heappushpop(best, rank)
+        self._drawn = {
+            group: [item for _, _, item in sorted(best, key=lambda entry: entry[:2], reverse=True)]
+            for group, best in ranked.items()
+        }
+        if len(self._drawn[""]) < count:
+            raise ConfigurationError(
+                f"shots: {count} are wanted, {source.name} has {len(self._drawn[''])} items; ask for fewer --shots"
+            )
+
+    def of(self, item: Item) -> list[Item]:
+        """The examples that stand before an item: of its own subject, and before them of any where that has too few."""
+        own = self._others(item.subject, item)[: self.count]
+        if len(own) < self.count and item.subject:
+            mine = {shot.id for shot in own}
+            more = [shot for shot in self._others("", item) if shot.id not in mine]
+            own = more[: self.count - len(own)] + own
+        if len(own) < self.count:
+            raise ConfigurationError(f"shots: too few examples besides item {item.id} itself; ask for fewer --shots")
+        return own
+
+    def _others(self, group: str, item: Item) -> list[Item]:
+        return [shot for shot in self._drawn.get(group, ()) if shot.id != item.id and shot.question != item.question]

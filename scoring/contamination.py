@@ -1,0 +1,282 @@
+"""How well a model recalls a text: detectors of contamination over the log-probabilities of the text's tokens.
+
+Detectors (KIEval, section 4.2, Table 3): LM loss, perplexity, zlib ratio, Min-K% Prob and Min-K%++. How well they tell
+members of the training data from other texts: AUC, and true positives at few false ones; the gap of mean losses between
+two sets. Log-probabilities are in nats, one for each token that was predicted: the first token of a text has none,
+unless something stands before it.
+
+Pure functions. What never belongs here: models, prompts, files, and which option of an item is chosen (``accuracy``).
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .intervals import Estimate, check_level, welch
+from .stream import Mean
+
+# sklearn.metrics takes nearly a second to load: the functions that need it import it.
+
+Floats: TypeAlias = Sequence[float] | NDArray[np.floating]
+
+# Percentages of the public Min-K% Prob code (Shi et al. 2024); KIEval reports the same range.
+MIN_K = (5, 10, 20, 30, 40, 50, 60)
+# +1: members score high as it stands; -1: they score low, so ``Signals.scores`` turns the sign.
+DIRECTIONS = {"loss": -1, "perplexity": -1, "zlib_ratio": -1, "min_k": 1, "min_k_plus_plus": 1}
+# How far single precision may carry a log-probability above 0, or a row's probabilities from a sum of 1.
+SLACK = 1e-3
+
+
+def loss(logprobs: Floats) -> float:
+    """The LM loss: mean negative log-probability per token, in nats.
+
+    :raises ValueError: ``logprobs`` is empty, holds a number that is not finite, or one above 0.
+    """
+    return 0.0 - _mean(_checked(logprobs))
+
+
+def perplexity(logprobs: Floats) -> float:
+    """exp of the loss.
+
+    :raises ValueError: as ``loss``; or the loss is above 709 nats, where no float holds the result.
+    """
+    nats = loss(logprobs)
+    try:
+        return math.exp(nats)
+    except OverflowError:
+        raise ValueError(f"logprobs: a loss of {nats:.6g} nats per token has no finite perplexity") from None
+
+
+def zlib_ratio(text: str, logprobs: Floats) -> float:
+    """The LM loss over the size of the zlib-compressed text in bytes (Carlini et al. 2021, section 5.2).
+
+    The loss is the mean per token, as the public code of Min-K% Prob and Min-K%++ has it. The text is compressed as
+    UTF-8 at zlib's default level.
+
+    :raises ValueError: as ``loss``; or ``text`` is empty or cannot be encoded.
+    """
+    if not text:
+        raise ValueError("text: empty; the zlib ratio needs the text that the logprobs belong to")
+    return loss(logprobs) / len(zlib.compress(text.encode()))
+
+
+def min_k(logprobs: Floats, k: float) -> float:
+    """Min-K% Prob (Shi et al. 2024): the mean log-probability of the k% least likely tokens.
+
+    Of n tokens, max(1, int(n * k / 100)) count. The public code takes int(n * k / 100) and has no value where that is
+    0; wherever it has one, this is the same.
+
+    :raises ValueError: as ``loss``; or ``k`` is not above 0 and at most 100.
+    """
+    return _lowest(np.sort(_checked(logprobs)), k)
+
+
+def min_k_plus_plus(logprobs: Floats, means: Floats, deviations: Floats, k: float) -> float:
+    """Min-K%++ (Zhang et al. 2024): ``min_k`` of (log p - mu) / sigma, by the same rule of count.
+
+    ``means`` and ``deviations`` are mu and sigma of each token's position, see ``moments``. Where sigma is 0 all that
+    can be said at that position is equally likely, and the token counts 0.
+
+    :raises ValueError: as ``min_k``; or lengths differ, a mean or deviation is not finite, a deviation is below 0, or
+        it is 0 and the token's log-probability is not the mean.
+    """
+    return _lowest(np.sort(_standardised(_checked(logprobs), means, deviations)), k)
+
+
+def moments(row: Floats) -> tuple[float, float]:
+    """Mean and standard deviation of log p over the vocabulary at one position (Zhang et al. 2024).
+
+    mu = E_{z~p}[log p(z)] and sigma = sqrt(E[(log p)^2] - mu^2), in double precision. ``row`` holds the log-probability
+    of each word of the vocabulary; -inf is a word that cannot be said and adds nothing.
+
+    :raises ValueError: ``row`` is empty, or its probabilities do not sum to 1: logits, or only the likeliest words.
+    """
+    array = np.asarray(row, dtype=np.float64)
+    if array.ndim != 1 or not array.size:
+        raise ValueError(f"row: of shape {array.shape}; one log-probability for each word of the vocabulary is needed")
+    peak = float(array.max())
+    if not peak <= SLACK:  # nan too
+        raise ValueError(f"row: its largest value is {peak:.6g}; log-probabilities are at most 0 (are these logits?)")
+    weights = np.exp(array)
+    total = float(weights.sum())
+    if abs(total - 1.0) > SLACK:
+        raise ValueError(f"row: its probabilities sum to {total:.6g}, not 1; the whole vocabulary is needed")
+    said = weights > 0.0
+    weights = weights[said] / total
+    # Measured from the peak, and squared after centring: a certain or an even row gives exactly 0, none less than 0.
+    offsets = array[said] - peak
+    centre = float(weights @ offsets)
+    return peak + centre, math.sqrt(float(weights @ (offsets - centre) ** 2))
+
+
+@dataclass(slots=True, frozen=True)
+class Signals:
+    """All detector values of one text, as their functions give them.
+
+    ``min_k`` and ``min_k_plus_plus`` hold one value for each k of ``MIN_K``; the latter is None where the vocabulary's
+    moments are not known. All of it is plain JSON data: ``Signals(**asdict(signals))`` is the record again.
+    """
+
+    tokens: int
+    loss: float
+    perplexity: float
+    zlib_ratio: float
+    min_k: list[float]
+    min_k_plus_plus: list[float] | None = None
+
+    @classmethod
+    def from_logprobs(
+        cls, text: str, logprobs: Floats, means: Floats | None = None, deviations: Floats | None = None
+    ) -> Signals:
+        """Every detector on one text; Min-K%++ if ``means`` and ``deviations`` are given.
+
+        :raises ValueError: as the detectors do; or only one of ``means`` and ``deviations`` is given.
+        """
+        if (means is None) != (deviations is None):
+            raise ValueError(f"{'means' if means is None else 'deviations'}: missing; Min-K%++ needs both moments")
+        array = _checked(logprobs)
+        ordered = np.sort(array)
+        signals = cls(
+            tokens=len(array),
+            loss=loss(array),
+            perplexity=perplexity(array),
+            zlib_ratio=zlib_ratio(text, array),
+            min_k=[_lowest(ordered, k) for k in MIN_K],
+        )
+        if means is None or deviations is None:
+            return signals
+        standardised = np.sort(_standardised(array, means, deviations))
+        return replace(signals, min_k_plus_plus=[_lowest(standardised, k) for k in MIN_K])
+
+    def scores(self) -> dict[str, float]:
+        """Score by detector, turned so that larger means more likely a member (``DIRECTIONS``); ``auc`` takes these.
+
+        Names are those of the fields, with ``_5`` to ``_60`` behind those that depend on k.
+        """
+        scores = {name: DIRECTIONS[name] * float(getattr(self, name)) for name in ("loss", "perplexity", "zlib_ratio")}
+        for name, values in (("min_k", self.min_k), ("min_k_plus_plus", self.min_k_plus_plus)):
+            if values is not None:
+                scores |= {f"{name}_{k}": DIRECTIONS[name] * value for k, value in zip(MIN_K, values, strict=True)}
+        return scores
+
+
+def auc(
+    scores: Floats, member: Sequence[bool], *, resamples: int = 1000, seed: int = 0, level: float = 0.95
+) -> Estimate:
+    """Area under the ROC curve of ``scores`` against ``member``, with a percentile bootstrap interval.
+
+    It is the chance that a member scores above a non-member, a tie counting half. Members and non-members are resampled
+    apart, each to its own number. The result depends on ``seed`` and on the pairs, not on their order.
+
+    :raises ValueError: lengths differ, a score is nan, a label is neither true nor false, one of the two classes is
+        missing, or ``resamples`` or ``level`` is out of range.
+    """
+    from sklearn.metrics import roc_auc_score
+
+    if resamples < 1:
+        raise ValueError(f"resamples is {resamples}; at least one is needed")
+    check_level(level)
+    inside, outside = _ranked(scores, member)
+    labels = np.repeat([True, False], [len(inside), len(outside)])
+    value = float(roc_auc_score(labels, np.concatenate([inside, outside])))
+    chance = np.random.default_rng(seed)
+    distinct = 1 + max(int(inside[-1]), int(outside[-1]))
+    twice = np.empty(resamples)
+    for index in range(resamples):
+        members = np.bincount(chance.choice(inside, len(inside)), minlength=distinct)
+        others = np.bincount(chance.choice(outside, len(outside)), minlength=distinct)
+        # For each rank, twice the non-members below it and once those at it: whole numbers, so exact.
+        twice[index] = members @ (2 * np.cumsum(others) - others)
+    low, high = np.quantile(twice / (2 * len(inside) * len(outside)), [(1 - level) / 2, (1 + level) / 2])
+    return Estimate(value, float(low), float(high))
+
+
+def tpr_at_fpr(scores: Floats, member: Sequence[bool], fpr: float = 0.05) -> float:
+    """The largest share of members found by a threshold that takes at most the share ``fpr`` of non-members for one.
+
+    Reported as TPR@5%FPR by Shi et al. 2024 and Zhang et al. 2024. No interpolation between thresholds.
+
+    :raises ValueError: as ``auc``; or ``fpr`` is not between 0 and 1.
+    """
+    from sklearn.metrics import roc_curve
+
+    if not 0.0 <= fpr <= 1.0:
+        raise ValueError(f"fpr is {fpr}; it is a share between 0 and 1")
+    inside, outside = _ranked(scores, member)
+    labels = np.repeat([True, False], [len(inside), len(outside)])
+    # All thresholds: one that lies on a straight piece of the curve may be the last below the bound.
+    false, true, _ = roc_curve(labels, np.concatenate([inside, outside]), drop_intermediate=False)
+    return float(true[false <= fpr].max())
+
+
+def loss_gap(train: Mean, test: Mean, level: float = 0.95) -> Estimate:
+    """The difference of mean losses, test minus train (the Δ of KIEval, Table 3), with Welch's interval.
+
+    Each ``Mean`` has taken in one ``loss`` for each text of its set. Far below 0: the test set is known better than the
+    training set. The interval is over texts.
+
+    :raises ValueError: a set has fewer than two losses, or ``level`` is not between 0 and 1.
+    """
+    for name, losses in (("train", train), ("test", test)):
+        if losses.n < 2:
+            raise ValueError(f"{name}: {losses.n} losses; the interval of the gap needs at least two in each set")
+    return welch(train, test, level)
+
+
+def _checked(logprobs: Floats) -> NDArray[np.float64]:
+    array = np.asarray(logprobs, dtype=np.float64)
+    if array.ndim != 1 or not array.size:
+        raise ValueError(f"logprobs: of shape {array.shape}; a flat list of at least one is needed")
+    _reject("logprobs", array, ~(np.isfinite(array) & (array <= SLACK)), "a log-probability is finite, at most 0")
+    return array
+
+
+def _reject(name: str, values: NDArray[np.float64], wrong: NDArray[np.bool_], rule: str) -> None:
+    if wrong.any():
+        first = int(wrong.argmax())
+        raise ValueError(f"{name}[{first}] is {values[first]}; {rule}")
+
+
+def _mean(array: NDArray[np.float64]) -> float:
+    # Exactly rounded: the same bits on every platform.
+    return math.fsum(array.tolist()) / len(array)
+
+
+def _lowest(ordered: NDArray[np.float64], k: float) -> float:
+    """The mean of the lowest k% of ascending values."""
+    if not 0 < k <= 100:
+        raise ValueError(f"k is {k}; it is a percentage above 0 and at most 100")
+    return _mean(ordered[: max(1, int(len(ordered) * k / 100))])
+
+
+def _standardised(array: NDArray[np.float64], means: Floats, deviations: Floats) -> NDArray[np.float64]:
+    mu, sigma = np.asarray(means, dtype=np.float64), np.asarray(deviations, dtype=np.float64)
+    for name, values in (("means", mu), ("deviations", sigma)):
+        if values.shape != array.shape:
+            raise ValueError(f"{name}: {values.size} for {array.size} logprobs")
+    _reject("means", mu, ~np.isfinite(mu), "a mean is finite")
+    _reject("deviations", sigma, ~(np.isfinite(sigma) & (sigma >= 0)), "a deviation is finite, at least 0")
+    offsets, even = array - mu, sigma == 0
+    _reject("logprobs", array, even & (np.abs(offsets) > SLACK), "its deviation is 0, so it must be the mean")
+    return np.divide(offsets, sigma, out=np.zeros_like(offsets), where=~even)
+
+
+def _ranked(scores: Floats, member: Sequence[bool]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Dense ranks of the scores, ascending: those of members, and those of non-members."""
+    values, labels = np.asarray(scores, dtype=np.float64), np.asarray(member)
+    if values.ndim != 1 or values.shape != labels.shape:
+        raise ValueError(f"member: {labels.size} labels for {values.size} scores")
+    _reject("scores", values, np.isnan(values), "it has no rank")
+    inside = labels == 1
+    _reject("member", labels, ~(inside | (labels == 0)), "a label is true or false")
+    if inside.all() or not inside.any():
+        raise ValueError(f"member: {int(inside.sum())} members of {inside.size}; both classes are needed")
+    ranks = np.unique(values, return_inverse=True)[1].astype(np.int64)
+    return np.sort(ranks[inside]), np.sort(ranks[~inside])

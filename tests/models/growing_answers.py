@@ -1,0 +1,76 @@
+"""Growing answers over a small real vocabulary: models that say given tokens, or anything that they may say.
+
+What never belongs here: assertions about the answers.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+from tiny_gguf import make_model
+
+from viva.engine.backends.llama.generation import Generation
+from viva.engine.backends.llama.grammar import Grammar
+from viva.engine.backends.llama.masks import TokenMasks
+from viva.engine.backends.llama.native import NativeModel
+from viva.engine.backends.llama.sampler import Choice, Picked
+
+FIRST_BYTE = 6  # tokens of single bytes follow the control tokens
+Make = Callable[..., Generation]
+PICK = {"type": "object", "properties": {"grade": {"enum": [1, 2]}, "why": {"enum": ["it", "is"]}}}
+texts = st.lists(st.sampled_from(["the", " of", " stop", "a", "ab", "b", "\n", " ", "é", "😀", "."]), max_size=12)
+randoms = st.randoms(use_true_random=False)
+
+
+@contextmanager
+def making(folder: Path) -> Iterator[Make]:
+    """``make(schema, **settings)``: a generation over a small real vocabulary."""
+    model = NativeModel(make_model(folder / "tiny.gguf"))
+    masks = TokenMasks(model.pieces, model.ends, model.controls)
+
+    def generation(schema: Any = None, *, max_tokens: int = 10**6, choice: Choice | None = None, **more: Any) -> Any:
+        grammar = None if schema is None else Grammar(schema)
+        made = Generation(model, masks, choice or Choice(1), max_tokens, grammar=grammar, **more)
+        made.tokenize = lambda text: model.tokenize(text, special=False)
+        return made
+
+    yield generation
+    model.close()
+
+
+def tokens_of(generation: Generation, text: str, rng: random.Random) -> list[int]:
+    """Tokens that spell a text: as the vocabulary would have it in some places, byte by byte in others."""
+    tokens: list[int] = []
+    for token in generation.model.tokenize(text, special=False):
+        piece = generation.model.pieces[token]
+        tokens += [FIRST_BYTE + byte for byte in piece] if rng.random() < 0.3 else [int(token)]
+    assert spelled(generation, tokens) == text.encode()
+    return tokens
+
+
+def spelled(generation: Generation, tokens: list[int]) -> bytes:
+    return b"".join(generation.model.pieces[token] for token in tokens)
+
+
+def feed(generation: Generation, tokens: list[int]) -> None:
+    """As a model that says these tokens, as far as it is let, and then ends."""
+    for token in [*tokens, generation.model.eos]:
+        if generation.finish is None:
+            generation.take(Picked(token))
+
+
+def sampled(generation: Generation, seed: int) -> Generation:
+    """As a model that says anything that is allowed, now and then a quotation mark."""
+    rng, model = random.Random(seed), generation.model
+    generation.opening()
+    while generation.finish is None:
+        mask = generation.mask()
+        allowed = [token for token in range(model.n_vocab) if mask is None or mask[token]]
+        quotes = [token for token in allowed if b'"' in model.pieces[token]]
+        generation.take(Picked(rng.choice(quotes if quotes and rng.random() < 0.2 else allowed)))
+    return generation

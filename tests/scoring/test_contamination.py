@@ -1,0 +1,400 @@
+"""Detectors against plain recomputation, scikit-learn and scipy; what they refuse; intervals that hold."""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from random import Random
+from statistics import NormalDist, fmean
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.stats import ttest_ind
+from sklearn.metrics import roc_auc_score, roc_curve
+
+from viva.scoring.contamination import (
+    DIRECTIONS,
+    MIN_K,
+    Signals,
+    auc,
+    loss,
+    loss_gap,
+    min_k,
+    min_k_plus_plus,
+    moments,
+    perplexity,
+    tpr_at_fpr,
+    zlib_ratio,
+)
+from viva.scoring.stream import Mean
+
+relaxed = settings(deadline=None, max_examples=60)
+logprob_lists = st.lists(st.floats(-60, 0), min_size=1, max_size=80)
+# Few values, so that ties are many.
+labelled = st.lists(st.tuples(st.integers(-4, 4).map(float), st.booleans()), min_size=2, max_size=40).filter(
+    lambda pairs: len({member for _, member in pairs}) == 2
+)
+Pairs = list[tuple[float, bool]]
+
+
+def mean_of(values: Sequence[float]) -> Mean:
+    mean = Mean()
+    for value in values:
+        mean.add(value)
+    return mean
+
+
+def split(pairs: Pairs) -> tuple[list[float], list[bool]]:
+    return [score for score, _ in pairs], [member for _, member in pairs]
+
+
+def log_softmax(logits: Sequence[float]) -> list[float]:
+    peak = max(logits)
+    norm = peak + math.log(math.fsum(math.exp(logit - peak) for logit in logits))
+    return [logit - norm for logit in logits]
+
+
+# --- one text ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_text_by_hand() -> None:
+    logprobs = [math.log(0.5), math.log(0.25), math.log(0.5), math.log(0.25)]
+    assert loss(logprobs) == pytest.approx(1.5 * math.log(2))
+    assert perplexity(logprobs) == pytest.approx(2**1.5)
+    assert zlib_ratio("abcd", logprobs) == pytest.approx(6 * math.log(2) / len(logprobs) / len(zlib.compress(b"abcd")))
+    assert min_k(logprobs, 50) == pytest.approx(math.log(0.25))
+    assert min_k(logprobs, 100) == pytest.approx(-loss(logprobs))
+    assert min_k_plus_plus(logprobs, [-1.0] * 4, [2.0] * 4, 50) == pytest.approx((math.log(0.25) + 1) / 2)
+
+
+def test_a_sure_model_has_no_loss() -> None:
+    assert math.copysign(1.0, loss([0.0, 0.0])) == 1.0
+    assert perplexity([0.0]) == 1.0
+
+
+@relaxed
+@given(logprob_lists)
+def test_loss_and_perplexity(logprobs: list[float]) -> None:
+    assert loss(logprobs) == -fmean(logprobs)
+    assert perplexity(logprobs) == math.exp(loss(logprobs))
+    assert loss(np.asarray(logprobs)) == loss(logprobs)
+
+
+@relaxed
+@given(st.text(min_size=1), logprob_lists)
+def test_zlib_ratio_is_the_loss_over_the_compressed_bytes(text: str, logprobs: list[float]) -> None:
+    assert zlib_ratio(text, logprobs) == pytest.approx(
+        -sum(logprobs) / len(logprobs) / len(zlib.compress(text.encode("utf-8")))
+    )
+
+
+@relaxed
+@given(logprob_lists, st.integers(1, 100))
+def test_min_k_takes_the_least_likely(logprobs: list[float], k: int) -> None:
+    count = max(1, len(logprobs) * k // 100)
+    assert min_k(logprobs, k) == fmean(sorted(logprobs)[:count])
+
+
+@pytest.mark.parametrize("k", MIN_K)
+def test_min_k_counts_as_the_published_code_wherever_that_has_a_value(k: int) -> None:
+    logprobs = -np.random.default_rng(k).exponential(2.0, 400)
+    for length in range(1, 401):
+        count = int(length * (k / 100))
+        if count:
+            published = np.mean(np.sort(logprobs[:length])[:count])
+            assert min_k(logprobs[:length], k) == pytest.approx(published, rel=1e-12)
+        else:
+            assert min_k(logprobs[:length], k) == logprobs[:length].min()
+
+
+@relaxed
+@given(st.lists(st.tuples(st.floats(-60, 0), st.floats(-20, 0), st.floats(0.01, 9)), min_size=1), st.integers(1, 100))
+def test_min_k_plus_plus_takes_the_least_likely_after_standardising(
+    tokens: list[tuple[float, float, float]], k: int
+) -> None:
+    logprobs, means, deviations = map(list, zip(*tokens, strict=True))
+    ordered = sorted((token - mean) / deviation for token, mean, deviation in tokens)
+    assert min_k_plus_plus(logprobs, means, deviations, k) == fmean(ordered[: max(1, len(tokens) * k // 100)])
+
+
+@relaxed
+@given(st.lists(st.floats(-30, 30), min_size=1, max_size=50))
+def test_moments_are_those_of_the_definition(logits: list[float]) -> None:
+    row = log_softmax(logits)
+    mean = math.fsum(math.exp(x) * x for x in row)
+    deviation = math.sqrt(math.fsum(math.exp(x) * (x - mean) ** 2 for x in row))
+    assert moments(row) == pytest.approx((mean, deviation), rel=1e-9, abs=1e-12)
+
+
+def test_moments_of_rows_of_single_precision_and_with_words_that_cannot_be_said() -> None:
+    logits = np.random.default_rng(3).normal(0, 4, 50_000)
+    row = np.asarray(log_softmax(logits.tolist()))
+    mean, deviation = moments(row)
+    assert moments(row.astype(np.float32)) == pytest.approx((mean, deviation), rel=1e-5)
+    assert moments(np.append(row, -np.inf)) == pytest.approx((mean, deviation), rel=1e-12)
+
+
+@pytest.mark.parametrize("words", [1, 3, 7, 1000])
+def test_an_even_or_certain_row_has_no_deviation_and_its_token_counts_nothing(words: int) -> None:
+    even = [math.log(1 / words)] * words
+    certain = [0.0] + [-math.inf] * (words - 1)
+    for row in (even, certain):
+        mean, deviation = moments(row)
+        assert (mean, deviation) == (row[0], 0.0)
+        assert min_k_plus_plus([row[0]], [mean], [deviation], 100) == 0.0
+
+
+# --- all detectors at once --------------------------------------------------------------------------------------------
+
+
+@relaxed
+@given(logprob_lists)
+def test_signals_hold_what_each_detector_says(logprobs: list[float]) -> None:
+    means, deviations = [-2.0] * len(logprobs), [1.5] * len(logprobs)
+    signals = Signals.from_logprobs("Wasser: 水", logprobs, means, deviations)
+    assert signals.tokens == len(logprobs)
+    assert signals.loss == loss(logprobs)
+    assert signals.perplexity == perplexity(logprobs)
+    assert signals.zlib_ratio == zlib_ratio("Wasser: 水", logprobs)
+    assert signals.min_k == [min_k(logprobs, k) for k in MIN_K]
+    assert signals.min_k_plus_plus == [min_k_plus_plus(logprobs, means, deviations, k) for k in MIN_K]
+    assert Signals(**json.loads(json.dumps(asdict(signals)))) == signals
+
+
+def test_without_moments_there_is_no_min_k_plus_plus() -> None:
+    signals = Signals.from_logprobs("text", [-1.0, -2.0])
+    assert signals.min_k_plus_plus is None
+    assert set(signals.scores()) == {"loss", "perplexity", "zlib_ratio", *(f"min_k_{k}" for k in MIN_K)}
+
+
+@relaxed
+@given(logprob_lists, st.floats(0.05, 0.95))
+def test_the_better_a_text_is_known_the_higher_every_score(logprobs: list[float], share: float) -> None:
+    assume(max(logprobs) < -1e-3)
+    means, deviations = [-2.0] * len(logprobs), [1.5] * len(logprobs)
+    scores = [
+        Signals.from_logprobs("text", values, means, deviations).scores()
+        for values in (logprobs, [share * value for value in logprobs])
+    ]
+    assert len(scores[0]) == 3 + 2 * len(MIN_K)
+    assert all(scores[1][name] > scores[0][name] for name in scores[0])
+
+
+def test_every_detector_has_a_direction() -> None:
+    signals = Signals.from_logprobs("text", [-1.0, -2.0], [-1.0, -1.0], [1.0, 1.0])
+    assert DIRECTIONS.keys() == asdict(signals).keys() - {"tokens"}
+    assert signals.scores()["loss"] == -1.5
+    assert signals.scores()["min_k_20"] == -2.0
+
+
+# --- telling members from others --------------------------------------------------------------------------------------
+
+
+@relaxed
+@given(labelled)
+def test_auc_is_that_of_scikit_learn_and_of_counting_pairs(pairs: Pairs) -> None:
+    scores, member = split(pairs)
+    inside = [score for score, is_member in pairs if is_member]
+    outside = [score for score, is_member in pairs if not is_member]
+    wins = sum((a > b) + (a == b) / 2 for a in inside for b in outside)
+    found = auc(scores, member, resamples=20)
+    assert found.value == pytest.approx(wins / (len(inside) * len(outside)))
+    assert found.value == pytest.approx(roc_auc_score(member, scores))
+    assert 0.0 <= found.low <= found.high <= 1.0
+
+
+@relaxed
+@given(labelled, st.randoms(use_true_random=False))
+def test_auc_does_not_depend_on_the_order_of_items(pairs: Pairs, chance: Random) -> None:
+    found = auc(*split(pairs), resamples=20)
+    shuffled = list(pairs)
+    chance.shuffle(shuffled)
+    assert auc(*split(shuffled), resamples=20) == found
+
+
+def test_auc_sees_only_ranks() -> None:
+    member = [True, True, False, True, False, False]
+    wild = [math.inf, 1e308, -1e308, 5e-324, 0.0, -math.inf]
+    assert auc(wild, member) == auc([5, 4, 1, 3, 2, 0], member)
+    assert auc(wild, np.asarray(member, dtype=int)) == auc(wild, member)
+
+
+def test_the_bootstrap_depends_on_its_seed_alone() -> None:
+    scores, member = two_normals(60, 60, Random(5))
+    first = auc(scores, member, seed=1)
+    assert auc(scores, member, seed=1) == first
+    other = auc(scores, member, seed=2)
+    assert other.value == first.value
+    assert (other.low, other.high) != (first.low, first.high)
+    wider = auc(scores, member, seed=1, level=0.99)
+    assert wider.low < first.low < first.value < first.high < wider.high
+
+
+def test_the_bootstrap_is_that_of_resampling_the_pairs() -> None:
+    scores, member = two_normals(80, 50, Random(6))
+    rounded = np.round(scores, 1)  # with ties
+    labels = np.asarray(member)
+    chance = np.random.default_rng(99)
+    naive = []
+    for _ in range(600):
+        drawn = [chance.choice(np.flatnonzero(labels == side), int((labels == side).sum())) for side in (True, False)]
+        rows = np.concatenate(drawn)
+        naive.append(roc_auc_score(labels[rows], rounded[rows]))
+    found = auc(rounded, member, resamples=4000)
+    assert [found.low, found.high] == pytest.approx(np.quantile(naive, [0.025, 0.975]).tolist(), abs=0.012)
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
+    truth = NormalDist().cdf(1 / math.sqrt(2))  # of N(1, 1) against N(0, 1)
+    covered = 0
+    for number in range(120):
+        found = auc(*two_normals(40, 40, Random(number)), resamples=200)
+        covered += found.low <= truth <= found.high
+    assert 0.88 <= covered / 120 <= 0.99
+
+
+def two_normals(inside: int, outside: int, chance: Random) -> tuple[list[float], list[bool]]:
+    scores = [chance.gauss(1, 1) for _ in range(inside)] + [chance.gauss(0, 1) for _ in range(outside)]
+    return scores, [True] * inside + [False] * outside
+
+
+def test_auc_of_members_that_all_score_higher_is_certain() -> None:
+    found = auc([3.0, 2.0, 1.0, 0.0], [True, True, False, False])
+    assert (found.value, found.low, found.high) == (1.0, 1.0, 1.0)
+
+
+@relaxed
+@given(labelled, st.sampled_from([0.0, 0.05, 0.1, 0.25, 0.5, 1.0]))
+def test_tpr_at_fpr_is_the_best_threshold_within_the_bound(pairs: Pairs, bound: float) -> None:
+    inside = [score for score, is_member in pairs if is_member]
+    outside = [score for score, is_member in pairs if not is_member]
+    best = 0.0
+    for threshold in {score for score, _ in pairs}:
+        if sum(score >= threshold for score in outside) / len(outside) <= bound:
+            best = max(best, sum(score >= threshold for score in inside) / len(inside))
+    assert tpr_at_fpr(*split(pairs), bound) == best
+
+
+def test_tpr_at_fpr_looks_at_every_threshold_on_a_straight_curve() -> None:
+    # One member and one other at each score: scikit-learn's curve leaves out what lies between the first and the last.
+    scores, member = [4.0, 4.0, 3.0, 3.0, 2.0, 2.0, 1.0, 1.0], [True, False] * 4
+    assert tpr_at_fpr(scores, member, 0.6) == 0.5
+    assert tpr_at_fpr(scores, member, 0.2) == 0.0
+
+
+def test_tpr_at_five_percent_false_positives_beside_the_published_way() -> None:
+    scores, member = two_normals(300, 200, Random(8))
+    false, true, _ = roc_curve(member, scores)
+    assert tpr_at_fpr(scores, member) == pytest.approx(true[np.where(false <= 0.05)[0][-1]])
+    assert 0.15 < tpr_at_fpr(scores, member) < 0.40
+
+
+# --- two sets ---------------------------------------------------------------------------------------------------------
+
+losses = st.lists(st.integers(0, 1000).map(lambda n: n / 100), min_size=2, max_size=30)
+
+
+def test_the_gap_is_test_minus_train() -> None:
+    # KIEval, Table 3: the model that saw the test set in pre-training has 3.88 on train, 2.02 on test.
+    gap = loss_gap(mean_of([3.78, 3.98]), mean_of([1.92, 2.12]))
+    assert gap.value == pytest.approx(-1.86)
+    assert gap.low < -1.86 < gap.high < 0
+
+
+@relaxed
+@given(losses, losses)
+def test_the_gap_has_the_interval_of_welch(train: list[float], test: list[float]) -> None:
+    assume(len(set(train)) > 1)
+    assume(len(set(test)) > 1)
+    gap = loss_gap(mean_of(train), mean_of(test), level=0.9)
+    interval = ttest_ind(test, train, equal_var=False).confidence_interval(0.9)
+    assert (gap.low, gap.high) == pytest.approx((interval.low, interval.high), rel=1e-9, abs=1e-9)
+    assert gap.value == pytest.approx(fmean(test) - fmean(train), abs=1e-12)
+
+
+@relaxed
+@given(losses, losses, st.integers(1, 29), st.randoms(use_true_random=False))
+def test_the_gap_does_not_depend_on_order_or_parts(train: list[float], test: list[float], at: int, r: Random) -> None:
+    whole = loss_gap(mean_of(train), mean_of(test))
+    shuffled = list(train)
+    r.shuffle(shuffled)
+    first, second = mean_of(shuffled[at:]), mean_of(shuffled[:at])
+    first.merge(second)
+    assert loss_gap(first, mean_of(test[::-1])) == whole
+
+
+def test_the_interval_keeps_its_shape_at_any_scale() -> None:
+    train, test = [1.0, 2.0, 4.0], [3.0, 5.0, 5.5, 9.0]
+    gap = loss_gap(mean_of(train), mean_of(test))
+    small = loss_gap(mean_of([x * 2.0**-300 for x in train]), mean_of([x * 2.0**-300 for x in test]))
+    assert (small.low * 2.0**300, small.high * 2.0**300) == pytest.approx((gap.low, gap.high), rel=1e-12)
+
+
+def test_without_spread_the_interval_is_the_point() -> None:
+    gap = loss_gap(mean_of([2.0, 2.0]), mean_of([1.5, 1.5]))
+    assert (gap.value, gap.low, gap.high) == (-0.5, -0.5, -0.5)
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+nan, inf = math.nan, math.inf
+ok = [-1.0, -2.0]
+both = [True, False]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: loss([]), r"logprobs: of shape \(0,\)"),
+        (lambda: loss(np.zeros((2, 2))), r"logprobs: of shape \(2, 2\)"),
+        (lambda: loss([-1.0, nan]), r"logprobs\[1\] is nan"),
+        (lambda: loss([-inf]), r"logprobs\[0\] is -inf"),
+        (lambda: loss([2.5, -1.0]), r"logprobs\[0\] is 2.5"),
+        (lambda: perplexity([]), "logprobs"),
+        (lambda: perplexity([-9999.0]), "9999 nats per token"),
+        (lambda: zlib_ratio("", ok), "text: empty"),
+        (lambda: zlib_ratio("a", []), "logprobs"),
+        (lambda: zlib_ratio("\ud800", ok), "surrogates"),
+        (lambda: min_k([], 20), "logprobs"),
+        (lambda: min_k(ok, 0), "k is 0"),
+        (lambda: min_k(ok, -5), "k is -5"),
+        (lambda: min_k(ok, 100.5), "k is 100.5"),
+        (lambda: min_k(ok, nan), "k is nan"),
+        (lambda: min_k_plus_plus(ok, [-1.0], [1.0, 1.0], 20), "means: 1 for 2 logprobs"),
+        (lambda: min_k_plus_plus(ok, ok, [1.0] * 3, 20), "deviations: 3 for 2 logprobs"),
+        (lambda: min_k_plus_plus(ok, [-1.0, nan], [1.0, 1.0], 20), r"means\[1\] is nan"),
+        (lambda: min_k_plus_plus(ok, ok, [1.0, -0.5], 20), r"deviations\[1\] is -0.5"),
+        (lambda: min_k_plus_plus(ok, ok, [inf, 1.0], 20), r"deviations\[0\] is inf"),
+        (lambda: min_k_plus_plus(ok, [-1.0, -3.0], [0.0, 0.0], 20), r"logprobs\[1\] is -2.0; its deviation is 0"),
+        (lambda: min_k_plus_plus(ok, ok, [1.0, 1.0], 101), "k is 101"),
+        (lambda: moments([]), r"row: of shape \(0,\)"),
+        (lambda: moments([nan, -1.0]), "row: its largest value is nan"),
+        (lambda: moments([12.5, 3.0]), r"row: .* 12.5.*logits"),
+        (lambda: moments([-0.5, -3.0]), "row: its probabilities sum to 0.65"),
+        (lambda: moments([-inf, -inf]), "row: its probabilities sum to 0"),
+        (lambda: Signals.from_logprobs("a", []), "logprobs"),
+        (lambda: Signals.from_logprobs("a", ok, means=ok), "deviations: missing"),
+        (lambda: Signals.from_logprobs("a", ok, deviations=ok), "means: missing"),
+        (lambda: auc([1.0], both), "member: 2 labels for 1 scores"),
+        (lambda: auc([], []), "member: 0 members of 0"),
+        (lambda: auc([1.0, 2.0], [True, True]), "member: 2 members of 2; both classes"),
+        (lambda: auc([1.0, 2.0], [False, False]), "member: 0 members of 2; both classes"),
+        (lambda: auc([1.0, nan], both), r"scores\[1\] is nan"),
+        (lambda: auc([1.0, 2.0], np.asarray([1, 2])), r"member\[1\] is 2"),
+        (lambda: auc([1.0, 2.0], both, resamples=0), "resamples is 0"),
+        (lambda: auc([1.0, 2.0], both, level=1.0), "level is 1.0"),
+        (lambda: tpr_at_fpr([1.0, 2.0], [True, True]), "both classes"),
+        (lambda: tpr_at_fpr([1.0, 2.0], both, 1.5), "fpr is 1.5"),
+        (lambda: loss_gap(mean_of([1.0]), mean_of([1.0, 2.0])), "train: 1 losses"),
+        (lambda: loss_gap(mean_of([1.0, 2.0]), Mean()), "test: 0 losses"),
+        (lambda: loss_gap(mean_of(ok), mean_of(ok), level=0.0), "level is 0.0"),
+    ],
+)
+def test_what_has_no_value_is_refused_by_name(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        call()
