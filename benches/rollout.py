@@ -24,6 +24,8 @@ from running import ROOT, Line, PeerFailed, finish, last_line, note
 sys.path.insert(0, str(ROOT / "tests" / "models"))
 from tiny_gguf import make_model
 
+# As our own backend has it, for everybody: without it a peer's threads are at the mercy of any other process.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 HOME = ROOT / ".peers"
 SERVER = HOME / "llama" / "bin" / "llama-server"
 BATCHED = HOME / "llama" / "bin" / "llama-batched-bench"

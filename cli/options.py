@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -22,18 +22,21 @@ from viva.scenarios.scenario import RunSettings
 S = TypeVar("S", bound=RunSettings)
 
 
-def with_settings(command: Callable[..., None], settings: type[RunSettings]) -> Callable[..., None]:
+def with_settings(
+    command: Callable[..., None], settings: type[RunSettings], *, without: Collection[str] = ()
+) -> Callable[..., None]:
     """Give ``command(given, **own)`` one option for each field of ``settings``; ``given`` holds those that were used.
 
-    An option that is not used is None and absent from ``given``, so that a file or the default can speak.
+    An option that is not used is None and absent from ``given``, so that a file or the default can speak. Fields
+    ``without`` an option are those that the command itself decides on.
     """
-    names = list(settings.model_fields)
+    names = [name for name in settings.model_fields if name not in without]
 
     def wrapper(**values: Any) -> None:
         given = {name: value for name in names if (value := values.pop(name)) not in (None, [])}
         command(given, **values)
 
-    parameters = [_parameter(name, field) for name, field in settings.model_fields.items()]
+    parameters = [_parameter(name, settings.model_fields[name]) for name in names]
     own = [p for name, p in inspect.signature(command, eval_str=True).parameters.items() if name != "given"]
     wrapper.__signature__ = inspect.Signature([*parameters, *own])  # type: ignore[attr-defined]
     wrapper.__annotations__ = {p.name: p.annotation for p in [*parameters, *own]}

@@ -1,4 +1,4 @@
-"""``viva run``, ``viva resume`` and ``viva demo``: everything that calls models.
+"""``viva run``, ``viva probe``, ``viva resume`` and ``viva demo``: everything that holds conversations with models.
 
 What never belongs here: how a run works (``scenarios.launch``) and what a result means.
 """
@@ -9,16 +9,20 @@ import signal
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from .failing import DONE, FAILED, FAILURES, INTERRUPTED, code_of, complain, guarded
+from .late import add_late
 
 if TYPE_CHECKING:
     from viva.engine.runner import Outcome, Runner
     from viva.scenarios.launch import Launch
+    from viva.scenarios.scenario import Aggregate
+
+    from .live import Progress
 
 Out = Annotated[Path | None, typer.Option("--out", help="Run folder to make (default: runs/NAME-TIME).")]
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of tables.")]
@@ -36,9 +40,10 @@ def register(app: typer.Typer) -> None:
     runs.callback()(guarded(_fork))
     for name in sorted(point.name for point in entry_points(group="viva.scenarios")):
         # Only the scenario that is asked for is imported: the others cost the command's start nothing.
-        if name in sys.argv or "--help" in sys.argv or len(sys.argv) < 3:
+        if name in sys.argv or sys.argv[1:] in (["run"], ["run", "--help"]):
             runs.command(name)(_scenario_command(name))
     app.add_typer(runs, name="run")
+    add_late(app, "probe", "Probe what models recall of a benchmark; short for `viva run probe`.", _probe)
     app.command("resume")(guarded(_resume))
     app.command("demo")(guarded(_demo))
 
@@ -77,6 +82,10 @@ def _scenario_command(name: str) -> Any:
 
     command.__doc__ = which.summary
     return guarded(with_settings(command, which.settings))
+
+
+def _probe() -> Any:
+    return _scenario_command("probe")
 
 
 def _fork(
@@ -160,10 +169,21 @@ def fresh_folder(name: str) -> Path:
 
 def carry(launch: Launch, *, json: bool, max_failures: int) -> None:
     """Run, show progress, print the report, and leave with the exit code that says how it went."""
+    from .output import print_json, print_tables
+
+    aggregate, progress, outcome = hold(launch)
+    if json:
+        print_json(aggregate.report())
+    else:
+        print_tables(aggregate.tables())
+    leave(launch, progress, outcome, max_failures)
+
+
+def hold(launch: Launch) -> tuple[Aggregate, Progress, Outcome]:
+    """Run and show progress; what came of it."""
     from viva.scenarios.launch import recorded_results
 
     from .live import Progress
-    from .output import print_json, print_tables
 
     aggregate = launch.scenario.aggregate(launch.folder.manifest, {})
     progress = Progress(aggregate)
@@ -172,10 +192,11 @@ def carry(launch: Launch, *, json: bool, max_failures: int) -> None:
     if outcome.how == "failed" and outcome.finished:
         # Events may have outrun a journal that then failed: report what is really recorded.
         aggregate = recorded_results(launch.folder)
-    if json:
-        print_json(aggregate.report())
-    else:
-        print_tables(aggregate.tables())
+    return aggregate, progress, outcome
+
+
+def leave(launch: Launch, progress: Progress, outcome: Outcome, max_failures: int) -> NoReturn:
+    """Say on stderr how a run went and where it lies, and leave with the exit code for it."""
     print(progress.line(), file=sys.stderr)
     _explain(launch, outcome)
     sys.exit(_code(outcome, max_failures))
@@ -241,4 +262,4 @@ def _code(outcome: Outcome, max_failures: int) -> int:
     return FAILURES if outcome.failed > max_failures else DONE
 
 
-__all__ = ["carry", "complain", "fresh_folder", "register"]
+__all__ = ["carry", "complain", "fresh_folder", "hold", "leave", "register"]

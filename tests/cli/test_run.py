@@ -82,6 +82,19 @@ def test_the_width_of_a_run_changes_no_byte_of_it(tmp_path: Path) -> None:
     assert len(_recorded(*(tmp_path / width for width in widths))) == 1
 
 
+def test_strict_refuses_models_that_break_byte_identity_and_a_manifest_names_them(tmp_path: Path) -> None:
+    endpoint = "openai:http://127.0.0.1:9/v1#far"
+    models = ["--candidate", "simulated:c", "--interactor", "simulated:i", "--evaluator", endpoint]
+    done = _run(tmp_path / "refused", *models, "--strict")
+    assert done.returncode == 2
+    assert f"strict: transcripts would not be byte-identical: {endpoint}: an endpoint" in done.stderr
+    assert not (tmp_path / "refused").exists()
+    done = _run(tmp_path / "run", *_MODELS, "--strict")
+    assert done.returncode == 0, done.stderr
+    manifest = orjson.loads((tmp_path / "run" / "manifest.json").read_bytes())
+    assert (manifest["tier"], manifest["not_identical"]) == ("C", [])
+
+
 def test_another_seed_is_another_run(tmp_path: Path) -> None:
     one, other = (_run(tmp_path / seed, *_MODELS, "--seed", seed, "--json").stdout for seed in ("11", "12"))
     assert orjson.loads(one)["candidates"]["c"]["score"] != orjson.loads(other)["candidates"]["c"]["score"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -119,18 +121,21 @@ def test_no_talk_ever_sees_anothers_kv(model: Path) -> None:
             said.append(completion.text)
         return said
 
-    async def together(backend: LlamaBackend) -> dict[int, list[str]]:
+    async def together(backend: LlamaBackend, order: Sequence[int]) -> dict[int, list[str]]:
         said: dict[int, list[str]] = {}
 
         async def one(number: int) -> None:
             said[number] = await talk(backend, number)
 
         async with anyio.create_task_group() as group:
-            for number in range(len(texts)):
+            for number in order:
                 group.start_soon(one, number)
         return said
 
-    everyone = using(f"llama:{model}?lanes=5&ctx=512&kv_cache=1", together)
+    numbers = list(range(len(texts)))
+    everyone = using(f"llama:{model}?lanes=5&ctx=512&kv_cache=1", lambda backend: together(backend, numbers))
+    random.Random(3).shuffle(numbers)
+    assert using(f"llama:{model}?lanes=9&ctx=512", lambda backend: together(backend, numbers)) == everyone
     for number in range(0, len(texts), 5):
 
         async def alone(backend: LlamaBackend, number: int = number) -> list[str]:
@@ -155,6 +160,42 @@ def test_streaming_says_the_same_and_cancelling_frees_the_lane(model: Path) -> N
     assert plain.text == streamed.text == text
     assert streamed.first_token is not None
     assert running == 0
+
+
+def test_sampling_settings_come_with_the_request_or_with_the_model(model: Path) -> None:
+    async def main(backend: LlamaBackend) -> list[str]:
+        settings: list[dict[str, Any]] = [{}, {"temperature": 1.5}, {"temperature": 1.5, "top_k": 1}]
+        settings += [{"temperature": 1.5, "min_p": 1.0}, {"frequency_penalty": 1000.0}]
+        return [(await backend.generate(asked("what", max_tokens=24, **each))).text for each in settings]
+
+    greedy, hot, best_only, above_all, never_again = using(f"llama:{model}?ctx=512", main)
+    assert best_only == above_all == greedy
+    assert len({greedy, hot, never_again}) == 3
+    assert using(f"llama:{model}?ctx=512&top_k=1", main)[:4] == [greedy] * 4
+    assert using(f"llama:{model}?ctx=512&repeat_penalty=50", main)[0] != greedy
+
+    async def tokens(backend: LlamaBackend) -> list[int]:
+        completion = await backend.generate(asked("what", max_tokens=24, frequency_penalty=1000.0))
+        return [token for _, ids in completion.pieces or [] for token in ids]
+
+    said = using(f"llama:{model}?ctx=512", tokens)
+    assert len(set(said)) == len(said)
+
+
+def test_names_of_one_file_share_its_weights_and_those_of_the_same_options_everything(model: Path) -> None:
+    async def main() -> list[tuple[bool, bool]]:
+        names = [f"llama:{model}?ctx=512", f"llama:{model}?ctx=512&label=again&top_k=4", f"llama:{model}?ctx=1024"]
+        async with AsyncExitStack() as stack:
+            engines = []
+            for name in names:
+                backend = await stack.enter_async_context(build(name, RealClock()))
+                assert isinstance(backend, LlamaBackend)
+                engines.append(backend.engine)
+            first = engines[0]
+            return [(other is first, other.model is first.model) for other in engines[1:]]
+
+    assert anyio.run(main) == [(True, True), (False, True)]
+    assert anyio.run(main) == [(True, True), (False, True)]  # what was put back can be taken up again
 
 
 def test_a_prompt_longer_than_a_lane_is_context_too_long(model: Path) -> None:
