@@ -46,11 +46,18 @@ lint: venv
 	$(PYTHON) -m venv .peers/xllamacpp
 	.peers/xllamacpp/bin/pip install --quiet xllamacpp
 
-peers: .inspect/bin/python .peers/llama/bin/llama-server .peers/xllamacpp/bin/python
+# torch first: the version named is a CPU build, anything newer brings gigabytes for GPUs.
+.peers/lmeval/bin/python:
+	$(PYTHON) -m venv .peers/lmeval
+	.peers/lmeval/bin/pip install --quiet torch==2.13.0
+	.peers/lmeval/bin/pip install --quiet 'lm-eval[hf]==0.4.13' gguf
+
+peers: .inspect/bin/python .peers/llama/bin/llama-server .peers/xllamacpp/bin/python .peers/lmeval/bin/python
 
 bench: venv peers
 	$(BIN)/python benches/overhead.py $(QUICK)
 	$(BIN)/python benches/rollout.py $(QUICK)
+	$(BIN)/python benches/probe.py $(QUICK)
 
 clean:
 	rm -rf .venv .inspect .peers build *.egg-info

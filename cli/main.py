@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from . import data, report, run
+from . import data, report, run, validate
 
 app = typer.Typer(
     name="viva",
@@ -21,6 +21,7 @@ app = typer.Typer(
 run.register(app)
 report.register(app)
 data.register(app)
+validate.register(app)
 
 
 def main() -> None:

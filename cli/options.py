@@ -38,8 +38,9 @@ def with_settings(
 
     parameters = [_parameter(name, settings.model_fields[name]) for name in names]
     own = [p for name, p in inspect.signature(command, eval_str=True).parameters.items() if name != "given"]
-    wrapper.__signature__ = inspect.Signature([*parameters, *own])  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {p.name: p.annotation for p in [*parameters, *own]}
+    ordered = sorted([*parameters, *own], key=lambda p: p.default is not inspect.Parameter.empty)  # required ones first
+    wrapper.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in ordered}
     wrapper.__doc__, wrapper.__name__ = command.__doc__, command.__name__
     return wrapper
 
@@ -67,7 +68,9 @@ def read_settings(settings: type[S], given: dict[str, Any], file: Path | None) -
 
 
 def _problem(detail: Any, given: dict[str, Any], file: Path | None) -> str:
-    name = str(detail["loc"][0]) if detail["loc"] else "settings"
+    if not detail["loc"]:  # settings that do not go together: the message names them
+        return str(detail["msg"]).removeprefix("Value error, ")
+    name = str(detail["loc"][0])
     where = f"{file}: {name}" if file is not None and name not in given else option_name(name)
     if detail["type"] == "missing":
         return f"{where} is missing"

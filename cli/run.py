@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from viva.scenarios.launch import Launch
     from viva.scenarios.scenario import Aggregate
 
-    from .live import Progress
-
 Out = Annotated[Path | None, typer.Option("--out", help="Run folder to make (default: runs/NAME-TIME).")]
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of tables.")]
 Config = Annotated[Path | None, typer.Option("--config", help="YAML file with settings; options given here win.")]
@@ -171,16 +169,16 @@ def carry(launch: Launch, *, json: bool, max_failures: int) -> None:
     """Run, show progress, print the report, and leave with the exit code that says how it went."""
     from .output import print_json, print_tables
 
-    aggregate, progress, outcome = hold(launch)
+    aggregate, outcome, progress = hold(launch)
     if json:
         print_json(aggregate.report())
     else:
         print_tables(aggregate.tables())
-    leave(launch, progress, outcome, max_failures)
+    leave(launch, outcome, progress, max_failures)
 
 
-def hold(launch: Launch) -> tuple[Aggregate, Progress, Outcome]:
-    """Run and show progress; what came of it."""
+def hold(launch: Launch) -> tuple[Aggregate, Outcome, str]:
+    """Run and show progress: what came of it, and where the progress ended."""
     from viva.scenarios.launch import recorded_results
 
     from .live import Progress
@@ -192,12 +190,12 @@ def hold(launch: Launch) -> tuple[Aggregate, Progress, Outcome]:
     if outcome.how == "failed" and outcome.finished:
         # Events may have outrun a journal that then failed: report what is really recorded.
         aggregate = recorded_results(launch.folder)
-    return aggregate, progress, outcome
+    return aggregate, outcome, progress.line()
 
 
-def leave(launch: Launch, progress: Progress, outcome: Outcome, max_failures: int) -> NoReturn:
+def leave(launch: Launch, outcome: Outcome, progress: str, max_failures: int) -> NoReturn:
     """Say on stderr how a run went and where it lies, and leave with the exit code for it."""
-    print(progress.line(), file=sys.stderr)
+    print(progress, file=sys.stderr)
     _explain(launch, outcome)
     sys.exit(_code(outcome, max_failures))
 

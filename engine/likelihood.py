@@ -60,5 +60,6 @@ class Likelihood:
 
     @classmethod
     def from_record(cls, record: list[Any]) -> Likelihood:
-        """The inverse of ``to_record``."""
-        return cls(*record)
+        """The inverse of ``to_record``. JSON has no -inf, what cannot be said: it comes back from null."""
+        logprobs, *others = record
+        return cls([-math.inf if value is None else value for value in logprobs], *others)

@@ -35,8 +35,9 @@ async def decode(backend: LlamaBackend, lanes: int, tokens: int) -> dict[str, An
     async with asyncio.TaskGroup() as group:
         for number in range(lanes):
             group.create_task(one(number))
-    wall = time.perf_counter() - began - backend.engine.lanes.timings["prompt"]
-    return {"tokens_per_s": lanes * (tokens - 1) / wall}
+    timings = backend.engine.lanes.timings
+    wall = time.perf_counter() - began - timings["prompt"]
+    return {"tokens_per_s": lanes * (tokens - 1) / wall, "wall_s": wall, "timings": timings}
 
 
 async def talks(backend: LlamaBackend, count: int) -> dict[str, Any]:

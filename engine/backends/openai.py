@@ -137,7 +137,7 @@ class OpenAIBackend(Backend):
                 raise error_from_response(
                     self.label, got.status, await got.read(), got.headers.get("Retry-After"), self._key
                 )
-            return parse_echo(await got.read(), len(before), len(reading.continuations[0]), self.label, self._key)
+            return parse_echo(await got.read(), before, reading.continuations[0], self.label, self._key)
 
     def _body(self, request: Request, mode: str, streaming: bool) -> bytes:
         sampling = request.sampling

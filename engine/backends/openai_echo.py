@@ -1,10 +1,12 @@
 """Reading the log-probabilities of a prompt's end from an echoing completions endpoint.
 
-What never belongs here: sending requests.
+Which tokens belong to the end is told from what they spell, not from ``text_offset``: some endpoints count the text of
+the opening token into it, or each part of a character as one. What never belongs here: sending requests.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -15,36 +17,68 @@ from ..messages import Completion
 from .openai_errors import scrub
 
 
-def parse_echo(data: bytes, start: int, length: int, label: str, key: str | None = None) -> Completion:
-    """The likelihood of the ``length`` characters from ``start`` on; a token that began before ``start`` counts if it
-    reaches beyond it. The first token of a text has no log-probability and is left out.
+def parse_echo(data: bytes, before: str, continuation: str, label: str, key: str | None = None) -> Completion:
+    """The likelihood of ``continuation`` in the echo of ``before + continuation``.
 
-    :raises Rejected: the endpoint did not echo the prompt with its log-probabilities.
+    A token that begins in ``before`` counts if it reaches into the continuation. The first token listed, the first of
+    the text or one that opens every text, may have no log-probability and is then left out.
+
+    :raises Rejected: the endpoint did not echo the prompt with its log-probabilities, or not those of its tokens.
     """
     try:
         answer = orjson.loads(data)
         told = answer["choices"][0]["logprobs"]
-        tokens, offsets = told["tokens"], told["text_offset"]
-        values, tops = told["token_logprobs"], told.get("top_logprobs") or [None] * len(tokens)
+        tokens, values = told["tokens"], told["token_logprobs"]
+        tops = told.get("top_logprobs") or [None] * len(tokens)
+        usage = answer.get("usage") or {}
+        generated = int(usage.get("completion_tokens", 1))  # what the endpoint had to say itself stands at the end
+        count = len(tokens) - generated
+        if count < 1 or not len(tokens) == len(values) == len(tops):
+            raise ValueError("no log-probabilities of the prompt")
         likelihood = Likelihood([], True)
-        for index, (token, value, top) in enumerate(zip(tokens, values, tops, strict=True)):
-            end = offsets[index + 1] if index + 1 < len(offsets) else offsets[index] + len(token)
-            # What begins behind the text is the one token that the endpoint had to generate.
-            if value is None or end <= start or offsets[index] >= start + length:
+        for index in range(_first(tokens[:count], told["text_offset"], before, continuation), count):
+            value = values[index]
+            if value is None and index == 0:
                 continue
             likelihood.logprobs.append(float(value))
-            likelihood.greedy = likelihood.greedy and _is_best(float(value), top)
-        if not likelihood.logprobs or offsets[0] != 0:
+            likelihood.greedy = likelihood.greedy and _is_best(float(value), tops[index])
+        if not likelihood.logprobs:
             raise ValueError("no log-probabilities of the prompt")
-        usage = answer.get("usage") or {}
-        prompt = int(usage.get("prompt_tokens") or len(tokens))
-        return Completion("", "stop", prompt, int(usage.get("completion_tokens") or 0), likelihoods=[likelihood])
+        prompt = int(usage.get("prompt_tokens") or count)
+        return Completion("", "stop", prompt, generated, likelihoods=[likelihood])
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, ValueError) as error:
         shown = scrub(data.decode("utf-8", "replace"), key)[:200]
         raise Rejected(
             f"the endpoint does not give the log-probabilities of a prompt (echo with logprobs): {error}: {shown}",
             model=label,
         ) from error
+
+
+def _first(tokens: Sequence[str], offsets: Sequence[int], before: str, continuation: str) -> int:
+    """The index of the continuation's first token, of the prompt's tokens.
+
+    :raises ValueError: the tokens are not those of the prompt.
+    """
+    prompt = before + continuation
+    for bare in (str, _without_blanks):  # some endpoints drop the blank that a token begins with
+        whole, wanted, spelled = bare(prompt), len(bare(continuation)), ""
+        for index in reversed(range(len(tokens))):
+            spelled = bare(tokens[index]) + spelled
+            if not whole.endswith(spelled):
+                break
+            if len(spelled) >= wanted:
+                while bare is not str and index and not tokens[index - 1].strip() and not before[-1:].isspace():
+                    index -= 1  # blanks of the continuation's own that are tokens of their own
+                return index
+    # Tokens that share a character do not spell it. Offsets can be trusted if they end where the prompt ends.
+    ends = [*offsets[1 : len(tokens) + 1], offsets[-1] + len(tokens[-1])][: len(tokens)]
+    if offsets[0] != 0 or ends[-1] != len(prompt):
+        raise ValueError("the tokens listed do not spell the prompt")
+    return next(index for index, end in enumerate(ends) if end > len(before) or offsets[index] >= len(before))
+
+
+def _without_blanks(text: str) -> str:
+    return "".join(text.split())
 
 
 def _is_best(value: float, top: Any) -> bool:

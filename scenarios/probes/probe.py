@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from viva.agents.answers import read_choice
-from viva.engine.conversation import Conversation
+from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.errors import MalformedOutput
 from viva.engine.likelihood import Reading
 from viva.engine.messages import Sampling
@@ -51,17 +51,20 @@ class Probe:
         item = task.item
         record: dict[str, Any] = {"candidate": task.candidate, "item": item.id, "second": task.second}
         shots = self.shots.of(item) if self.shots is not None and not task.second else []
-        for method in ["loss"] if task.second else self.methods:
-            match method:
-                case "letter":
-                    record["letter"] = await self._by_letter(conversation, item, shots)
-                case "text":
-                    record["text"] = await self._by_text(conversation, item, shots)
-                case "generate":
-                    record["generate"] = await self._generated(conversation, item, shots)
-                case _:
-                    unseen = task.second != self.members_are_second
-                    record["signals"] = await self._signals(conversation, item, unseen)
+        try:
+            for method in ["loss"] if task.second else self.methods:
+                match method:
+                    case "letter":
+                        record["letter"] = await self._by_letter(conversation, item, shots)
+                    case "text":
+                        record["text"] = await self._by_text(conversation, item, shots)
+                    case "generate":
+                        record["generate"] = await self._generated(conversation, item, shots)
+                    case _:
+                        unseen = task.second != self.members_are_second
+                        record["signals"] = await self._signals(conversation, item, unseen)
+        except ConversationStopped as stop:  # by a budget of its own: what was asked before it counts
+            record["stopped"] = stop.by
         return record
 
     async def _by_letter(self, conversation: Conversation, item: Item, shots: Sequence[Item]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ class CandidateProbes:
         self.losses = {False: Mean(), True: Mean()}
         self.signals: dict[tuple[bool, str], Signals] = {}
         self.failures = Tally()
+        self.stops = Tally()
 
     def add(self, result: dict[str, Any]) -> None:
         """One item's record."""
@@ -42,11 +43,13 @@ class CandidateProbes:
             signals = Signals(**result["signals"])
             self.losses[result["second"]].add(signals.loss)
             self.signals[result["second"], result["item"]] = signals
+        if "stopped" in result:
+            self.stops.add(result["stopped"])
 
     def to_dict(self, members_are_second: bool, seed: int) -> dict[str, Any]:
         """Everything as plain data."""
         data: dict[str, Any] = {"n": self.n, "accuracy": {}, "failed": sum(self.failures.counts.values())}
-        data["failures"] = self.failures.to_dict()
+        data["failures"], data["stopped"] = self.failures.to_dict(), self.stops.to_dict()
         for name, one in self.accuracy.items():
             estimate = one.of_all()
             if estimate is not None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
 import pytest
+from packaged import packaged_server
 from tiny_gguf import make_model
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
@@ -34,29 +31,8 @@ evaluator:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
     model = make_model(tmp_path / "tiny.gguf", quote_bias=3.0, quantised=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "llama_cpp.server", "--model", str(model), "--port", str(port)]
-    command += ["--n_ctx", "8192", "--n_threads", "2", "--verbose", "false"]
-    with (tmp_path / "server.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            yield _when_up(f"http://127.0.0.1:{port}/v1", process, tmp_path / "server.log")
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def _when_up(url: str, process: subprocess.Popen[bytes], log: Path) -> str:
-    for _ in range(600):
-        try:
-            with urllib.request.urlopen(f"{url}/models"):
-                return url
-        except (urllib.error.URLError, ConnectionError):
-            assert process.poll() is None, log.read_text()
-            time.sleep(0.1)
-    raise AssertionError(f"the server did not come up: {log.read_text()}")
+    with packaged_server(model, tmp_path, "--n_ctx", "8192", "--n_threads", "2") as url:
+        yield url
 
 
 def test_twenty_interviews_end_scored_unscored_or_failed(server: str, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import hashlib
 import json
+import re
 import socket
 import struct
 import time
@@ -57,7 +58,8 @@ class Chaos:
     """The endpoint: the scripts, and the log of what came.
 
     GET /log?requests=N&left=M answers once N requests have come and M clients have left early. ``text`` in
-    an entry is what the model said if all of it was sent, else null.
+    an entry is what the model said if all of it was sent, else null; ``prompt`` that of a plain completion.
+    Plain completions echo their prompt with log-probabilities; ``no_echo`` answers them without.
     """
 
     def __init__(self, plan: dict[str, Any]) -> None:
@@ -92,6 +94,7 @@ class Chaos:
             "behaviour": behaviour["do"],
             "format": format_of(body),
             "key": key_of(request),
+            "prompt": body.get("prompt"),
             "text": None,
             "left": False,
         }
@@ -124,6 +127,8 @@ class Chaos:
             return web.Response(text=behaviour.get("say", "<html>It works!</html>").replace("{key}", key))
         if do == "no_schema" and entry["format"] in behaviour.get("refuses", ["json_schema"]):
             return refusal({"do": "400", "say": f"response_format {entry['format']} is not supported"}, key)
+        if "prompt" in body:
+            return web.json_response(echo(body["prompt"], do != "no_echo"))
         text = "The candidate did rather well on the whole." if do == "garbage_verdict" else answer(body)
         text = behaviour.get("say", text).replace("{key}", key)
         usage = usage_of(body, text) if behaviour.get("usage", True) else None
@@ -156,6 +161,22 @@ def answer(body: dict[str, Any]) -> str:
     if len(body["messages"]) <= 2:
         return f"{'ABCD'[digest[0] % 4]}. That follows from the principle that the question rests on ({name})."
     return f"The effect grows with the cause and vanishes without it, as observation {name} shows."
+
+
+def echo(prompt: str, with_logprobs: bool) -> dict[str, Any]:
+    """A prompt and one word more, a token being a word with the blank before it.
+
+    A token's log-probability is from -12 to 0 and a function of the text up to its end.
+    """
+    tokens = [*re.findall(r"\s*\S+|\s+$", prompt), " so"]
+    ends = [sum(map(len, tokens[: index + 1])) for index in range(len(tokens))]
+    values = [-hashlib.blake2b((prompt + " so")[:end].encode(), digest_size=1).digest()[0] * 12 / 255 for end in ends]
+    told = {"tokens": tokens, "token_logprobs": [None, *values[1:]], "text_offset": [0, *ends[:-1]]}
+    choice = {"index": 0, "text": prompt + " so", "finish_reason": "length", "logprobs": told}
+    if not with_logprobs:
+        choice |= {"text": " so", "logprobs": None}
+    usage = {"prompt_tokens": len(tokens) - 1, "completion_tokens": 1, "total_tokens": len(tokens)}
+    return {"id": "chaos", "object": "text_completion", "choices": [choice], "usage": usage}
 
 
 def format_of(body: dict[str, Any]) -> str | None:
@@ -236,6 +257,7 @@ async def serve(plan: dict[str, Any]) -> None:
     app.router.add_get("/log", chaos.log)
     app.router.add_get("/v1/models", chaos.models)
     app.router.add_post("/v1/chat/completions", chaos.chat)
+    app.router.add_post("/v1/completions", chaos.chat)
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, backlog=4096).start()

@@ -46,7 +46,10 @@ def firsts(frames: Frames) -> frozenset[int]:
 
 
 def step(frames: Frames, byte: int) -> Frames | None:
-    """What is to come after a byte, None if the byte may not come."""
+    """What is to come after a byte, None if the byte may not come.
+
+    A frame that may be left takes the byte if it can; in JSON what follows a value never begins with such a byte.
+    """
     if not frames:
         return None
     left = frames[0].step(byte)

@@ -3,7 +3,7 @@
 Options: ``ctx`` (tokens a lane holds), ``lanes`` (requests computed at once), ``threads``, ``gpu_layers`` (-1: all),
 ``kv_type`` (f16, q8_0, f32), ``flash_attn`` (auto, on, off), ``template`` (plain, chatml or a file), ``kv_cache`` (MB
 of host memory for KV of idle roles), ``strict`` (on, off: byte-identical answers in any company, on by default),
-``forced`` (off: sample what a grammar forces, for comparison); ``top_k``, ``top_p``, ``min_p`` and ``repeat_penalty``
+``forced`` (off: compute what a grammar forces token by token, for comparison); ``top_k``, ``top_p``, ``min_p`` and ``repeat_penalty``
 where a request does not say.
 
 A file's weights are loaded once per process for all names that use it; names with the same options of computing share
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 
 from ...clock import Clock
 from ...errors import ConfigurationError, Rejected
@@ -42,6 +43,7 @@ from .scheduler import Scheduler
 from .sizing import Plan, plan
 
 _REMEMBERED_CONVERSATIONS = 50_000
+_REMEMBERED_GRAMMARS = 32
 
 
 class LlamaEngine:
@@ -158,6 +160,7 @@ class LlamaBackend(Backend):
             None if first is None else first - began,
             logprobs=generation.logprobs,
             pieces=generation.pieces or None,
+            expected=generation.expected or None,
         )
 
     async def read(self, reading: Reading) -> Completion:
@@ -262,16 +265,21 @@ class LlamaBackend(Backend):
             sampling.frequency_penalty,
             sampling.presence_penalty,
             sampling.logprobs,
+            sampling.expected,
         )
 
     def _grammar(self, request: Request) -> Grammar | None:
         schema = request.sampling.schema
         if schema is None:
             return None
-        digest = request.sampling.digest
-        grammar = self.engine.grammars.get(digest)
+        grammars = self.engine.grammars
+        # Properties are written in the schema's order, so that order is part of what makes a grammar the same.
+        key = orjson.dumps(schema)
+        grammar = grammars.get(key)
         if grammar is None:
-            grammar = self.engine.grammars[digest] = Grammar(schema)
+            grammar = grammars[key] = Grammar(schema)
+            if len(grammars) > _REMEMBERED_GRAMMARS:
+                del grammars[next(iter(grammars))]
         return grammar
 
     def _has_begun(self, conversation: str) -> bool:

@@ -119,7 +119,7 @@ class Generation:
         if len(self.tokens) >= self.max_tokens:
             self._end("length")
             return None
-        segment = self._forced() if self.forcing else None
+        segment = self._forced()
         self._tell()
         return segment
 
@@ -149,7 +149,7 @@ class Generation:
         return any(decoded for decoded, _ in self.pieces)
 
     def _forced(self) -> Segment | None:
-        if self.grammar is None or self.state is None or not self.forcing or self.tokenize is None:
+        if self.grammar is None or self.state is None or self.tokenize is None:
             return None
         text, after = self.grammar.forced(self.state)
         if not text:
@@ -175,7 +175,7 @@ class Generation:
         else:
             self.state = after
         self.tokens.extend(int(token) for token in ids)
-        self.pieces.append((False, [int(token) for token in ids]))
+        self.pieces.append((not self.forcing, [int(token) for token in ids]))
         self.data += text
         if self._stopped(len(text)):
             return None
@@ -183,7 +183,7 @@ class Generation:
             self._end("stop")
         elif len(ids) == room:
             self._end("length")
-        return Segment(ids)
+        return Segment(ids, decoded=not self.forcing)
 
     def _stopped(self, added: int) -> bool:
         """Whether a stop string ends in the last ``added`` bytes; if so, the answer ends just before it.

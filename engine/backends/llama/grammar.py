@@ -15,7 +15,7 @@ from .automaton import Alternatives, Frames, Literal, firsts, may_end, step
 from .schema import compile_schema
 from .spelling import Text
 
-_MOST_STATES = 20_000  # kept per grammar, some 10 MB; later ones are made anew each time
+_MOST_STATES = 20_000  # kept per grammar, some 13 MB; later ones are made anew each time
 _LONGEST_FORCED = 1 << 16  # bytes at a time: a schema may ask for a thousand million equal items
 
 

@@ -17,7 +17,7 @@ from .ask import Ask
 from .chat import Segment
 from .native import Logits, NativeContext
 from .prefix import PrefixStore
-from .sampler import pick
+from .sampler import pick, shares
 from .scheduler import DecodeStep, Job, PromptStep, Scheduler
 
 # Reading a text wants logits of all its tokens; this many numbers of them are held at once, at most.
@@ -234,8 +234,10 @@ class Lanes:
             else:
                 self.refuse(asks[0], error)
             return
-        for ask, generation, choice in zip(asks, generations, picked, strict=True):
+        for row, (ask, generation, choice) in enumerate(zip(asks, generations, picked, strict=True)):
             job = ask.job
+            if generation.choice.expected and (options := generation.score_options()):
+                generation.note_score(shares(logits[row], options))
             forced = generation.take(choice)
             self.counts["generated"] += 1
             if generation.finish is not None:

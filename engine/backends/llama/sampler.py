@@ -8,6 +8,8 @@ What never belongs here: grammars (they come as masks), KV, stop strings.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +26,7 @@ class Choice:
 
     ``logprobs``: how many of the best alternatives to report with each token, None for no report at all.
     ``repeat``, ``frequency``, ``presence``: penalties on tokens already generated (1, 0, 0 are off).
+    ``expected``: report the mean of every score that a grammar lets choose from.
     """
 
     seed: int
@@ -35,6 +38,7 @@ class Choice:
     frequency: float = 0.0
     presence: float = 0.0
     logprobs: int | None = None
+    expected: bool = False
     counts: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -85,6 +89,16 @@ def log_softmax(row: Logits) -> npt.NDArray[np.float64]:
     wide -= wide.max()
     wide -= np.log(np.exp(wide).sum())
     return wide
+
+
+def shares(row: Logits, options: Mapping[int, Sequence[int]]) -> dict[int, float]:
+    """How a row of logits weighs values against each other, each standing for its tokens: shares that sum to 1."""
+    best = max(float(row[token]) for tokens in options.values() for token in tokens)
+    weights = {
+        value: math.fsum(math.exp(float(row[token]) - best) for token in tokens) for value, tokens in options.items()
+    }
+    total = math.fsum(weights.values())
+    return {value: weight / total for value, weight in weights.items()}
 
 
 def _pick_row(row: Logits, choice: Choice, position: int, mask: Mask | None) -> Picked:

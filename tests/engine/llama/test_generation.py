@@ -1,4 +1,4 @@
-"""Growing answers: streaming, grammars and forced tokens, limits, expected scores, and what can be kept of an answer."""
+"""Growing answers: streaming, grammars and forced tokens, limits, expected scores, what can be kept of an answer."""
 
 from __future__ import annotations
 
@@ -104,13 +104,12 @@ def test_forced_tokens_are_runs_of_their_own_and_the_end_comes_at_once(make: Mak
     assert generation.choice.counts == {one: 1, t: 1}
 
 
-def test_without_forcing_the_same_text_is_sampled_and_ends_by_itself(make: Make) -> None:
-    generation = make(PICK, forcing=False)
-    assert generation.opening() is None
-    text = json.dumps({"grade": 2, "why": "is"})
-    feed(generation, [*tokens_of(generation, text, random.Random(1)), FIRST_BYTE])
-    assert (generation.finish, generation.text()) == ("stop", text)
-    assert generation.pieces == [(True, generation.tokens)]
+@pytest.mark.parametrize("seed", range(5))
+def test_without_forcing_the_same_tokens_are_computed_one_by_one(make: Make, seed: int) -> None:
+    one_by_one, at_once = (sampled(make(VERDICT_SCHEMA, forcing=forcing), seed) for forcing in (False, True))
+    assert one_by_one.tokens == at_once.tokens
+    assert one_by_one.text() == at_once.text()
+    assert {decoded for decoded, _ in one_by_one.pieces} == {True} < {decoded for decoded, _ in at_once.pieces}
 
 
 @pytest.mark.parametrize("limit", [1, 3, 8])

@@ -1,0 +1,74 @@
+"""lm-evaluation-harness on given questions: run it with a Python that has lm-eval (``make peers``).
+
+The questions are a JSONL file of ``context``, ``choices`` and ``gold``, rendered by us, so that both programs read the
+same words; the model is the same GGUF through the harness's own ``hf`` model type with ``gguf_file`` (weights are
+dequantised to float32, which is its choice). Loading is not counted. Prints one line of JSON.
+
+What never belongs here: comparing.
+"""
+
+# The type checker's Python need not have lm-eval: what it cannot find, it takes as untyped.
+# mypy: disable-error-code="import-not-found, unused-ignore"
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+TASK = {
+    "task": "same_questions",
+    "dataset_path": "json",
+    "output_type": "multiple_choice",
+    "test_split": "test",
+    "doc_to_text": "{{context}}",
+    "doc_to_choice": "{{choices}}",
+    "doc_to_target": "{{gold}}",
+    "target_delimiter": " ",
+    "num_fewshot": 0,
+    "metric_list": [{"metric": name, "aggregation": "mean", "higher_is_better": True} for name in ("acc", "acc_norm")],
+}
+
+
+def main() -> dict[str, Any]:
+    """One measurement."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", type=Path)
+    parser.add_argument("questions", type=Path)
+    parser.add_argument("--batch", type=int, default=1)
+    given = parser.parse_args()
+    os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
+    from lm_eval import simple_evaluate
+    from lm_eval.models.huggingface import HFLM
+
+    model = HFLM(
+        pretrained=str(given.model.parent),
+        gguf_file=given.model.name,
+        tokenizer=None,
+        device="cpu",
+        dtype="float32",
+        batch_size=given.batch,
+    )
+    task = TASK | {"dataset_kwargs": {"data_files": {"test": str(given.questions)}}}
+    began = time.perf_counter()
+    found = simple_evaluate(model=model, tasks=[task], log_samples=True, bootstrap_iters=0, verbosity="ERROR")
+    wall = time.perf_counter() - began
+    samples = sorted(found["samples"]["same_questions"], key=lambda sample: sample["doc_id"])
+    sums = [[float(answer[0]) for answer in sample["filtered_resps"]] for sample in samples]
+    results = found["results"]["same_questions"]
+    return {
+        "wall_s": wall,
+        "items_per_s": len(samples) / wall,
+        "accuracy": results["acc,none"],
+        "accuracy_normalised": results["acc_norm,none"],
+        "logprobs": sums,
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(main()))

@@ -1,0 +1,70 @@
+"""Our probe as a program would run it, journal and report included; prints one line of JSON.
+
+``--questions FILE`` also writes what was asked, rendered, one question a line, for a peer to be asked the same.
+What never belongs here: comparing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import viva
+from viva.engine.folder import RunFolder
+from viva.engine.history import History
+from viva.scenarios.probes.scenario import PreparedProbe
+from viva.scenarios.probes.settings import ProbeSettings
+
+
+def main() -> dict[str, Any]:
+    """One measurement."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", help="a model's name")
+    parser.add_argument("dataset")
+    parser.add_argument("count", type=int)
+    parser.add_argument("--method", choices=["letter", "text"], default="letter")
+    parser.add_argument("--questions", type=Path)
+    given = parser.parse_args()
+    settings = ProbeSettings(dataset=given.dataset, candidate=[given.model], method=[given.method], n=given.count)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run"
+        launch = viva.new_run("probe", settings, path)
+        began = time.perf_counter()
+        asyncio.run(launch.run())
+        report = viva.recorded_results(RunFolder.open(path)).report()
+        wall = time.perf_counter() - began
+        [told] = report["candidates"].values()
+        with History(path / "journal.sqlite") as history:
+            sums = {one.result["item"]: one.result[given.method]["logprobs"] for one in history.ended()}
+    prepared = PreparedProbe(settings)
+    items = list(prepared.dataset.items())
+    if given.questions is not None:
+        _write(given.questions, prepared, items, given.method)
+    return {
+        "wall_s": wall,
+        "items_per_s": len(items) / wall,
+        "accuracy": {name: one["value"] for name, one in told["accuracy"].items()},
+        "logprobs": [sums[item.id] for item in items],
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def _write(path: Path, prepared: PreparedProbe, items: list[Any], method: str) -> None:
+    probe = prepared.probe
+    with path.open("w") as file:
+        for item in items:
+            shots = probe.shots.of(item) if probe.shots is not None else []
+            reading = (probe.questions.by_letter if method == "letter" else probe.questions.by_text)(item, shots)
+            line = {"context": reading.shared + reading.context, "gold": item.answer}
+            line["choices"] = [text.removeprefix(" ") for text in reading.continuations]
+            file.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    print(json.dumps(main()))
