@@ -83,7 +83,7 @@ class SimulatedBackend(Backend):
             seconds = self.latency * math.exp(self.sigma * _NORMAL.inv_cdf(min(max(chance[0], 1e-9), 1 - 1e-9)))
         await self._clock.sleep(seconds)
         if self.fallible:
-            self._maybe_fail(request)
+            self._maybe_fail(request.digest, request.seed)
         text = self._say(request, chance)
         if request.on_text is not None:
             for piece in text.split(" "):
@@ -95,6 +95,9 @@ class SimulatedBackend(Backend):
         """Options of an item it knows, or recites, are likely where they are right; a text it recites is likely."""
         self._calls += 1
         digest = int.from_bytes(reading.digest()[:8])
+        await self._clock.sleep(self.latency)
+        if self.fallible:
+            self._maybe_fail(reading.digest(), digest)
         chance = seeds.draws(digest, "read")
         key = (self.label, hint_field(reading.hint, "id"))
         unseen = bool(hint_field(reading.hint, "unseen"))
@@ -110,23 +113,22 @@ class SimulatedBackend(Backend):
             if index == right and (knows or recites):
                 logprobs[0] = -0.05 * (1 + chance[index % len(chance)])
             likelihoods.append(Likelihood(logprobs, index == right and knows))
-        await self._clock.sleep(self.latency)
         prompt = sum(map(len, [reading.shared, reading.context, *reading.continuations])) // 4
         return Completion("", "stop", prompt, 0, self.latency, likelihoods=likelihoods)
 
     def statistics(self) -> dict[str, Any]:
         return {"calls": self._calls}
 
-    def _maybe_fail(self, request: Request) -> None:
+    def _maybe_fail(self, digest: bytes, seed: int) -> None:
         # Drawn by attempt, so a retry may succeed; forgotten on success, so memory does not grow.
-        attempt = self._tries.get(request.digest, 0)
-        chance = seeds.uniform(request.seed, "attempt", attempt)
+        attempt = self._tries.get(digest, 0)
+        chance = seeds.uniform(seed, "attempt", attempt)
         if chance < self.fail + self.throttle:
-            self._tries[request.digest] = attempt + 1
+            self._tries[digest] = attempt + 1
             if chance < self.fail:
                 raise Unavailable("simulated failure", model=self.label)
             raise Throttled("simulated 429", model=self.label, status=429, retry_after=1.0)
-        self._tries.pop(request.digest, None)
+        self._tries.pop(digest, None)
 
     def _say(self, request: Request, chance: list[float]) -> str:
         if request.role == "evaluator":

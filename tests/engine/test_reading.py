@@ -26,6 +26,7 @@ from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError, ContextTooLong, Rejected, Unavailable
 from viva.engine.events import CallFinished, Event, EventStream
 from viva.engine.history import History
+from viva.engine.journal import Journal
 from viva.engine.likelihood import Likelihood, Reading
 from viva.engine.limits import Limits
 from viva.engine.messages import Completion
@@ -333,8 +334,6 @@ def test_what_cannot_be_said_comes_back_from_the_journal(tmp_path: Path) -> None
     told = [Likelihood([-1.5, -math.inf], False, [-2.0, -3.0], [0.5, 0.0]), Likelihood([-0.25], True)]
 
     async def main() -> None:
-        from viva.engine.journal import Journal
-
         async with Journal(tmp_path / "journal.sqlite", _CLOCK) as journal:
             journal.record_call(0, "candidate", 0, b"digest", Completion("", likelihoods=told), 0.0)
 

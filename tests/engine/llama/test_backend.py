@@ -182,6 +182,32 @@ def test_sampling_settings_come_with_the_request_or_with_the_model(model: Path) 
     assert len(set(said)) == len(said)
 
 
+def test_the_expected_score_weighs_the_digits_as_the_model_does(model: Path) -> None:
+    schema = {"type": "object", "properties": {"score": {"enum": [1, 2, 3, 4]}, "other": {"enum": [0, 5]}}}
+
+    async def main(backend: LlamaBackend) -> tuple[Completion, list[int], list[bytes]]:
+        request = asked("what", schema=schema, expected=True)
+        prompt = [int(token) for run in backend.engine.chat.segments(request.messages) for token in run.tokens]
+        return await backend.generate(request), prompt, backend.engine.model.pieces
+
+    completion, tokens, pieces = using(f"llama:{model}?ctx=512&flash_attn=off", main)
+    reference = llama_cpp.Llama(str(model), n_ctx=512, verbose=False, logits_all=True)
+    means = []
+    options = iter([range(1, 5), (0, 5)])
+    for decoded, run in completion.pieces or []:
+        if decoded:  # the digit, by whichever of its spellings
+            reference.reset()
+            reference.eval(tokens)
+            row = np.exp(np.array(reference.scores[len(tokens) - 1], dtype=np.float64))
+            weights = {
+                value: sum(row[t] for t, p in enumerate(pieces) if p == b"%d" % value) for value in next(options)
+            }
+            means.append(sum(value * weight for value, weight in weights.items()) / sum(weights.values()))
+        tokens += run
+    reference.close()
+    assert completion.expected == pytest.approx(means, abs=1e-4)
+
+
 def test_names_of_one_file_share_its_weights_and_those_of_the_same_options_everything(model: Path) -> None:
     async def main() -> list[tuple[bool, bool]]:
         names = [f"llama:{model}?ctx=512", f"llama:{model}?ctx=512&label=again&top_k=4", f"llama:{model}?ctx=1024"]

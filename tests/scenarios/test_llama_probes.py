@@ -1,0 +1,353 @@
+"""Probes of local GGUF models beside an independent computation from the full logits of ``llama_cpp.Llama``."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+import numpy as np
+import numpy.typing as npt
+import pytest
+from packaged import packaged_server
+from tiny_gguf import make_model
+
+import viva
+from viva.engine.backends.llama.backend import LlamaBackend
+from viva.engine.backends.registry import build
+from viva.engine.clock import RealClock
+from viva.engine.errors import ContextTooLong
+from viva.engine.history import History
+from viva.engine.likelihood import Likelihood, Reading
+from viva.scenarios.datasets.selection import open_dataset
+from viva.scenarios.datasets.sources import dev_source
+from viva.scenarios.items import Item
+from viva.scenarios.probes.settings import ProbeSettings
+from viva.scenarios.probes.shots import Shots
+from viva.scoring.contamination import moments
+
+DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data").resolve()
+# The same attention kernel on both sides: the two that llama.cpp has differ by more than the tolerance.
+_OPTIONS = "threads=1&flash_attn=off&label=tiny"
+_TOLERANCE = 1e-4
+_LETTERS = "ABCDE"
+_METHODS = ("letter", "text", "loss")
+_WORDS = "people question answer time number other first water 水 热 now been some these would about"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("models") / "tiny.gguf", seed=5, quantised=True)
+
+
+class Reference:
+    """Log-probabilities by the package: all logits of everything, normalised in double precision."""
+
+    def __init__(self, model: Path, context: int) -> None:
+        self._llama = llama_cpp.Llama(
+            str(model), n_ctx=context, n_threads=1, n_threads_batch=1, verbose=False, logits_all=True, flash_attn=False
+        )
+
+    def rows(self, before: list[str], said: list[str]) -> list[npt.NDArray[np.float64]]:
+        """For each text of ``said``, behind the pieces of ``before``: a row over the vocabulary for each token."""
+        context = [1, *(token for piece in before for token in self.tokens(piece))]
+        self._llama.reset()
+        self._llama.eval(context)
+        found = []
+        for text in said:
+            self._llama.n_tokens = len(context)  # what follows is computed behind the context again
+            self._llama.eval(self.tokens(text))
+            logits = np.array(self._llama.scores[len(context) - 1 : self._llama.n_tokens - 1], dtype=np.float64)
+            logits -= logits.max(axis=1, keepdims=True)
+            found.append(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))
+        return found
+
+    def tokens(self, text: str) -> list[int]:
+        return list(self._llama.tokenize(text.encode(), add_bos=False, special=False))
+
+    def logprobs(self, before: list[str], said: list[str]) -> list[list[float]]:
+        """The log-probability of each token of each text."""
+        return [
+            [float(row[token]) for row, token in zip(rows, self.tokens(text), strict=True)]
+            for text, rows in zip(said, self.rows(before, said), strict=True)
+        ]
+
+    def close(self) -> None:
+        self._llama.close()
+
+
+# -- benchmarks made here ---------------------------------------------------------------------------------------------
+
+
+def _drawn(count: int, seed: int) -> list[tuple[str, list[str], int]]:
+    draw = random.Random(seed)
+    made = []
+    for number in range(count):
+        question = f"{' '.join(draw.choices(_WORDS.split(), k=draw.randint(2, 12)))} {seed}-{number}"
+        choices = [f"{' '.join(draw.choices(_WORDS.split(), k=draw.randint(1, 4)))} {n}" for n in range(4)]
+        made.append((question, choices, draw.randrange(4)))
+    return made
+
+
+def _lines(path: Path, records: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+
+
+def _table(path: Path, rows: list[list[str]]) -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+
+
+def _arc(folder: Path, split: str, drawn: list[tuple[str, list[str], int]]) -> str:
+    records = [
+        {
+            "id": f"{split}-{number}",
+            "question": {
+                "stem": question,
+                "choices": [{"text": text, "label": "1234"[n]} for n, text in enumerate(choices)],
+            },
+            "answerKey": "1234"[answer],
+        }
+        for number, (question, choices, answer) in enumerate(drawn)
+    ]
+    _lines(folder / f"ARC-Easy-{split.title()}.jsonl", records)
+    return f"arc:{folder}:{split}"
+
+
+def _mmlu(folder: Path, split: str, drawn: list[tuple[str, list[str], int]]) -> str:
+    for number, subject in enumerate(("world_law", "art")):
+        rows = [[question, *choices, "ABCD"[answer]] for question, choices, answer in drawn[number::2]]
+        _table(folder / f"{subject}_{split}.csv", rows)
+    return f"mmlu:{folder}:{split}"
+
+
+def _hellaswag(folder: Path, split: str, drawn: list[tuple[str, list[str], int]]) -> str:
+    records = [
+        {"ctx": question, "endings": choices, "label": str(answer), "activity_label": "Waiting"}
+        for question, choices, answer in drawn
+    ]
+    _lines(folder / f"hellaswag_{split}.jsonl", records)
+    return f"hellaswag:{folder}:{split}"
+
+
+def _ceval(folder: Path, split: str, drawn: list[tuple[str, list[str], int]]) -> str:
+    header = ["id", "question", "A", "B", "C", "D", "answer"]
+    rows = [[str(n), f"问：{question}", *choices, "ABCD"[a]] for n, (question, choices, a) in enumerate(drawn)]
+    _table(folder / f"law_{split}.csv", [header, *rows])
+    return f"ceval:{folder}:{split}"
+
+
+def _generic(folder: Path, split: str, drawn: list[tuple[str, list[str], int]]) -> str:
+    records = [
+        {"id": f"{split}-{n}", "question": question, "choices": choices, "answer": answer}
+        for n, (question, choices, answer) in enumerate(drawn)
+    ]
+    _lines(folder / f"own_{split}.jsonl", records)
+    return f"generic:{folder}:{split}"
+
+
+Maker = Callable[[Path, str, list[tuple[str, list[str], int]]], str]
+_FORMS: dict[str, Maker] = {"arc": _arc, "mmlu": _mmlu, "hellaswag": _hellaswag, "ceval": _ceval, "generic": _generic}
+_REAL = {
+    "ARC-Challenge": "arc:@/arc/ARC-Challenge:test",
+    "ARC-Easy": "arc:@/arc/ARC-Easy:test",
+    "MMLU": "mmlu:@/mmlu:test",
+    "HellaSwag": "hellaswag:@/hellaswag/validation_sample.jsonl",
+    "C-Eval": "ceval:@/ceval:val",
+}
+
+
+# -- agreement --------------------------------------------------------------------------------------------------------
+
+
+def _probed(folder: Path, name: str, **settings: Any) -> tuple[dict[str, Any], dict[str, list[list[Likelihood]]]]:
+    """A probe run's report, and the recorded readings by item id."""
+    chosen = ProbeSettings(candidate=[name], **settings)
+    launch = viva.new_run("probe", chosen, folder)
+    outcome = RealClock().run(launch.run)
+    assert (outcome.how, outcome.failed) == ("done", 0)
+    readings = {}
+    with History(launch.folder.journal) as history:
+        for number in history.numbers():
+            _, item = history.started(number) or ("", {})
+            readings[item["id"]] = [call.completion.likelihoods or [] for call in history.calls(number)]
+    return viva.recorded_results(launch.folder).report(), readings
+
+
+def _header(item: Item) -> str:
+    subject = f" on {item.subject.replace('_', ' ')}" if item.subject else ""
+    return f"Multiple-choice questions{subject}, each followed by its answer.\n\n"
+
+
+def _asked(item: Item) -> str:
+    options = "\n".join(f"{_LETTERS[n]}. {choice}" for n, choice in enumerate(item.choices))
+    return f"{item.question.strip()}\n{options}\nAnswer:"
+
+
+def _in_words(item: Item, form: str) -> str:
+    return item.question.strip() if form == "hellaswag" else f"Question: {item.question.strip()}\nAnswer:"
+
+
+def _agrees(model: Path, folder: Path, source: str, *, count: int, shots: int, context: int) -> None:
+    """Every likelihood and loss of a probe, and its accuracies, against the reference. The formats stand here anew."""
+    settings = {"dataset": source, "n": count, "shots": shots, "method": list(_METHODS)}
+    name = f"llama:{model}?lanes=2&ctx={context}&{_OPTIONS}"
+    report, readings = _probed(folder, name, **settings)
+    form = source.partition(":")[0]
+    items = [item for item in open_dataset(source).items() if item.id in readings]
+    assert len(items) == len(readings) == count
+    examples = Shots(open_dataset(dev_source(source) or ""), shots, 7) if shots else None
+    reference = Reference(model, context)
+    right = dict.fromkeys(("letter", "text", "text_normalised"), 0)
+    losses = []
+    for item in items:
+        letters, texts, [whole] = readings[item.id]
+        shown = examples.of(item) if examples is not None else []
+        told = "".join(f"{_asked(shot)} {_LETTERS[shot.answer]}\n\n" for shot in shown)
+        names = [f" {_LETTERS[n]}" for n in range(len(item.choices))]
+        expected = reference.logprobs([_header(item) + told, _asked(item)], names)
+        _close(letters, expected)
+        sums = [sum(one) for one in expected]
+        right["letter"] += _best(sums) == item.answer
+
+        told = "".join(f"{_in_words(shot, form)} {shot.choices[shot.answer].strip()}\n\n" for shot in shown)
+        words = [choice.strip() for choice in item.choices]
+        expected = reference.logprobs([told, _in_words(item, form)], [f" {choice}" for choice in words])
+        _close(texts, expected)
+        sums = [sum(one) for one in expected]
+        right["text"] += _best(sums) == item.answer
+        right["text_normalised"] += _best([v / len(w) for v, w in zip(sums, words, strict=True)]) == item.answer
+
+        text = f"{_asked(item)} {_LETTERS[item.answer]}. {item.choices[item.answer]}"
+        [rows] = reference.rows([], [text])
+        tokens = reference.tokens(text)
+        _close([whole], [[float(row[token]) for row, token in zip(rows, tokens, strict=True)]])
+        losses.append(-sum(whole.logprobs) / len(tokens))
+        mean_and_deviation = np.array([moments(row) for row in rows])
+        assert whole.means == pytest.approx(mean_and_deviation[:, 0], abs=_TOLERANCE)
+        assert whole.deviations == pytest.approx(mean_and_deviation[:, 1], abs=_TOLERANCE)
+    reference.close()
+    one = report["candidates"]["tiny"]
+    assert {method: one["accuracy"][method]["right"] for method in right} == right
+    assert one["loss"]["mean"] == pytest.approx(np.mean(losses), abs=_TOLERANCE)
+    assert report["tier"] == "C"
+
+
+def _close(likelihoods: list[Likelihood], expected: list[list[float]]) -> None:
+    """Token by token, and in their sum."""
+    assert len(likelihoods) == len(expected)
+    for likelihood, values in zip(likelihoods, expected, strict=True):
+        assert likelihood.logprobs == pytest.approx(values, abs=_TOLERANCE)
+        assert likelihood.total == pytest.approx(sum(values), abs=_TOLERANCE)
+
+
+def _best(values: list[float]) -> int:
+    return values.index(max(values))
+
+
+@pytest.mark.parametrize("form", _FORMS)
+def test_every_likelihood_and_loss_is_that_of_full_logits(model: Path, tmp_path: Path, form: str) -> None:
+    (tmp_path / "data").mkdir()
+    source = _FORMS[form](tmp_path / "data", "test", _drawn(50, 1))
+    _FORMS[form](tmp_path / "data", "dev", _drawn(6, 2))
+    _agrees(model, tmp_path / "run", source, count=50, shots=2, context=2048)
+
+
+@pytest.mark.parametrize("name", _REAL)
+def test_so_it_is_on_the_real_benchmarks(model: Path, tmp_path: Path, name: str) -> None:
+    source = _REAL[name].replace("@", str(DATA))
+    place = Path(source.split(":")[1])
+    if not place.exists():
+        pytest.skip(f"{place} is missing (set VIVA_DATA to the folder with the benchmark data)")
+    _agrees(model, tmp_path / "run", source, count=50, shots=0 if name == "HellaSwag" else 1, context=8192)
+
+
+# -- company, length, endpoints ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    (tmp_path / "data").mkdir()
+    _generic(tmp_path / "data", "dev", _drawn(6, 2))
+    return _generic(tmp_path / "data", "test", _drawn(16, 1))
+
+
+def test_readings_are_the_same_bits_in_any_company(model: Path, tmp_path: Path, source: str) -> None:
+    settings = {"dataset": source, "shots": 3}
+    name = f"llama:{model}?ctx=1024&{_OPTIONS}"
+    report, together = _probed(tmp_path / "all", f"{name}&lanes=5", **settings, method=list(_METHODS))
+    for place, method in enumerate(_METHODS):
+        # Each method by itself, one conversation at a time, in one lane, and without any KV that is kept.
+        _, alone = _probed(tmp_path / method, f"{name}&lanes=1&kv_cache=0", **settings, method=[method], concurrency=1)
+        assert alone == {item: [readings[place]] for item, readings in together.items()}
+    assert report["candidates"]["tiny"]["n"] == 16
+
+
+def _using(name: str, readings: list[Reading]) -> list[list[Likelihood]]:
+    clock = RealClock()
+
+    async def main() -> list[list[Likelihood]]:
+        async with build(name, clock) as backend:
+            assert isinstance(backend, LlamaBackend)
+            return [(await backend.read(reading)).likelihoods or [] for reading in readings]
+
+    return clock.run(main)
+
+
+def test_a_continuation_leaves_no_trace_in_those_after_it(model: Path) -> None:
+    texts = tuple(f" {question} {choices[0]}" for question, choices, _ in _drawn(12, 3))
+    shared, context = "question question\n\n", "people answer:"
+    readings = [
+        Reading(context, texts, shared, moments=True),
+        Reading(context, tuple(reversed(texts)), shared, moments=True),
+        *(Reading(context, (text,), shared, moments=True) for text in texts),
+        Reading("", (texts[0],), moments=True),
+    ]
+    forth, back, *single, whole = _using(f"llama:{model}?lanes=1&ctx=512&{_OPTIONS}", readings)
+    assert forth == back[::-1] == [one for [one] in single]
+    assert len({tuple(one.logprobs) for one in forth}) == len(texts)
+    assert whole[0].logprobs != forth[0].logprobs
+
+
+def test_a_text_longer_than_a_lane_fails_its_item_and_names_ctx(model: Path, tmp_path: Path, source: str) -> None:
+    name = f"llama:{model}?ctx=256&lanes=1&{_OPTIONS}"
+    with pytest.raises(ContextTooLong, match=r"has 3\d\d tokens .* a lane holds 256; raise \?ctx="):
+        _using(name, [Reading("", ("x" * 300,))])
+    with pytest.raises(ContextTooLong, match=r"raise \?ctx="):
+        _using(name, [Reading("y" * 200, (" A", "x" * 100))])
+
+    settings = ProbeSettings(candidate=[name], dataset=source, shots=5)
+    launch = viva.new_run("probe", settings, tmp_path / "run")
+    assert RealClock().run(launch.run).failed == 16
+    one = viva.recorded_results(launch.folder).report()["candidates"]["tiny"]
+    assert (one["failures"], one["accuracy"]) == ({"ContextTooLong": 16}, {})
+    with History(launch.folder.journal) as history:
+        assert all("raise ?ctx=" in ended.result["message"] for ended in history.ended())
+
+
+@pytest.fixture
+def url(model: Path, tmp_path: Path) -> Iterator[str]:
+    options = ["--n_ctx", "1024", "--n_threads", "1", "--flash_attn", "false"]
+    with packaged_server(model, tmp_path, *options) as address:
+        yield address
+
+
+def test_through_an_endpoint_the_same_file_answers_the_same(url: str, model: Path, tmp_path: Path, source: str) -> None:
+    settings = {"dataset": source, "shots": 1, "method": list(_METHODS), "n": 6}
+    local, here = _probed(tmp_path / "here", f"llama:{model}?ctx=1024&lanes=1&{_OPTIONS}", **settings)
+    remote, there = _probed(tmp_path / "there", f"openai:{url}#tiny?concurrency=1", **settings)
+    assert remote["candidates"]["tiny"]["accuracy"] == local["candidates"]["tiny"]["accuracy"]
+    assert remote["tier"] == "A"
+    for item, (letters, texts, [whole]) in here.items():
+        *options, [others] = there[item]
+        for mine, theirs in zip([*letters, *texts], [*options[0], *options[1]], strict=True):
+            assert theirs.logprobs == pytest.approx(mine.logprobs, abs=_TOLERANCE)
+        assert others.logprobs == pytest.approx(whole.logprobs[1:], abs=_TOLERANCE)
+    # An endpoint does not tell the moments of the vocabulary: no Min-K%++.
+    found = [report["candidates"]["tiny"]["detector_means"].keys() for report in (local, remote)]
+    assert found[0] - found[1] == {f"min_k_plus_plus_{k}" for k in (5, 10, 20, 30, 40, 50, 60)}
