@@ -3,8 +3,8 @@
 Options: ``ctx`` (tokens a lane holds), ``lanes`` (requests computed at once), ``threads``, ``gpu_layers`` (-1: all),
 ``kv_type`` (f16, q8_0, f32), ``flash_attn`` (auto, on, off), ``template`` (plain, chatml or a file), ``kv_cache`` (MB
 of host memory for KV of idle roles), ``strict`` (on, off: byte-identical answers in any company, on by default),
-``forced`` (off: compute what a grammar forces token by token, for comparison); ``top_k``, ``top_p``, ``min_p`` and ``repeat_penalty``
-where a request does not say.
+``forced`` (off: compute what a grammar forces token by token, for comparison); ``top_k``, ``top_p``, ``min_p`` and
+``repeat_penalty`` where a request does not say.
 
 A file's weights are loaded once per process for all names that use it; names with the same options of computing share
 lanes and KV too.

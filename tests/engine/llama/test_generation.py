@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import copy
-import json
 import random
 import re
 from typing import Any
