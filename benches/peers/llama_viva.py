@@ -106,13 +106,13 @@ async def verdicts(backend: LlamaBackend, count: int) -> dict[str, Any]:
 async def letters(backend: LlamaBackend, count: int, *, whole: bool) -> dict[str, Any]:
     """5-shot questions: how likely is each of four letters, or of four whole options of eight tokens?"""
     shots = "".join(words(80, "shot", number) + " answer" for number in range(5))
-    answers: list[int] = []
+    answers = [0] * count
 
     async def one(number: int) -> None:
         options = [words(8, number, option) for option in range(4)] if whole else [" the", " of", " and", " to"]
         reading = Reading(words(80, number), tuple(options), shots)
         likelihoods = (await backend.read(reading)).likelihoods or []
-        answers.append(max(range(4), key=lambda option: likelihoods[option].total))
+        answers[number] = max(range(4), key=lambda option: likelihoods[option].total)
 
     began = time.perf_counter()
     async with asyncio.TaskGroup() as group:
