@@ -159,5 +159,5 @@ def test_ctrl_c_before_the_first_call_ends_without_a_word_of_python(tmp_path: Pa
         connection, _ = silent.accept()  # it asks whether the model is there, and nobody answers
         with connection:
             process.send_signal(signal.SIGINT)
-            code, printed, _ = _ended(process)
-    assert (code, printed) == (130, b"")
+            code, printed, said = _ended(process)
+    assert (code, printed) == (130, b""), said

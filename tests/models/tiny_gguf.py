@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import gguf
+import llama_cpp
 import numpy as np
 
 CHAT_TEMPLATE = (
@@ -120,4 +121,16 @@ def make_model(
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+    return path
+
+
+KINDS = {"Q4_0": 2, "Q4_K": 15, "Q5_K": 17, "Q6_K": 18, "IQ4_NL": 25, "BF16": 32}  # llama.cpp's numbers of file types
+
+
+def requantised(source: Path, path: Path, kind: str) -> Path:
+    """Write ``source`` (F16) again with weights of mostly one of ``KINDS``. K kinds want widths that 256 divides."""
+    options = llama_cpp.llama_model_quantize_default_params()
+    options.ftype = KINDS[kind]
+    options.nthread = 1
+    assert llama_cpp.llama_model_quantize(str(source).encode(), str(path).encode(), options) == 0
     return path

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from tiny_gguf import make_model
+from tiny_gguf import make_model, requantised
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 # Short prompts: the models read about a token per character.
@@ -29,10 +29,17 @@ evaluator:
 """
 
 
-@pytest.fixture(params=[True, False], ids=["Q8_0", "F16"])
+def _model(path: Path, kind: str, seed: int) -> Path:
+    if kind in ("Q8_0", "F16"):
+        return make_model(path, seed=seed, quote_bias=3.0, quantised=kind == "Q8_0")
+    source = make_model(path.with_suffix(".f16"), seed=seed, quote_bias=3.0, width=256, layers=1)
+    return requantised(source, path, kind)
+
+
+@pytest.fixture(params=["Q8_0", "F16", "Q4_K"])
 def arguments(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
-    candidate = make_model(tmp_path / "candidate.gguf", seed=1, quote_bias=3.0, quantised=request.param)
-    panel = make_model(tmp_path / "panel.gguf", seed=2, quote_bias=3.0, quantised=request.param)
+    candidate = _model(tmp_path / "candidate.gguf", request.param, 1)
+    panel = _model(tmp_path / "panel.gguf", request.param, 2)
     (tmp_path / "pack.yaml").write_text(PACK)
     options = ["--dataset", str(ITEMS), "-n", "8", "--rounds", "3", "--pack", str(tmp_path / "pack.yaml")]
     options += ["--candidate-tokens", "40", "--interactor-tokens", "30", "--evaluator-tokens", "500"]

@@ -67,7 +67,8 @@ class LlamaEngine:
         except BaseException:
             _put_back(self.model)
             raise
-        scheduler = Scheduler(self.plan.lanes, batch=self.plan.batch, strict=self.plan.strict)
+        chosen = self.plan
+        scheduler = Scheduler(chosen.lanes, batch=chosen.batch, strict=chosen.strict, shape=chosen.shape)
         self.lanes = Lanes(self.context, scheduler, PrefixStore(self.plan.kv_cache))
         self.loop = InferenceLoop(self.lanes)
         self.grammars: dict[bytes, Grammar] = {}

@@ -28,6 +28,7 @@ class Generation:
     ``tokens`` are all tokens up to the one that completed a stop string, if one did; the text ends before that string,
     in the midst of a token maybe. ``logprobs`` has a row per sampled token of which a part, at least, is in the text.
     ``expected`` holds the expected value at each score position of the text where one could be known, in their order.
+    ``sampled``: whether any token was.
     """
 
     model: NativeModel
@@ -46,6 +47,7 @@ class Generation:
     finish: str | None = None
     logprobs: list[list[Any]] | None = None
     expected: list[float] = field(default_factory=list)
+    sampled: bool = False
     _row_starts: list[int] = field(default_factory=list)  # where in the text the token of each row of logprobs begins
     _score_starts: list[int] = field(default_factory=list)  # where in the text each score of ``expected`` begins
     _told: int = 0
@@ -90,9 +92,10 @@ class Generation:
         return self._forced()
 
     def take(self, picked: Picked) -> Segment | None:
-        """A token was sampled. Returns forced tokens to compute next; else the token itself is to be fed, unless
-        ``finish`` is set now."""
+        """A token was sampled. Returns what to compute next if the grammar forces more: this token and those forced,
+        in one run. Else the token is to be fed, unless ``finish`` is set now."""
         token = picked.token
+        self.sampled = True
         if self.model.ends[token]:
             self._end("stop")
             return None
@@ -119,7 +122,7 @@ class Generation:
         if len(self.tokens) >= self.max_tokens:
             self._end("length")
             return None
-        segment = self._forced()
+        segment = self._forced(token)
         self._tell()
         return segment
 
@@ -143,12 +146,8 @@ class Generation:
             held -= len(ids)
         return [Segment(np.array(ids, dtype=np.int32), decoded) for decoded, ids in runs]
 
-    @property
-    def sampled(self) -> bool:
-        """Whether anything was sampled yet."""
-        return any(decoded for decoded, _ in self.pieces)
-
-    def _forced(self) -> Segment | None:
+    def _forced(self, newest: int | None = None) -> Segment | None:
+        """What the grammar forces now, as a run that begins with the ``newest`` token where that is not computed."""
         if self.grammar is None or self.state is None or self.tokenize is None:
             return None
         text, after = self.grammar.forced(self.state)
@@ -175,7 +174,12 @@ class Generation:
         else:
             self.state = after
         self.tokens.extend(int(token) for token in ids)
-        self.pieces.append((not self.forcing, [int(token) for token in ids]))
+        run = [int(token) for token in ids]
+        if newest is not None:
+            run.insert(0, self.pieces[-1][1].pop())
+            if not self.pieces[-1][1]:
+                self.pieces.pop()
+        self.pieces.append((not self.forcing, run))
         self.data += text
         if self._stopped(len(text)):
             return None
@@ -183,7 +187,7 @@ class Generation:
             self._end("stop")
         elif len(ids) == room:
             self._end("length")
-        return Segment(ids, decoded=not self.forcing)
+        return Segment(np.array(run, dtype=np.int32), decoded=not self.forcing)
 
     def _stopped(self, added: int) -> bool:
         """Whether a stop string ends in the last ``added`` bytes; if so, the answer ends just before it.

@@ -42,7 +42,7 @@ class Lanes:
         :raises ContextTooLong: a lane does not hold it.
         """
         total = ask.longest
-        room = self.context.context - total - 1
+        room = self.context.context - total - self.scheduler.spare - 1
         if room < 0 or not ask.segments or (ask.generation is not None and room < 1):
             raise ContextTooLong(
                 f"the prompt has {total:,} tokens and leaves no room for an answer: a lane holds "
@@ -156,21 +156,26 @@ class Lanes:
         wanted: list[int] = []
         for job, part, last in step.parts:
             ask = self._asks[job.number]
-            tokens.extend(part.tolist())
-            positions.extend(range(job.position, job.position + len(part)))
-            lanes.extend([job.lane] * len(part))
+            size = step.size or len(part)
+            dummies = [0] * (size - len(part))
+            tokens.extend([*part.tolist(), *dummies])
+            positions.extend(range(job.position, job.position + size))
+            lanes.extend([job.lane] * size)
             everything = ask.reading is not None and ask.reading.under_way
-            wanted.extend([1] * len(part) if everything else [0] * (len(part) - 1) + [int(last)])
+            wanted.extend([*([1] * len(part) if everything else [0] * (len(part) - 1) + [int(last)]), *dummies])
         logits = self._computed("prompt", tokens, positions, lanes, wanted, [job for job, _, _ in step.parts])
         if logits is False:
             return
-        self.counts["prompted"] += len(tokens)
         row = start = 0
         for job, part, last in step.parts:
             ask = self._asks[job.number]
-            rows = sum(wanted[start : start + len(part)])
-            start += len(part)
+            size = step.size or len(part)
+            rows = sum(wanted[start : start + size])
+            start += size
+            self.counts["prompted"] += len(part)
             self._lengths[job.lane] += len(part)
+            if size > len(part):
+                self.context.forget(job.lane, self._lengths[job.lane])
             run = job.advance(len(part))
             if run is not None and (ask.reading is None or not ask.reading.under_way):
                 ask.computed.append(run)
@@ -212,7 +217,12 @@ class Lanes:
         """The wanted rows, None if none was wanted; False where llama.cpp failed and the jobs have been seen to."""
         began = time.perf_counter()
         try:
-            return self.context.decode(tokens, positions, lanes, wanted)
+            if not self.scheduler.strict or not any(wanted):
+                return self.context.decode(tokens, positions, lanes, wanted)
+            asked = self.scheduler.shape.filled(wanted)
+            logits = self.context.decode(tokens, positions, lanes, asked)
+            assert logits is not None
+            return logits if asked is wanted else logits[np.array(wanted, dtype=bool)[np.array(asked, dtype=bool)]]
         except Unavailable as error:
             self._failed([self._asks[job.number] for job in jobs], error)
             return False
@@ -245,10 +255,8 @@ class Lanes:
             elif forced is None:
                 job.next_token = generation.tokens[-1]
             else:
-                # The sampled token is fed as it would have been; then what the grammar forces is computed at once.
-                sampled = np.array([choice.token], dtype=np.int32)
                 job.next_token = None
-                job.runs.extend([Segment(sampled, decoded=True), forced])
+                job.runs.append(forced)
 
     def _read(self, ask: Ask, logits: Logits, last: bool) -> None:
         """Rows for a reading have come: the context's last one, or more of the continuation under way."""

@@ -18,6 +18,7 @@ from typing import Any
 import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
+from llama_cpp._ggml import libggml
 
 from ...errors import ConfigurationError, Unavailable
 
@@ -51,6 +52,7 @@ class NativeModel:
         self.n_heads: int = max(1, lib.llama_model_n_head(handle))
         self.n_kv_heads: int = max(1, lib.llama_model_n_head_kv(handle))
         self.size: int = lib.llama_model_size(handle)
+        self.kinds = _weight_kinds(path)
         self.bos: int = lib.llama_vocab_bos(self._vocab)
         self.eos: int = lib.llama_vocab_eos(self._vocab)
         self.adds_bos: bool = lib.llama_vocab_get_add_bos(self._vocab)
@@ -245,6 +247,35 @@ def _inspect_file(path: Path) -> None:
     (version,) = struct.unpack("<I", head[4:8])
     if version not in (2, 3):
         raise ConfigurationError(f"{path}: GGUF version {version}; this build reads 2 and 3")
+
+
+class _GgufOptions(ctypes.Structure):
+    _fields_ = (("no_alloc", ctypes.c_bool), ("context", ctypes.c_void_p))
+
+
+def _declare_gguf(library: Any) -> Any:
+    """llama_cpp binds llama.cpp only; these few functions are of the library below it."""
+    for name, result, *arguments in (
+        ("gguf_init_from_file", ctypes.c_void_p, ctypes.c_char_p, _GgufOptions),
+        ("gguf_get_n_tensors", ctypes.c_int64, ctypes.c_void_p),
+        ("gguf_get_tensor_type", ctypes.c_int, ctypes.c_void_p, ctypes.c_int64),
+        ("ggml_type_name", ctypes.c_char_p, ctypes.c_int),
+        ("gguf_free", None, ctypes.c_void_p),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def _weight_kinds(path: Path) -> frozenset[str]:
+    """The kinds of weights in a file by their GGUF names, in capitals; llama.cpp has found the file good before."""
+    gguf = _declare_gguf(libggml)
+    handle = gguf.gguf_init_from_file(os.fsencode(path), _GgufOptions(True, None))
+    if not handle:
+        return frozenset({"UNKNOWN"})
+    kinds = {gguf.gguf_get_tensor_type(handle, index) for index in range(gguf.gguf_get_n_tensors(handle))}
+    gguf.gguf_free(handle)
+    return frozenset(gguf.ggml_type_name(kind).decode().upper() for kind in kinds)
 
 
 def _diagnosis(path: Path) -> str:

@@ -3,12 +3,14 @@
 A job is a request on its way: first its prompt's runs are computed, then it is decoded until it says it is done.
 Lanes are 0 … n−1, the lowest free one is taken first, for llama.cpp batches consecutive lanes only. Decoding goes
 first; after each decode step prompt calls follow until ``prompt_budget`` tokens are passed, so that decoding lanes
-never wait long. Jobs that begin with a prefix in common wait while one of them computes it. Jobs of conversations
-already begun are admitted before new ones: what is begun gets finished, and less KV is alive. A new one is admitted
-all the same when it has been passed over often enough.
+never wait long. A call costs much the same for one token as for twenty, so short runs wait a few steps for others.
+Jobs that begin with a prefix in common wait while one of them computes it. Jobs of conversations already begun are
+admitted before new ones: what is begun gets finished, and less KV is alive. A new one is admitted all the same when
+it has been passed over often enough.
 
-In the strict mode every prompt run has a call of its own, cut at borders that follow from the run alone, and a decode
-call holds one row a lane without gaps and never fewer than ``least_rows``: nothing that is computed depends on company.
+In the strict mode nothing that is computed depends on company: prompt runs are cut at borders that follow from the run
+alone, share a call only with runs of the same length in neighbouring lanes, and a decode call holds one row a lane
+without gaps; all of it in the ``shape`` that the weights want.
 What never belongs here: KV, sampling, threads.
 """
 
@@ -20,6 +22,7 @@ from dataclasses import dataclass, field
 
 from .chat import Segment
 from .native import Tokens
+from .shape import ANY, Shape
 
 _PATIENCE = 64  # admissions of begun jobs that a new one lets pass
 
@@ -31,7 +34,8 @@ class Job:
     ``runs`` are still to be computed, the first from ``offset`` on; ``position`` is how many tokens the lane holds.
     ``next_token`` is what to feed when decoding; None while runs are left, or when nothing more is wanted. ``common``
     names the prefix that the job is at and shares with others: of those that name the same, one computes. ``chunk`` is
-    the most tokens one call computes of it where that is less than a batch.
+    the most tokens one call computes of it where that is less than a batch. ``held`` counts the decode steps that its
+    prompt work has waited for.
     """
 
     number: int
@@ -43,6 +47,7 @@ class Job:
     next_token: int | None = None
     common: Hashable | None = None
     chunk: int = 1 << 30
+    held: int = 0
 
     @property
     def in_prompt(self) -> bool:
@@ -73,9 +78,25 @@ class Job:
 
 @dataclass(slots=True)
 class PromptStep:
-    """Compute the next tokens of each job's current run; ``last`` says for each whether that completes its runs."""
+    """Compute the next tokens of each job's current run; ``last`` says for each whether that completes its runs.
+
+    ``turn``: the lane whose turn it is after this. ``size``: how many rows each part has in the call, those beyond its
+    tokens being dummies that must be forgotten again; 0: as many as it has tokens.
+    """
 
     parts: list[tuple[Job, Tokens, bool]]
+    turn: int
+    size: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens are computed."""
+        return sum(len(tokens) for _, tokens, _ in self.parts)
+
+    @property
+    def held(self) -> int:
+        """How long the one that has waited longest has."""
+        return max(job.held for job, _, _ in self.parts)
 
 
 @dataclass(slots=True)
@@ -87,13 +108,18 @@ class DecodeStep:
 
 @dataclass(slots=True)
 class Scheduler:
-    """See the module. ``batch`` is the most tokens one call takes."""
+    """See the module. ``batch``: the most tokens one call takes, a multiple of the shape's unit. ``shape`` counts in
+    the strict mode only. ``worth``: prompt tokens that make a call worth its while; fewer wait for company,
+    ``patience`` decode steps at most.
+    """
 
     lanes: int
     batch: int = 512
     prompt_budget: int = 512
     strict: bool = True
-    least_rows: int = 4
+    shape: Shape = ANY
+    worth: int = 32
+    patience: int = 8
     _begun: deque[Job] = field(default_factory=deque)
     _new: deque[Job] = field(default_factory=deque)
     _running: list[Job | None] = field(default_factory=list)
@@ -136,9 +162,15 @@ class Scheduler:
         prompts = self._prompts()
         decoding = [job for job in self._running if job is not None and job.step_token() is not None]
         if prompts and (not decoding or self._spent < self.prompt_budget):
-            step = self._prompt_step(prompts)
-            self._spent += sum(len(tokens) for _, tokens, _ in step.parts)
-            return step
+            step = self._prompt_step(prompts, waiting=bool(decoding))
+            if step is not None:
+                for job, _, _ in step.parts:
+                    job.held = 0
+                self._spent += step.tokens
+                self._turn = step.turn
+                return step
+        for job in prompts:
+            job.held += 1
         self._spent = 0
         return self._decode_step(decoding) if decoding else None
 
@@ -146,6 +178,11 @@ class Scheduler:
     def busy(self) -> bool:
         """Whether anything waits or runs."""
         return bool(self._begun or self._new) or any(job is not None for job in self._running)
+
+    @property
+    def spare(self) -> int:
+        """How many positions at the end of a lane have to stay free for dummies."""
+        return self.shape.rows(1) - 1 if self.strict else 0
 
     def statistics(self) -> dict[str, int]:
         """Jobs running and waiting."""
@@ -170,23 +207,46 @@ class Scheduler:
                 first[job.common] = job
         return [job for job in prompts if job.common is None or first[job.common] is job]
 
-    def _prompt_step(self, prompts: Sequence[Job]) -> PromptStep:
+    def _prompt_step(self, prompts: Sequence[Job], waiting: bool) -> PromptStep | None:
+        """The prompt work whose turn it is; None if none is worth a call while others are ``waiting`` to decode."""
+        steps = self._blocks(prompts) if self.strict else [self._mixed(prompts)]
         # In turn by lane, so that a long prompt does not hold up the short one beside it for ever.
-        start = next((i for i, job in enumerate(prompts) if job.lane >= self._turn), 0)
-        ordered = [*prompts[start:], *prompts[:start]]
-        self._turn = ordered[0].lane + 1
-        if self.strict:
-            job = ordered[0]
-            return PromptStep([self._part(job, self.batch)])
+        start = next((index for index, step in enumerate(steps) if step.turn > self._turn), 0)
+        steps = [*steps[start:], *steps[:start]]
+        if not waiting:
+            return steps[0]
+        longest = max(steps, key=lambda step: step.held)
+        if longest.held >= self.patience:
+            return longest
+        return next((step for step in steps if step.tokens >= self.worth), None)
+
+    def _blocks(self, prompts: Sequence[Job]) -> list[PromptStep]:
+        steps: list[PromptStep] = []
+        room = 0
+        for job in prompts:
+            part = self._part(job, self.batch)
+            size = self.shape.rows(len(part[1]))
+            step = steps[-1] if steps else None
+            if step is not None and (step.size, step.turn, True) == (size, job.lane, size <= min(room, job.chunk)):
+                step.parts.append(part)
+                step.turn = job.lane + 1
+            else:
+                steps.append(PromptStep([part], job.lane + 1, size))
+                room = self.batch
+            room = min(room, job.chunk) - size
+        return steps
+
+    def _mixed(self, prompts: Sequence[Job]) -> PromptStep:
+        start = next((index for index, job in enumerate(prompts) if job.lane >= self._turn), 0)
         parts, room = [], self.batch
-        for index, job in enumerate(ordered):
+        for index in range(len(prompts)):
             if room <= 0:
                 break
             # Whoever's turn it is takes what it needs, but leaves a share to those behind it.
-            part = self._part(job, max(1, room // (len(ordered) - index)))
+            part = self._part(prompts[(start + index) % len(prompts)], max(1, room // (len(prompts) - index)))
             room -= len(part[1])
             parts.append(part)
-        return PromptStep(sorted(parts, key=lambda part: part[0].lane))
+        return PromptStep(sorted(parts, key=lambda part: part[0].lane), prompts[start].lane + 1)
 
     def _part(self, job: Job, most: int) -> tuple[Job, Tokens, bool]:
         run = job.runs[0].tokens
@@ -197,7 +257,6 @@ class Scheduler:
         by_lane = {job.lane: job for job in decoding}
         top = max(by_lane) + 1
         if self.strict:
-            # Idle lanes below the highest are filled, and a few rows are always there: a gap or a single row would
-            # send the others through another kernel than in fuller company.
-            return DecodeStep([(lane, by_lane.get(lane)) for lane in range(max(top, min(self.least_rows, self.lanes)))])
+            # Idle lanes below the highest are filled, for a gap would part the others into calls of other shapes.
+            return DecodeStep([(lane, by_lane.get(lane)) for lane in range(min(self.shape.rows(top), self.lanes))])
         return DecodeStep([(lane, by_lane[lane]) for lane in sorted(by_lane)])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ...errors import ConfigurationError
 from .native import NativeModel
+from .shape import ANY, Shape, shape_for
 
 _DEFAULT_LANES = 16
 _DEFAULT_CONTEXT = 4096
@@ -20,7 +21,7 @@ _BATCH = 512
 
 @dataclass(slots=True, frozen=True)
 class Plan:
-    """How a model is run; 0 lanes or context and a negative cache mean "choose"."""
+    """How a model is run; 0 lanes or context and a negative cache mean "choose". ``shape`` is always chosen."""
 
     lanes: int = 0
     context: int = 0
@@ -32,6 +33,7 @@ class Plan:
     strict: bool = True
     forced: bool = True
     batch: int = _BATCH
+    shape: Shape = ANY
 
     def describe(self, model: NativeModel) -> str:
         """What was chosen, for the user."""
@@ -51,13 +53,21 @@ def plan(model: NativeModel, wanted: Plan) -> Plan:
     free = memory_available()
     context = wanted.context or min(_DEFAULT_CONTEXT, model.train_context or _DEFAULT_CONTEXT)
     per_token = model.kv_bytes_per_token(wanted.kv_type)
+    shape = shape_for(model.kinds) if wanted.strict and not wanted.gpu_layers else ANY
+    if wanted.lanes and not shape.fits(wanted.lanes):
+        kinds = ", ".join(sorted(model.kinds))
+        raise ConfigurationError(
+            f"{model.path}: lanes={wanted.lanes}: with weights of {kinds} results are the same in any company where "
+            f"the lanes are a multiple of {shape.unit}, {shape.least} or more, or where there is one; "
+            f"take lanes={shape.rows(wanted.lanes)}, or say strict=off"
+        )
     # Half of what is free for the lanes, a quarter for idle roles; the rest is for everybody else on the machine.
     room = free // 2
-    if wanted.gpu_layers and not wanted.lanes:
-        lanes = _DEFAULT_LANES * 4
+    if wanted.gpu_layers:
+        lanes = wanted.lanes or _DEFAULT_LANES * 4
     else:
-        # Never fewer than a decode step has rows in the strict mode: results would depend on the memory of the day.
-        lanes = wanted.lanes or max(_LEAST_LANES, min(_DEFAULT_LANES, room // max(1, per_token * context)))
+        usual = max(_LEAST_LANES, min(_DEFAULT_LANES, room // max(1, per_token * context)))
+        lanes = wanted.lanes or max(shape.least, usual // shape.unit * shape.unit)
     if not wanted.gpu_layers and per_token * context * lanes > free:
         fits = max(0, free // max(1, per_token * lanes))
         advice = f"?ctx={fits // 256 * 256}" if fits >= _LEAST_CONTEXT else "fewer ?lanes= or ?kv_type=q8_0"
@@ -66,7 +76,7 @@ def plan(model: NativeModel, wanted: Plan) -> Plan:
             f"{free / 1e9:.1f} GB are free; {advice} would fit"
         )
     cache = wanted.kv_cache if wanted.kv_cache >= 0 else free // 4
-    return replace(wanted, lanes=int(lanes), context=int(context), kv_cache=int(cache))
+    return replace(wanted, lanes=int(lanes), context=int(context), kv_cache=int(cache), shape=shape)
 
 
 def memory_available() -> int:

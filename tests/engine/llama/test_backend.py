@@ -194,15 +194,15 @@ def test_the_expected_score_weighs_the_digits_as_the_model_does(model: Path) -> 
     reference = llama_cpp.Llama(str(model), n_ctx=512, verbose=False, logits_all=True)
     means = []
     options = iter([range(1, 5), (0, 5)])
-    for decoded, run in completion.pieces or []:
-        if decoded:  # the digit, by whichever of its spellings
-            reference.reset()
-            reference.eval(tokens)
-            row = np.exp(np.array(reference.scores[len(tokens) - 1], dtype=np.float64))
-            weights = {
-                value: sum(row[t] for t, p in enumerate(pieces) if p == b"%d" % value) for value in next(options)
-            }
-            means.append(sum(value * weight for value, weight in weights.items()) / sum(weights.values()))
+    (_, opening), *others = completion.pieces or []
+    tokens += opening
+    for _, run in others:
+        # Each begins with a digit, by whichever of its spellings.
+        reference.reset()
+        reference.eval(tokens)
+        row = np.exp(np.array(reference.scores[len(tokens) - 1], dtype=np.float64))
+        weights = {value: sum(row[t] for t, p in enumerate(pieces) if p == b"%d" % value) for value in next(options)}
+        means.append(sum(value * weight for value, weight in weights.items()) / sum(weights.values()))
         tokens += run
     reference.close()
     assert completion.expected == pytest.approx(means, abs=1e-4)

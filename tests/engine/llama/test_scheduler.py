@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from viva.engine.backends.llama.chat import Segment
 from viva.engine.backends.llama.scheduler import DecodeStep, Job, PromptStep, Scheduler
+from viva.engine.backends.llama.shape import ANY, FOURS, PAIRS
 
 fixed = settings(deadline=None, derandomize=True, max_examples=150)
 
@@ -36,7 +37,8 @@ class Progress:
     expected: list[int]  # all tokens that are fed, in order
     computed: list[int] = field(default_factory=list)
     answered: int = 0
-    unserved: int = 0  # prompt steps that others have had since this one's last
+    unserved: int = 0  # prompt steps that others have had since this one's last, nobody decoding
+    held: int = 0  # decode steps since its last prompt step
 
 
 class Simulation:
@@ -112,10 +114,15 @@ class Simulation:
         assert self.between < self.scheduler.prompt_budget + batch
         prompting = [progress for progress in self.lanes.values() if progress.job.in_prompt]
         for progress in prompting:
-            progress.unserved = 0 if progress.job.lane in served else progress.unserved + 1
+            progress.unserved = 0 if decoding or progress.job.lane in served else progress.unserved + 1
+            assert progress.unserved < self.scheduler.lanes
         if self.scheduler.strict:
-            assert len(step.parts) == 1
-            assert all(progress.unserved < self.scheduler.lanes for progress in prompting)
+            # Neighbours, each with the same number of rows; the call is the one that each would have alone, repeated.
+            assert served == list(range(served[0], served[0] + len(served)))
+            assert {self.scheduler.shape.rows(len(tokens)) for _, tokens, _ in step.parts} == {step.size}
+            assert len(served) == 1 or len(served) * step.size <= batch
+        else:
+            assert step.size == 0
         for job, tokens, last in step.parts:
             assert job.in_prompt
             run = job.runs[0].tokens
@@ -123,6 +130,7 @@ class Simulation:
                 assert job.offset % batch == 0
                 assert len(tokens) == min(batch, len(run) - job.offset)
             assert tokens.tolist() == run[job.offset : job.offset + len(tokens)].tolist()
+            self.alive[job.number].held = 0
             self._computed(job, tokens.tolist(), last)
 
     def _decode(self, step: DecodeStep) -> None:
@@ -132,10 +140,13 @@ class Simulation:
         assert {lane for lane, job in step.rows if job is not None} == wanted != set()
         if self.scheduler.strict:
             assert lanes == list(range(len(lanes)))
-            least = min(self.scheduler.least_rows, self.scheduler.lanes)
-            assert len(lanes) == max(least, max(wanted) + 1) <= self.scheduler.lanes
+            assert len(lanes) == min(self.scheduler.shape.rows(max(wanted) + 1), self.scheduler.lanes)
         else:
             assert lanes == sorted(wanted)
+        for progress in self.lanes.values():
+            if progress.job.in_prompt:
+                progress.held += 1
+                assert progress.held <= self.scheduler.patience + self.scheduler.lanes
         for lane, job in step.rows:
             if job is not None:
                 assert self.lanes[lane].job is job
@@ -166,7 +177,7 @@ class Simulation:
         if forced:
             tokens = np.array(progress.expected[at : at + 1 + forced], dtype=np.int32)
             job.next_token = None
-            job.runs.extend([Segment(tokens[:1], decoded=True), Segment(tokens[1:])])
+            job.runs.append(Segment(tokens))
         else:
             job.next_token = progress.expected[at]
 
@@ -186,7 +197,9 @@ schedulers = st.builds(
     batch=st.integers(1, 9),
     prompt_budget=st.integers(1, 30),
     strict=st.booleans(),
-    least_rows=st.integers(1, 8),
+    shape=st.sampled_from([ANY, PAIRS, FOURS]),
+    worth=st.sampled_from([1, 4, 32]),
+    patience=st.integers(0, 8),
 )
 
 
