@@ -1,7 +1,8 @@
 """From a model's name to a running backend. One name, one backend, however many roles it plays.
 
-What never belongs here: what a kind does. A kind is a module with ``build(spec, clock) -> Backend``; it is imported
-only when a model of that kind is asked for.
+A kind is a module with ``build(spec, clock) -> Backend``, imported only when a model of that kind is asked for. The
+kinds of the engine stand in ``KINDS``; whatever lies above it, or in another package, registers its own under the
+entry-point group ``viva.backends``. What never belongs here: what a kind does.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import anyio
@@ -26,7 +29,9 @@ KINDS: dict[str, str] = {
     "llama": "viva.engine.backends.llama.backend",
     "replay": "viva.engine.backends.replay",
 }
+GROUP = "viva.backends"
 _CHECK_SECONDS = 10.0
+Factory = Callable[[ModelSpec, Clock], Backend]
 
 
 def build(text: str, clock: Clock, publish: EventSink | None = None) -> Backend:
@@ -38,10 +43,7 @@ def build(text: str, clock: Clock, publish: EventSink | None = None) -> Backend:
     :raises ConfigurationError: unknown kind or option, or a value out of range.
     """
     spec = ModelSpec.parse(text)
-    if spec.kind not in KINDS:
-        raise ConfigurationError(f"model '{text}': unknown kind '{spec.kind}'; known kinds: {', '.join(sorted(KINDS))}")
-    factory: Callable[[ModelSpec, Clock], Backend] = import_module(KINDS[spec.kind]).build
-    inner = factory(spec, clock)
+    inner = _factory(spec)(spec, clock)
     inner.label = spec.label
     inner.price_in, inner.price_out = spec.number("price_in", 0.0), spec.number("price_out", 0.0)
     per_minute, per_second = spec.whole("rpm"), spec.whole("rps")
@@ -56,6 +58,25 @@ def build(text: str, clock: Clock, publish: EventSink | None = None) -> Backend:
     limits = Limits(clock, concurrency=concurrency, requests=rate, tokens=Rate(tokens) if tokens else None)
     policy = RetryPolicy() if attempts is None else RetryPolicy(attempts=attempts + 1)
     return Governed(inner, limits, clock, policy, publish)
+
+
+def _factory(spec: ModelSpec) -> Factory:
+    """What builds models of this kind; the engine's own kinds cannot be replaced by a registered one."""
+    if spec.kind in KINDS:
+        factory: Factory = import_module(KINDS[spec.kind]).build
+        return factory
+    registered = _registered()
+    if spec.kind not in registered:
+        known = ", ".join(sorted({*KINDS, *registered}))
+        raise ConfigurationError(f"model '{spec.text}': unknown kind '{spec.kind}'; known kinds: {known}")
+    loaded: Factory = registered[spec.kind].load()
+    return loaded
+
+
+@cache
+def _registered() -> dict[str, EntryPoint]:
+    """Kinds by entry point, read once: looking through the installed packages takes milliseconds."""
+    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def full_path(text: str) -> str:

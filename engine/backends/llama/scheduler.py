@@ -3,10 +3,9 @@
 A job is a request on its way: first its prompt's runs are computed, then it is decoded until it says it is done.
 Lanes are 0 … n−1, the lowest free one is taken first, for llama.cpp batches consecutive lanes only. Decoding goes
 first; after each decode step prompt calls follow until ``prompt_budget`` tokens are passed, so that decoding lanes
-never wait long. A call costs much the same for one token as for twenty, so short runs wait a few steps for others.
-Jobs that begin with a prefix in common wait while one of them computes it. Jobs of conversations already begun are
-admitted before new ones: what is begun gets finished, and less KV is alive. A new one is admitted all the same when
-it has been passed over often enough.
+never wait long. Jobs that begin with a prefix in common wait while one of them computes it. Jobs of conversations
+already begun are admitted before new ones: what is begun gets finished, and less KV is alive. A new one is admitted
+all the same when it has been passed over often enough.
 
 In the strict mode nothing that is computed depends on company: prompt runs are cut at borders that follow from the run
 alone, share a call only with runs of the same length in neighbouring lanes, and a decode call holds one row a lane
@@ -34,8 +33,7 @@ class Job:
     ``runs`` are still to be computed, the first from ``offset`` on; ``position`` is how many tokens the lane holds.
     ``next_token`` is what to feed when decoding; None while runs are left, or when nothing more is wanted. ``common``
     names the prefix that the job is at and shares with others: of those that name the same, one computes. ``chunk`` is
-    the most tokens one call computes of it where that is less than a batch. ``held`` counts the decode steps that its
-    prompt work has waited for.
+    the most tokens one call computes of it where that is less than a batch.
     """
 
     number: int
@@ -47,7 +45,6 @@ class Job:
     next_token: int | None = None
     common: Hashable | None = None
     chunk: int = 1 << 30
-    held: int = 0
 
     @property
     def in_prompt(self) -> bool:
@@ -93,11 +90,6 @@ class PromptStep:
         """How many tokens are computed."""
         return sum(len(tokens) for _, tokens, _ in self.parts)
 
-    @property
-    def held(self) -> int:
-        """How long the one that has waited longest has."""
-        return max(job.held for job, _, _ in self.parts)
-
 
 @dataclass(slots=True)
 class DecodeStep:
@@ -109,8 +101,7 @@ class DecodeStep:
 @dataclass(slots=True)
 class Scheduler:
     """See the module. ``batch``: the most tokens one call takes, a multiple of the shape's unit. ``shape`` counts in
-    the strict mode only. ``worth``: prompt tokens that make a call worth its while; fewer wait for company,
-    ``patience`` decode steps at most.
+    the strict mode only.
     """
 
     lanes: int
@@ -118,8 +109,6 @@ class Scheduler:
     prompt_budget: int = 512
     strict: bool = True
     shape: Shape = ANY
-    worth: int = 32
-    patience: int = 8
     _begun: deque[Job] = field(default_factory=deque)
     _new: deque[Job] = field(default_factory=deque)
     _running: list[Job | None] = field(default_factory=list)
@@ -162,15 +151,10 @@ class Scheduler:
         prompts = self._prompts()
         decoding = [job for job in self._running if job is not None and job.step_token() is not None]
         if prompts and (not decoding or self._spent < self.prompt_budget):
-            step = self._prompt_step(prompts, waiting=bool(decoding))
-            if step is not None:
-                for job, _, _ in step.parts:
-                    job.held = 0
-                self._spent += step.tokens
-                self._turn = step.turn
-                return step
-        for job in prompts:
-            job.held += 1
+            step = self._prompt_step(prompts)
+            self._spent += step.tokens
+            self._turn = step.turn
+            return step
         self._spent = 0
         return self._decode_step(decoding) if decoding else None
 
@@ -207,18 +191,12 @@ class Scheduler:
                 first[job.common] = job
         return [job for job in prompts if job.common is None or first[job.common] is job]
 
-    def _prompt_step(self, prompts: Sequence[Job], waiting: bool) -> PromptStep | None:
-        """The prompt work whose turn it is; None if none is worth a call while others are ``waiting`` to decode."""
-        steps = self._blocks(prompts) if self.strict else [self._mixed(prompts)]
+    def _prompt_step(self, prompts: Sequence[Job]) -> PromptStep:
+        if not self.strict:
+            return self._mixed(prompts)
         # In turn by lane, so that a long prompt does not hold up the short one beside it for ever.
-        start = next((index for index, step in enumerate(steps) if step.turn > self._turn), 0)
-        steps = [*steps[start:], *steps[:start]]
-        if not waiting:
-            return steps[0]
-        longest = max(steps, key=lambda step: step.held)
-        if longest.held >= self.patience:
-            return longest
-        return next((step for step in steps if step.tokens >= self.worth), None)
+        steps = self._blocks(prompts)
+        return next((step for step in steps if step.turn > self._turn), steps[0])
 
     def _blocks(self, prompts: Sequence[Job]) -> list[PromptStep]:
         steps: list[PromptStep] = []

@@ -37,8 +37,7 @@ class Progress:
     expected: list[int]  # all tokens that are fed, in order
     computed: list[int] = field(default_factory=list)
     answered: int = 0
-    unserved: int = 0  # prompt steps that others have had since this one's last, nobody decoding
-    held: int = 0  # decode steps since its last prompt step
+    unserved: int = 0  # prompt steps that others have had since this one's last
 
 
 class Simulation:
@@ -114,7 +113,7 @@ class Simulation:
         assert self.between < self.scheduler.prompt_budget + batch
         prompting = [progress for progress in self.lanes.values() if progress.job.in_prompt]
         for progress in prompting:
-            progress.unserved = 0 if decoding or progress.job.lane in served else progress.unserved + 1
+            progress.unserved = 0 if progress.job.lane in served else progress.unserved + 1
             assert progress.unserved < self.scheduler.lanes
         if self.scheduler.strict:
             # Neighbours, each with the same number of rows; the call is the one that each would have alone, repeated.
@@ -130,7 +129,6 @@ class Simulation:
                 assert job.offset % batch == 0
                 assert len(tokens) == min(batch, len(run) - job.offset)
             assert tokens.tolist() == run[job.offset : job.offset + len(tokens)].tolist()
-            self.alive[job.number].held = 0
             self._computed(job, tokens.tolist(), last)
 
     def _decode(self, step: DecodeStep) -> None:
@@ -143,10 +141,6 @@ class Simulation:
             assert len(lanes) == min(self.scheduler.shape.rows(max(wanted) + 1), self.scheduler.lanes)
         else:
             assert lanes == sorted(wanted)
-        for progress in self.lanes.values():
-            if progress.job.in_prompt:
-                progress.held += 1
-                assert progress.held <= self.scheduler.patience + self.scheduler.lanes
         for lane, job in step.rows:
             if job is not None:
                 assert self.lanes[lane].job is job
@@ -198,8 +192,6 @@ schedulers = st.builds(
     prompt_budget=st.integers(1, 30),
     strict=st.booleans(),
     shape=st.sampled_from([ANY, PAIRS, FOURS]),
-    worth=st.sampled_from([1, 4, 32]),
-    patience=st.integers(0, 8),
 )
 
 
