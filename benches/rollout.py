@@ -171,7 +171,7 @@ def many(bench: Bench) -> dict[str, float]:
 
 def verdicts(bench: Bench) -> dict[str, float]:
     """(c) Evaluator turns with the verdict's schema, forced tokens as prompt or one by one."""
-    count = 8 if bench.quick else 32
+    count = 8 if bench.quick else 16
     lines: dict[str, list[Line]] = {"as prompt": [], "one by one": []}
     for _ in range(bench.repeats):
         lines["as prompt"].append(bench.viva("verdicts", count))

@@ -21,7 +21,7 @@ from .budget import Budget, Meter
 from .clock import Clock
 from .collector import tuned_collector
 from .conversation import Conversation, ConversationStopped
-from .errors import JournalError, LimitReached, Unauthorized, VivaError
+from .errors import ConfigurationError, JournalError, LimitReached, Unauthorized, VivaError
 from .events import (
     ConversationFailed,
     ConversationFinished,
@@ -223,7 +223,7 @@ class Runner:
                 self._events.publish(LimitHit(self._clock.wall(), "", error.limit, str(error)))
                 self._admitting = False
                 self._outcome.how, self._outcome.error = "budget", error
-        except (JournalError, Unauthorized) as error:
+        except (ConfigurationError, JournalError, Unauthorized) as error:
             # Not this conversation's fault, and the next one would meet it too.
             self._interrupted(plan)
             self._end("failed", error)

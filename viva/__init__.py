@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from viva.engine.folder import RunFolder
     from viva.scenarios.kieval.settings import KievalSettings
     from viva.scenarios.launch import Launch, forked_run, new_run, recorded_results, resumed_run
+    from viva.scenarios.probes.settings import ProbeSettings
 
 __all__ = [
     "CallFinished",
@@ -25,6 +26,7 @@ __all__ = [
     "KievalSettings",
     "Launch",
     "Noted",
+    "ProbeSettings",
     "RealClock",
     "RunFolder",
     "VirtualClock",
@@ -41,6 +43,7 @@ _HOMES = {
     "viva.engine.events": ("CallFinished", "ConversationFailed", "ConversationFinished", "Event", "Noted"),
     "viva.engine.folder": ("RunFolder",),
     "viva.scenarios.kieval.settings": ("KievalSettings",),
+    "viva.scenarios.probes.settings": ("ProbeSettings",),
     "viva.scenarios.launch": ("Launch", "forked_run", "new_run", "recorded_results", "resumed_run"),
 }
 

@@ -5,7 +5,8 @@ What never belongs here: wording (``questions``), totals (``report``), waiting a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -70,13 +71,16 @@ class Probe:
     async def _by_letter(self, conversation: Conversation, item: Item, shots: Sequence[Item]) -> dict[str, Any]:
         likelihoods = await conversation.read(ROLE, self.questions.by_letter(item, shots))
         sums = [likelihood.total for likelihood in likelihoods]
-        choice = choose_letter(sums)
+        with _sound(item):
+            choice = choose_letter(sums)
         return {"choice": choice, "right": choice == item.answer, "logprobs": sums}
 
     async def _by_text(self, conversation: Conversation, item: Item, shots: Sequence[Item]) -> dict[str, Any]:
         likelihoods = await conversation.read(ROLE, self.questions.by_text(item, shots))
         sums = [likelihood.total for likelihood in likelihoods]
-        raw, normalised = choose_raw(sums), choose_normalised(sums, [len(choice.strip()) for choice in item.choices])
+        with _sound(item):
+            raw = choose_raw(sums)
+            normalised = choose_normalised(sums, [len(choice.strip()) for choice in item.choices])
         return {
             "choice": raw,
             "right": raw == item.answer,
@@ -88,15 +92,23 @@ class Probe:
     async def _generated(self, conversation: Conversation, item: Item, shots: Sequence[Item]) -> dict[str, Any]:
         view = self.questions.talk(item, shots)
         completion = await conversation.generate(ROLE, view, self.sampling, hint=item.to_record() | {"static": True})
-        choice = read_choice(completion.text, item.choices)
+        # What follows a blank line is, of a model that only continues text, the next question.
+        choice = read_choice(completion.text.strip().partition("\n\n")[0], item.choices)
         return {"choice": choice, "right": choice == item.answer}
 
     async def _signals(self, conversation: Conversation, item: Item, unseen: bool) -> dict[str, Any]:
         text = self.questions.whole(item)
         hint = item.to_record() | {"unseen": unseen}
         [likelihood] = await conversation.read(ROLE, Reading("", (text,), moments=True, hint=hint))
-        try:
+        with _sound(item):
             signals = Signals.from_logprobs(text, likelihood.logprobs, likelihood.means, likelihood.deviations)
-        except ValueError as error:
-            raise MalformedOutput(f"item {item.id}: its log-probabilities cannot be right: {error}") from None
         return asdict(signals)
+
+
+@contextmanager
+def _sound(item: Item) -> Iterator[None]:
+    """What a formula refuses is a fault of the model that gave the figures."""
+    try:
+        yield
+    except ValueError as error:
+        raise MalformedOutput(f"item {item.id}: its log-probabilities cannot be right: {error}") from None

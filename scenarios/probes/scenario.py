@@ -48,11 +48,12 @@ class PreparedProbe:
         if settings.shots and set(settings.method) != {"loss"}:
             self.examples = open_dataset(self._examples(), skip_bad=skip)
             shots = Shots(self.examples, settings.shots, settings.seed)
+            shots.check(self.dataset.items())
         self.probe = Probe(
             settings.method,
             Questions(self.pack, completions=self.dataset.form == "hellaswag"),
             shots,
-            Sampling(max_tokens=settings.answer_tokens, stop=(_BLANK_LINE,)),
+            Sampling(max_tokens=settings.answer_tokens),
             settings.against is not None and settings.members == "against",
         )
         self.total = len(self.labels) * (len(self.dataset) + (len(self.against) if self.against else 0))
@@ -127,5 +128,4 @@ class Probes:
         return lines
 
 
-_BLANK_LINE = "\n\n"
 SCENARIO = Probes()

@@ -66,4 +66,6 @@ class ProbeSettings(RunSettings):
     def _second_set_has_a_use(self) -> ProbeSettings:
         if self.against is not None and "loss" not in self.method:
             raise ValueError("against: only method loss compares two sets; add --method loss")
+        if self.against is None and self.members == "against":
+            raise ValueError("members: there is no second set that could have been seen in training; add --against")
         return self

@@ -6,6 +6,7 @@ What never belongs here: wording (a pack's business).
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 
 from viva.engine import seeds
 from viva.engine.errors import ConfigurationError
@@ -40,8 +41,20 @@ class Shots:
                 f"shots: {count} are wanted, {source.name} has {len(self._drawn[''])} items; ask for fewer --shots"
             )
 
+    def check(self, items: Iterable[Item]) -> None:
+        """Find out before the run whether every item has examples enough besides itself.
+
+        :raises ConfigurationError: one has not.
+        """
+        if len(self._drawn[""]) <= 2 * self.count:  # else there are more than any item can rule out
+            for item in items:
+                self.of(item)
+
     def of(self, item: Item) -> list[Item]:
-        """The examples that stand before an item: of its own subject, and before them of any where that has too few."""
+        """The examples that stand before an item: of its own subject, and before them of any where that has too few.
+
+        :raises ConfigurationError: there are too few besides the item itself.
+        """
         own = self._others(item.subject, item)[: self.count]
         if len(own) < self.count and item.subject:
             mine = {shot.id for shot in own}

@@ -13,7 +13,7 @@ from small_runs import SAMPLING, results, small_run, three_questions
 
 from viva.engine.budget import Budget
 from viva.engine.conversation import Conversation
-from viva.engine.errors import ConfigurationError, Unauthorized
+from viva.engine.errors import ConfigurationError, Unauthorized, VivaError
 from viva.engine.events import (
     CallFinished,
     ConversationFailed,
@@ -92,15 +92,18 @@ def test_calls_that_never_succeed_fail_their_conversation_with_the_reason(tmp_pa
     assert {result["type"] for _, _, result in results(tmp_path)} == {"Unavailable"}
 
 
-def test_a_wrong_key_ends_the_run_instead_of_failing_everything(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [Unauthorized("HTTP 401", model="m"), ConfigurationError("m: cannot do that")])
+def test_what_every_call_would_meet_ends_the_run_instead_of_failing_everything(
+    tmp_path: Path, error: VivaError
+) -> None:
     async def locked_out(conversation: Conversation, payload: int) -> Any:
         if payload == 3:
-            raise Unauthorized("HTTP 401", model="m")
+            raise error
         return await three_questions(conversation, payload)
 
     outcome, _ = small_run(tmp_path, converse=locked_out, concurrency=1)
     assert outcome.how == "failed"
-    assert isinstance(outcome.error, Unauthorized)
+    assert outcome.error is error
     assert [number for number, *_ in results(tmp_path)] == [0, 1, 2]
 
 

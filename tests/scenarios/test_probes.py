@@ -123,6 +123,16 @@ def test_unanswered_items_are_neither_right_nor_wrong(chaos: Chaos, tmp_path: Pa
     assert header.split()[-2:] == ["unanswered", "failed"]
 
 
+def test_an_answer_may_open_with_a_blank_line_and_ends_at_the_next(chaos: Chaos, tmp_path: Path) -> None:
+    said = {"do": "ok", "say": "\n\n A \n\nQuestion: and the next?\nAnswer: B"}}).model(
+        "m", label="m"
+    )
+    options = ["--method", "generate", "--shots", "0", "-n", "4"]
+    told = _probe(tmp_path / "run", "--dataset", ITEMS, "--candidate", model, *options)["candidates"]["m"]
+    assert told["accuracy"]["generate"]["unanswered"] == 0
+    assert {result["generate"]["choice"] for result in _ended(tmp_path / "run").values()} == {0}
+
+
 def test_a_conversation_that_its_budget_stopped_counts_as_far_as_it_came(tmp_path: Path) -> None:
     options = ["--method", "letter", "--method", "generate", "--shots", "0", "-n", "6", "--conversation-calls", "1"]
     one = _probe(tmp_path / "run", "--dataset", ITEMS, "--candidate", "simulated:c", *options)["candidates"]["c"]
@@ -369,6 +379,8 @@ def test_a_probe_is_shown_in_words(tmp_path: Path) -> None:
         (["--shots", "0", "--against", str(ITEMS)], ["against", "--method loss"]),
         (["--method", "loss", "--against", "none.jsonl"], ["none.jsonl: cannot be read"]),
         (["--shots", "0", "--members", "both"], ["--members", "'both'"]),
+        (["--shots", "0", "--members", "against"], ["members: there is no second set", "--against"]),
+        (["--shots", "40", "--shots-from", str(ITEMS)], ["too few examples besides item", "fewer --shots"]),
         (["--shots", "0", "-n", "0"], ["-n", "found 0"]),
         (["--shots", "0", "--ids", "none.txt"], ["none.txt: cannot be read"]),
         (["--shots", "0", "--answer-tokens", "0"], ["--answer-tokens", "found 0"]),
