@@ -124,9 +124,8 @@ def test_unanswered_items_are_neither_right_nor_wrong(chaos: Chaos, tmp_path: Pa
 
 
 def test_an_answer_may_open_with_a_blank_line_and_ends_at_the_next(chaos: Chaos, tmp_path: Path) -> None:
-    said = {"do": "ok", "say": "\n\n A \n\nQuestion: and the next?\nAnswer: B"}}).model(
-        "m", label="m"
-    )
+    said = {"do": "ok", "say": "\n\n A \n\nQuestion: and the next?\nAnswer: B"}
+    model = chaos({"default": said}).model("m", label="m")
     options = ["--method", "generate", "--shots", "0", "-n", "4"]
     told = _probe(tmp_path / "run", "--dataset", ITEMS, "--candidate", model, *options)["candidates"]["m"]
     assert told["accuracy"]["generate"]["unanswered"] == 0
