@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from .draw import best, draw
 from .native import Logits
 
 Mask = npt.NDArray[np.bool_]
@@ -110,11 +111,19 @@ def _pick_row(row: Logits, choice: Choice, position: int, mask: Mask | None) -> 
     if choice.temperature <= 0:
         token = int((row if mask is None else np.where(mask, row, -np.inf)).argmax())
     else:
-        token = _draw(row, choice, position, mask)
+        token = draw(
+            row,
+            uniform(choice.seed, position),
+            temperature=choice.temperature,
+            top_p=choice.top_p,
+            top_k=choice.top_k,
+            min_p=choice.min_p,
+            mask=mask,
+        )
     if logprobs is None:
         return Picked(token)
-    best = np.argsort(-logprobs, kind="stable")[: choice.logprobs or 0]
-    return Picked(token, float(logprobs[token]), [(int(t), float(logprobs[t])) for t in best])
+    top = best(logprobs, choice.logprobs or 0)
+    return Picked(token, float(logprobs[token]), [(int(t), float(logprobs[t])) for t in top])
 
 
 def _penalised(row: Logits, choice: Choice) -> Logits:
@@ -125,27 +134,3 @@ def _penalised(row: Logits, choice: Choice) -> Logits:
     values = np.where(values > 0, values / choice.repeat, values * choice.repeat)
     row[tokens] = values - counts * choice.frequency - choice.presence
     return row
-
-
-def _draw(row: Logits, choice: Choice, position: int, mask: Mask | None) -> int:
-    tokens = np.flatnonzero(mask) if mask is not None else np.arange(len(row))
-    values = row[tokens].astype(np.float64)
-    if 0 < choice.top_k < len(values):
-        threshold = np.partition(values, len(values) - choice.top_k)[len(values) - choice.top_k]
-        kept = values >= threshold  # with ties at the border; cut below, where the order is known
-        tokens, values = tokens[kept], values[kept]
-    # Best first, ties by token id: the order, and so the draw, is the same everywhere.
-    order = np.argsort(-values, kind="stable")
-    if choice.top_k > 0:
-        order = order[: choice.top_k]
-    tokens, values = tokens[order], values[order]
-    weights = np.exp((values - values[0]) / choice.temperature)
-    if choice.min_p > 0:
-        plain = np.exp(values - values[0])
-        weights = weights[: max(1, int((plain >= choice.min_p).sum()))]
-    total = np.cumsum(weights)
-    if choice.top_p < 1:
-        kept_count = int(np.searchsorted(total, choice.top_p * total[-1])) + 1
-        total = total[: min(kept_count, len(total))]
-    index = int(np.searchsorted(total, uniform(choice.seed, position) * total[-1], side="right"))
-    return int(tokens[min(index, len(total) - 1)])
