@@ -207,33 +207,46 @@ async def _beside(launch: Launch, progress: Any) -> Outcome:
 
     from viva.engine.errors import VivaError
 
-    def obey(runner: Runner) -> None:
-        interrupts = 0
-
-        def interrupted() -> None:
-            nonlocal interrupts
-            interrupts += 1
-            if interrupts == 1:
-                progress.note = "finishing what is in flight (Ctrl-C again to stop now)"
-                runner.drain()
-            else:
-                runner.halt()
-
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, interrupted)
-        loop.add_signal_handler(signal.SIGTERM, runner.halt)
-
     outcome: Outcome | None = None
     failure: VivaError | None = None
+    obeying: Runner | None = None
+    interrupts = 0
+
+    def begin(runner: Runner) -> None:
+        nonlocal obeying
+        obeying = runner
+
+    def interrupted() -> None:
+        nonlocal interrupts
+        interrupts += 1
+        if obeying is None:  # the models are still being looked at: nothing has begun
+            group.cancel_scope.cancel()
+        elif interrupts == 1:
+            progress.note = "finishing what is in flight (Ctrl-C again to stop now)"
+            obeying.drain()
+        else:
+            obeying.halt()
+
+    def terminated() -> None:
+        nonlocal interrupts
+        interrupts += 1
+        interrupted()
+
     async with anyio.create_task_group() as group:
+        # From the first moment on: without a handler of its own the loop may sleep over a signal.
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, interrupted)
+        loop.add_signal_handler(signal.SIGTERM, terminated)
         group.start_soon(progress.show)
         try:
-            outcome = await launch.run(obey)
+            outcome = await launch.run(begin)
         except VivaError as error:  # out of the group as itself, not as one of a group of errors
             failure = error
         finally:
             group.cancel_scope.cancel()
     if outcome is None:
+        if failure is None and interrupts:
+            raise KeyboardInterrupt
         raise failure or RuntimeError("the run was cancelled from outside")
     return outcome
 

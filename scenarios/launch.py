@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
+
 from viva.engine.backends.base import ModelSpec
 from viva.engine.backends.registry import BackendPool, build, fingerprint
 from viva.engine.budget import Budget
@@ -58,7 +60,7 @@ class Launch:
                 try:
                     backends = {name: await self.pool.open(name) for name in self.prepared.models}
                     await self.pool.check()
-                except VivaError:
+                except (VivaError, anyio.get_cancelled_exc_class()):
                     if not self._resumed:
                         self.folder.remove()  # nothing has begun: the name is free for the next try
                     raise
@@ -198,6 +200,9 @@ def _manifest(which: Scenario, settings: RunSettings, prepared: Prepared) -> dic
     }
 
 
+_IDENTICAL = ("llama", "oracle", "replay", "simulated")  # kinds that answer the same in any company
+
+
 def _breaks_identity(models: list[str]) -> list[str]:
     """Why not every model answers byte for byte the same in any company and order (docs/architecture.md)."""
     reasons = []
@@ -209,4 +214,6 @@ def _breaks_identity(models: list[str]) -> list[str]:
             reasons.append(f"{text}: strict=off computes prompts in company")
         elif spec.kind == "llama" and spec.take("gpu_layers", "0") != "0":
             reasons.append(f"{text}: on a GPU a row's result depends on the rows beside it, as far as is known")
+        elif spec.kind not in _IDENTICAL:
+            reasons.append(f"{text}: nothing is known of models of kind {spec.kind}")
     return reasons

@@ -161,3 +161,4 @@ def test_ctrl_c_before_the_first_call_ends_without_a_word_of_python(tmp_path: Pa
             process.send_signal(signal.SIGINT)
             code, printed, said = _ended(process)
     assert (code, printed) == (130, b""), said
+    assert not (tmp_path / "run").exists()  # the name is free for the next try
