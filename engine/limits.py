@@ -173,6 +173,11 @@ class Limits:
         self._paused_until = max(self._paused_until, self._clock.now() + seconds)
         self._changed.set()
 
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether a call's tokens matter for its admission."""
+        return self._tokens is not None
+
     def statistics(self) -> dict[str, float]:
         """Calls in flight, the most there ever were, waiters, permits granted, tokens in the window."""
         return {

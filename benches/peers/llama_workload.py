@@ -18,7 +18,7 @@ from pathlib import Path
 from viva.engine.messages import Completion, View
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "models"))
-from tiny_gguf import _WORDS as WORDS
+from tiny_gguf import WORDS
 
 ROUNDS = 3
 SYSTEM = {"interactor": 200, "candidate": 40, "evaluator": 600}

@@ -71,7 +71,7 @@ class Governed(Backend):
 
     async def generate(self, request: Request) -> Completion:
         estimate = 0
-        if self.limits._tokens is not None:
+        if self.limits.counts_tokens:
             characters = sum(len(message.content) for message in request.messages)
             estimate = characters // _CHARACTERS_PER_TOKEN + request.sampling.max_tokens
         return await self._persist(

@@ -17,6 +17,19 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}</s>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+# A KIEval pack of short prompts, for these models read about a token per character.
+SHORT_PACK = """
+name: short
+candidate: {system: Answer., question: "{question} {choices}"}
+interactor: {system: Ask., opening: "{question} {reply}", reply: "{reply}"}
+evaluator:
+  system: Grade the answer as JSON.
+  opening: "{question} {reply}"
+  exchange: "{question} {reply}"
+  right: Correct.
+  wrong: Wrong.
+  repair: "Not a verdict: {problem}. Again."
+"""
 _CONTROL = ["<|system|>", "<|user|>", "<|assistant|>"]
 _TEXT = (
     "the of and to in is that it for was on are as with his they at be this from have or by one had not but what all "
@@ -24,7 +37,7 @@ _TEXT = (
     "would other into has more her two like him see time could no make than first been its who now people question "
     "answer candidate interactor evaluator comment score accuracy logic relevance coherence conciseness overall stop"
 )
-_WORDS = _TEXT.split()
+WORDS = _TEXT.split()
 
 
 def vocabulary(size: int = 0) -> tuple[list[bytes], list[float], list[int]]:
@@ -35,7 +48,7 @@ def vocabulary(size: int = 0) -> tuple[list[bytes], list[float], list[int]]:
     tokens += [f"<0x{value:02X}>" for value in range(256)]
     types += [kind.BYTE] * 256
     pieces = [chr(value) for value in range(33, 127)] + ["▁", "\n"]
-    for word in _WORDS:
+    for word in WORDS:
         pieces += [f"▁{word}"[:end] for end in range(2, len(word) + 2)]
     pieces = list(dict.fromkeys(pieces))
     tokens += pieces

@@ -11,22 +11,9 @@ from pathlib import Path
 
 import orjson
 import pytest
-from tiny_gguf import make_model, requantised
+from tiny_gguf import SHORT_PACK, make_model, requantised
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
-# Short prompts: the models read about a token per character.
-PACK = """
-name: short
-candidate: {system: Answer., question: "{question} {choices}"}
-interactor: {system: Ask., opening: "{question} {reply}", reply: "{reply}"}
-evaluator:
-  system: Grade the answer as JSON.
-  opening: "{question} {reply}"
-  exchange: "{question} {reply}"
-  right: Correct.
-  wrong: Wrong.
-  repair: "Not a verdict: {problem}. Again."
-"""
 
 
 def _model(path: Path, kind: str, seed: int) -> Path:
@@ -40,7 +27,7 @@ def _model(path: Path, kind: str, seed: int) -> Path:
 def arguments(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     candidate = _model(tmp_path / "candidate.gguf", request.param, 1)
     panel = _model(tmp_path / "panel.gguf", request.param, 2)
-    (tmp_path / "pack.yaml").write_text(PACK)
+    (tmp_path / "pack.yaml").write_text(SHORT_PACK)
     options = ["--dataset", str(ITEMS), "-n", "8", "--rounds", "3", "--pack", str(tmp_path / "pack.yaml")]
     options += ["--candidate-tokens", "40", "--interactor-tokens", "30", "--evaluator-tokens", "500"]
     options += ["--temperature", "0.7", "--candidate", f"llama:{candidate}?label=c&ctx=8192&lanes=8{{}}"]

@@ -10,22 +10,9 @@ from pathlib import Path
 import orjson
 import pytest
 from packaged import packaged_server
-from tiny_gguf import make_model
+from tiny_gguf import SHORT_PACK, make_model
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
-# Short prompts: the model reads a token per byte or so, and understands none of it.
-PACK = """
-name: short
-candidate: {system: Answer., question: "{question} {choices}"}
-interactor: {system: Ask., opening: "{question} {reply}", reply: "{reply}"}
-evaluator:
-  system: Grade the answer as JSON.
-  opening: "{question} {reply}"
-  exchange: "{question} {reply}"
-  right: Correct.
-  wrong: Wrong.
-  repair: "Not a verdict: {problem}. Again."
-"""
 
 
 @pytest.fixture
@@ -36,7 +23,7 @@ def server(tmp_path: Path) -> Iterator[str]:
 
 
 def test_twenty_interviews_end_scored_unscored_or_failed(server: str, tmp_path: Path) -> None:
-    (tmp_path / "pack.yaml").write_text(PACK)
+    (tmp_path / "pack.yaml").write_text(SHORT_PACK)
     model = f"openai:{server}#tiny?concurrency=4"
     command = [sys.executable, "-m", "viva", "run", "kieval", "--dataset", str(ITEMS), "-n", "20", "--rounds", "2"]
     command += ["--candidate", f"{model}&label=tiny", "--interactor", model, "--evaluator", model, "--json"]

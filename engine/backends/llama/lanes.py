@@ -45,8 +45,8 @@ class Lanes:
         room = self.context.context - total - self.scheduler.spare - 1
         if room < 0 or not ask.segments or (ask.generation is not None and room < 1):
             raise ContextTooLong(
-                f"the prompt has {total:,} tokens and leaves no room for an answer: a lane holds "
-                f"{self.context.context:,}; raise ?ctx=",
+                f"the {'text' if ask.reading else 'prompt'} has {total:,} tokens and leaves no room"
+                f"{'' if ask.reading else ' for an answer'}: a lane holds {self.context.context:,}; raise ?ctx=",
                 model=self._name,
             )
         ask.prompt_tokens = total
