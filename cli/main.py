@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from . import data, report, run, validate
+from . import correlate, data, lab, report, run, validate
 
 app = typer.Typer(
     name="viva",
@@ -22,6 +22,8 @@ run.register(app)
 report.register(app)
 data.register(app)
 validate.register(app)
+lab.register(app)
+correlate.register(app)
 
 
 def main() -> None:

@@ -166,12 +166,14 @@ class NativeContext:
         status = lib.llama_decode(self._handle, self._batch)
         if status != 0:
             raise Unavailable(f"llama_decode failed with status {status} on {count} tokens", model=self.model.path.name)
-        rows = int(np.count_nonzero(wanted))
+        rows = int(sum(wanted))
         if rows == 0:
             lib.llama_synchronize(self._handle)
             return None
         pointer = lib.llama_get_logits(self._handle)
-        return np.ctypeslib.as_array(pointer, shape=(rows, self.model.n_vocab))
+        # What numpy's own as_array does, ten times as fast: a step of a small model takes a few milliseconds.
+        memory: Any = (ctypes.c_float * (rows * self.model.n_vocab)).from_address(ctypes.addressof(pointer.contents))
+        return np.frombuffer(memory, dtype=np.float32).reshape(rows, self.model.n_vocab)
 
     def forget(self, lane: int, start: int = 0) -> None:
         """Drop a lane's KV from position ``start`` on."""
