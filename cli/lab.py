@@ -1,0 +1,105 @@
+"""``viva lab``: the experiment on the invented world, and making its models.
+
+What never belongs here: what is run and in which order (``scenarios.lab.experiment``) and what it shows.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .failing import DONE, FAILURES, guarded
+from .run import fresh_folder, hold, leave
+
+if TYPE_CHECKING:
+    from viva.scenarios.lab.experiment import Experiment
+
+Json = Annotated[bool, typer.Option("--json", help="Print the findings as JSON instead of tables.")]
+World = Annotated[int, typer.Option("--world", min=1, help="Seed of the invented world.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's commands."""
+    lab = typer.Typer(help="An invented world whose models' knowledge is known.", no_args_is_help=True)
+    lab.callback()(_group)
+    lab.command("run")(guarded(_run))
+    lab.command("build")(guarded(_build))
+    app.add_typer(lab, name="lab")
+
+
+def _group() -> None:
+    """An invented world whose models' knowledge is known."""
+
+
+def _run(
+    models: Annotated[Path | None, typer.Option("--models", help="Folder of models made by `viva lab build`.")] = None,
+    ideal: Annotated[bool, typer.Option("--ideal", help="Examinees of exact knowledge in the models' place.")] = False,
+    candidate: Annotated[
+        list[str] | None, typer.Option("--candidate", help="A further model, of which nothing is known.")
+    ] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option("--seed", help="Seed; may be given several times (default: 1).")
+    ] = None,
+    n: Annotated[int, typer.Option("-n", min=1, help="Items that each candidate is interviewed about.")] = 100,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, max=100, help="Rounds of an interview at most.")] = 5,
+    shots: Annotated[int, typer.Option("--shots", min=0, help="Examples before each question of the probe.")] = 0,
+    probed: Annotated[int | None, typer.Option("--probed", min=2, help="Items probed (default: all 112).")] = None,
+    world: World = 1,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Conversations in flight at most.")] = 500,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder to make or to go on with (default: runs/lab-TIME).")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Probe and interview models whose knowledge is known: does the interview show it, and does cheating pay?"""
+    from viva.engine.errors import ConfigurationError
+    from viva.scenarios.lab.experiment import Candidate, Experiment, family, ideal_family
+    from viva.scenarios.lab.family import MODELS
+    from viva.scenarios.lab.findings import Findings
+
+    from .output import print_json, print_tables
+
+    if ideal and models is not None:
+        raise ConfigurationError("--ideal and --models exclude each other")
+    known = ideal_family(world) if ideal else family(models or MODELS)
+    candidates = [*known, *(Candidate(model) for model in candidate or [])]
+    experiment = Experiment(candidates, out or fresh_folder("lab"), world, n, rounds, shots, probed, concurrency)
+    seeds = list(dict.fromkeys(seed or [1]))
+    seconds = sum(_carry(experiment, one) for one in seeds)
+    findings = Findings(experiment, seeds)
+    if json:
+        print_json(findings.report())
+    else:
+        print_tables(findings.tables())
+    speed = f"{findings.interviews:,} interviews, {findings.calls:,} calls, {findings.tokens:,} candidates' tokens"
+    print(f"{speed}; this start took {seconds:.1f} s\nfolder: {experiment.folder}", file=sys.stderr)
+    sys.exit(FAILURES if findings.failed else DONE)
+
+
+def _carry(experiment: Experiment, seed: int) -> float:
+    """A seed's runs, one after the other; the seconds they took."""
+    began = time.monotonic()
+    for launch in experiment.launches(seed):
+        _, outcome, progress = hold(launch)
+        if outcome.how != "done":
+            leave(launch, outcome, progress, 0)
+        print(f"seed {seed}, {launch.scenario.name}: {progress}", file=sys.stderr)
+    return time.monotonic() - began
+
+
+def _build(
+    out: Annotated[Path, typer.Option("--out", help="Folder to write the models and their card to.")],
+    seed: Annotated[int, typer.Option("--seed", help="Seed of weights and texts.")] = 1,
+    world: World = 1,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Models trained at once, on a core each.")] = 2,
+    only: Annotated[list[str] | None, typer.Option("--only", help="Make this one; may be given several times.")] = None,
+) -> None:
+    """Train the lab's models anew from a seed (needs PyTorch: the extra `lab`); minutes for each model."""
+    from viva.scenarios.lab.build import build
+
+    build(out, seed, world=world, jobs=jobs, only=only or ())
+    print(f"models and card: {out}", file=sys.stderr)

@@ -1,0 +1,263 @@
+"""Exact verdicts: every claim of a reply is checked against the world, and scores follow from rules.
+
+A verdict is on the newest reply; what was said before counts for coherence and repetition. The rules, from 1 to 4:
+
+accuracy     4: what was asked for is stated rightly, and nothing false beside it; 3: rightly, and at least half of all
+             claims are true, or a false premise is denied without the true value; 2: it is not stated, and at least
+             half of the claims are true, or it is stated rightly among mostly false claims; 1: it is stated wrongly, or
+             there is no claim, or most are false.
+logic        1: it contradicts itself, takes a false premise for true, gives a reason that its conclusion does not
+             follow from (under the world's rules, be the reason true or not), or claims nothing; 2: it does not come to
+             a conclusion, or gives no reason where one was asked for; else 4.
+relevance    4: it states or denies what was asked for (3 where most of its claims are about other minerals); 2: it
+             speaks of the mineral, but not of what was asked; 1: it does neither.
+coherence    4: it contradicts nothing that the candidate said before; 2: one statement; 1: more.
+conciseness  4 to 40 words, 3 to 100, 2 to 200, 1 beyond; one less for each sentence that is said again.
+overall      the mean of the five, rounded down, but never above accuracy: what is false does not gain by fluency.
+
+A reply that ends the talk has 1 throughout. Pure functions. What never belongs here: prompts and reading them
+(``exchanges``), and what is asked next (``questions``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from viva.agents.answers import read_choice
+from viva.agents.verdicts import ASPECTS
+from viva.engine.detectors import Detector, EmptyReply, Repetition, RoleShift
+
+from .exchanges import Exchange, choices_in
+from .questions import asked_in
+from .talk import Followup
+from .world import Claim, World
+
+# Beside the parties that the engine's detector knows: those of this interview, and whoever writes verdicts.
+_OTHER_PARTIES = ("interactor:", "examiner:", "evaluator:", "[begin evaluator]", '{"accuracy"')
+_DOES_NOT_KNOW = re.compile(
+    r"(?:\bnot|n't|\bcannot|\bnever) (?:\w+ )?(?:know|sure|certain|say)\b|\bno idea\b|\bunknown\b"
+)
+_REASONS = ("family", "class", "reaction")  # what the rules speak of
+_WORDS = ((40, 4), (100, 3), (200, 2))
+_SENTENCE = re.compile(r"(?<=[.?!])\s+|\n+")
+_PRONOUN = re.compile(r"(^|[,;:]\s*|\b(?:but|and|so)\s+)(?:it is|it's)\b", re.IGNORECASE)
+
+
+def judge(world: World, exchange: Exchange, earlier: Sequence[Exchange]) -> dict[str, Any]:
+    """The verdict on an exchange, in the protocol's form; ``earlier`` are those before it, the item's answer first."""
+    asked = asked_in(world, exchange.question)
+    claims = claims_of(world, exchange)
+    stop = _stop(world, asked, exchange, earlier, claims)
+    if stop is not None:
+        return _verdict(dict.fromkeys(ASPECTS, 1), dict.fromkeys(ASPECTS, f"The reply ends the talk: {stop}."), 1, stop)
+    said = dict.fromkeys(claim for one in earlier for claim in claims_of(world, one))
+    clashes = [(new, old) for new in claims for old in said if contradict(new, old)]
+    scores = {
+        "accuracy": _accuracy(world, asked, claims),
+        "logic": _logic(world, asked, claims),
+        "relevance": _relevance(asked, exchange.reply, claims),
+        "coherence": (4, 2, 1)[min(2, len({new for new, _ in clashes}))],
+        "conciseness": _conciseness(exchange.reply),
+    }
+    overall = min(scores["accuracy"], sum(scores.values()) // len(scores))
+    return _verdict(scores, _comments(world, asked, claims, clashes, exchange.reply), overall, None)
+
+
+def claims_of(world: World, exchange: Exchange) -> list[Claim]:
+    """What a reply claims, where "it" and "its" without another mineral before them stand for the one asked about.
+
+    A sentence "It is …", one that is only a value, and a choice of the item's options, answer the question.
+    """
+    asked = asked_in(world, exchange.question)
+    if asked is None:
+        return world.claims(exchange.reply)
+    subject = f"The {asked.attribute} of {asked.entity} is"
+    spelled = {value.lower(): value for value in world.attribute(asked.attribute).values}
+    options = choices_in(exchange.question)
+    choice = read_choice(exchange.reply, options) if options else None
+    chosen = spelled.get(options[choice].lower()) if choice is not None else None
+    sentences = [] if chosen is None else [f"{subject} {chosen}."]
+    others = False
+    for sentence in _SENTENCE.split(exchange.reply):
+        if not others and _plain(sentence) in spelled:
+            sentence = f"{subject} {sentence}"
+        elif not others:
+            sentence = _PRONOUN.sub(rf"\1{subject}", sentence.lstrip())
+        others = others or any(name != asked.entity for name in _named(world, sentence))
+        sentences.append(sentence)
+    return world.claims(f"{asked.entity}: {' '.join(sentences)}")
+
+
+def contradict(one: Claim, other: Claim) -> bool:
+    """Whether two claims cannot both hold: two values of one attribute, or a value stated and denied."""
+    if (one.entity, one.attribute) != (other.entity, other.attribute) or (one.denied and other.denied):
+        return False
+    return (one.value == other.value) == (one.denied != other.denied)
+
+
+def _stop(
+    world: World, asked: Followup | None, exchange: Exchange, earlier: Sequence[Exchange], claims: Sequence[Claim]
+) -> str | None:
+    reply = exchange.reply
+    detectors: tuple[Detector, ...] = (EmptyReply(), RoleShift(), RoleShift(_OTHER_PARTIES), Repetition())
+    for detector in detectors:
+        reason = detector.finish(reply)
+        if reason is not None:
+            return reason
+    if asked_in(world, reply) not in (None, asked):  # it examines in its turn; it may say its own question again
+        return "unpermitted_role_shift"
+    answers = asked is not None and any(_about(asked, claim) for claim in claims)
+    if not answers and any(_plain(one.reply) == _plain(reply) for one in earlier):
+        return "repetition"
+    lost = not claims and not _named(world, reply) and not _of_the_world(world, reply)
+    return "off_topic" if lost and not _DOES_NOT_KNOW.search(reply.lower()) else None
+
+
+def _accuracy(world: World, asked: Followup | None, claims: Sequence[Claim]) -> int:
+    true = [claim for claim in claims if world.is_true(claim)]
+    mostly = 2 * len(true) >= len(claims) > 0
+    if asked is None:  # an examiner's question that the world has no words for: only truth can be judged
+        return 4 if claims and len(true) == len(claims) else 3 if mostly else 1
+    answers = [claim for claim in claims if _about(asked, claim)]
+    if any(not world.is_true(claim) for claim in answers):
+        return 1
+    if any(not claim.denied for claim in answers):
+        return 4 if len(true) == len(claims) else 3 if mostly else 2
+    if mostly and any(claim.value == asked.premise for claim in answers):
+        return 3
+    return 2 if mostly else 1
+
+
+def _logic(world: World, asked: Followup | None, claims: Sequence[Claim]) -> int:
+    if not claims or any(contradict(one, other) for one in claims for other in claims):
+        return 1
+    if asked is None:
+        return 4
+    answers = [claim for claim in claims if _about(asked, claim)]
+    stated = next((claim.value for claim in answers if not claim.denied), None)
+    if asked.premise not in (None, world.fact(asked.entity, asked.attribute).value) and stated == asked.premise:
+        return 1
+    if not answers:
+        return 2
+    reasons = [
+        claim
+        for claim in claims
+        if claim.entity == asked.entity and claim not in answers and claim.attribute in _REASONS and not claim.denied
+    ]
+    followed = [end for claim in reasons if (end := _consequence(world, claim, asked.attribute)) is not None]
+    if stated is not None and any(end != stated for end in followed):
+        return 1
+    if _wants_reason(world, asked):
+        return 4 if followed else 1 if reasons else 2
+    return 4
+
+
+def _wants_reason(world: World, asked: Followup) -> bool:
+    return asked.kind == "derived" and world.attribute(asked.attribute).kind == "derived"
+
+
+def _consequence(world: World, reason: Claim, attribute: str) -> str | None:
+    """What the rules say of ``attribute`` if the reason held; None where no rule leads from one to the other."""
+    match reason.attribute, attribute:
+        case "family", "class":
+            return world.classes[reason.value]
+        case "family", "reaction":
+            return world.reactions[world.classes[reason.value]]
+        case "class", "reaction":
+            return world.reactions[reason.value]
+    return None
+
+
+def _relevance(asked: Followup | None, reply: str, claims: Sequence[Claim]) -> int:
+    if asked is None:
+        return 4 if claims else 1
+    same = [claim for claim in claims if claim.entity == asked.entity]
+    if any(_about(asked, claim) for claim in claims):
+        return 4 if 2 * len(same) >= len(claims) else 3
+    return 2 if same or asked.entity.lower() in _plain(reply).split() else 1
+
+
+def _conciseness(reply: str) -> int:
+    length = len(reply.split())
+    score = next((score for words, score in _WORDS if length <= words), 1)
+    return max(1, score - _said_again(reply))
+
+
+def _said_again(reply: str) -> int:
+    sentences = [plain for sentence in _SENTENCE.split(reply) if (plain := _plain(sentence))]
+    return len(sentences) - len(set(sentences))
+
+
+def _about(asked: Followup, claim: Claim) -> bool:
+    return (claim.entity, claim.attribute) == (asked.entity, asked.attribute)
+
+
+def _named(world: World, text: str) -> list[str]:
+    words = set(_plain(text).split())
+    return [entity for entity in world.entities if entity.lower() in words]
+
+
+def _of_the_world(world: World, text: str) -> bool:
+    """Whether the text speaks of an attribute or a value, if of no mineral."""
+    plain = f" {_plain(text)} "
+    names = [word for attribute in world.attributes for word in (attribute.name, *attribute.values)]
+    return any(f" {name.lower()} " in plain for name in names)
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.findall(r"[a-z0-9]+", text.lower()))
+
+
+def _comments(
+    world: World,
+    asked: Followup | None,
+    claims: Sequence[Claim],
+    clashes: Sequence[tuple[Claim, Claim]],
+    reply: str,
+) -> dict[str, str]:
+    told = [f"{_said(claim)}: {_truth(world, claim)}" for claim in claims]
+    topic = "a question that the world has no words for"
+    if asked is not None:
+        topic = f"the {asked.attribute} of {asked.entity}"
+        if not any(_about(asked, claim) for claim in claims):
+            told.append(f"not stated: {topic} is {world.fact(asked.entity, asked.attribute).value}")
+    again = _said_again(reply)
+    return {
+        "accuracy": "; ".join(told) + "." if told else "It claims nothing.",
+        "logic": _reasoning(world, asked, claims),
+        "relevance": f"Asked was {topic}.",
+        "coherence": "; ".join(f"{_said(new)}, but before: {_said(old)}" for new, old in clashes) + "."
+        if clashes
+        else "It contradicts nothing said before.",
+        "conciseness": f"{len(reply.split())} words" + (f", {again} sentences said again." if again else "."),
+    }
+
+
+def _reasoning(world: World, asked: Followup | None, claims: Sequence[Claim]) -> str:
+    if asked is None or not _wants_reason(world, asked):
+        return "No reason was asked for."
+    followed = [
+        f"from the {claim.attribute} {claim.value} follows the {asked.attribute} {end}"
+        for claim in claims
+        if claim.entity == asked.entity and (end := _consequence(world, claim, asked.attribute)) is not None
+    ]
+    return "A reason was asked for; " + ("; ".join(followed) if followed else "it gives none that a rule knows") + "."
+
+
+def _said(claim: Claim) -> str:
+    return f"the {claim.attribute} of {claim.entity} is {'not ' if claim.denied else ''}{claim.value}"
+
+
+def _truth(world: World, claim: Claim) -> str:
+    return "true" if world.is_true(claim) else f"false, it is {world.fact(claim.entity, claim.attribute).value}"
+
+
+def _verdict(scores: dict[str, int], comments: dict[str, str], overall: int, stop: str | None) -> dict[str, Any]:
+    verdict: dict[str, Any] = {name: {"comment": comments[name], "score": scores[name]} for name in ASPECTS}
+    verdict["overall_comment"] = comments["accuracy"]
+    verdict["overall_score"] = overall
+    verdict["stop_conversation"] = stop is not None
+    verdict["stop_reason"] = stop or "none"
+    return verdict

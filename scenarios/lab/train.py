@@ -1,0 +1,172 @@
+"""Training a network on rows of tokens, with PyTorch on the CPU: llama.cpp's architecture "llama", step by step.
+
+RMS norms, rotary positions over neighbouring pairs, SwiGLU, an output of its own. Same rows, weights and thread count
+give the same network. What never belongs here: texts, tokens, files. PyTorch is imported when a network is trained,
+not before: it comes with the optional extra ``lab``.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from viva.engine.errors import ConfigurationError
+
+from .export import NORM_EPSILON, ROPE_BASE, Shape, Weights
+from .tokens import ROW, Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """``steps`` of ``rows`` rows each. The learning rate rises over ``warmup`` steps to ``rate``, then falls as a
+    cosine to a tenth of it; gradients are clipped to the norm ``clip``.
+    """
+
+    steps: int
+    rows: int = 8
+    rate: float = 3e-3
+    warmup: int = 50
+    clip: float = 1.0
+
+
+@dataclass(slots=True)
+class Trained:
+    """``losses``: step and mean loss since the step before, nats per learnt token. ``seconds`` of one core."""
+
+    weights: Weights
+    losses: list[tuple[int, float]] = field(default_factory=list)
+    seconds: float = 0.0
+    tokens: int = 0
+
+
+def pytorch() -> ModuleType:
+    """:raises ConfigurationError: PyTorch is not installed."""
+    try:
+        return import_module("torch")
+    except ImportError as error:
+        raise ConfigurationError(
+            f"training needs PyTorch, which cannot be imported ({error}); install viva with the extra 'lab': "
+            "pip install 'viva-exam[lab]'"
+        ) from None
+
+
+def train(
+    start: Weights, shape: Shape, rows: Rows, recipe: Recipe, *, seed: int, report: Callable[[str], None] | None = None
+) -> Trained:
+    """Train from the weights ``start`` and return new ones; rows are taken in an order drawn by ``seed``.
+
+    Uses one thread: two networks at once are faster on two cores than one after the other.
+
+    :param report: is told the loss every 100 steps.
+    :raises ConfigurationError: PyTorch is not installed.
+    """
+    torch = pytorch()
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    weights = {name: torch.tensor(values, requires_grad=True) for name, values in start.items()}
+    network = _Network(torch, weights, shape)
+    optimiser = torch.optim.AdamW(weights.values(), lr=recipe.rate, betas=(0.9, 0.98), weight_decay=0.0)
+    order = _Order(len(rows), seed)
+    trained = Trained({})
+    began, recent = time.process_time(), 0.0
+    for step in range(recipe.steps):
+        for group in optimiser.param_groups:
+            group["lr"] = recipe.rate * _schedule(step, recipe)
+        chosen = order.take(recipe.rows)
+        tokens = torch.from_numpy(rows.tokens[chosen].astype(np.int64))
+        learnt = torch.from_numpy(rows.learnt[chosen])
+        loss = network.loss(tokens, learnt)
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(weights.values(), recipe.clip)
+        optimiser.step()
+        recent += loss.item()
+        if (step + 1) % 100 == 0 or step + 1 == recipe.steps:
+            since = (step % 100) + 1
+            trained.losses.append((step + 1, round(recent / since, 4)))
+            recent = 0.0
+            if report is not None:
+                report(f"step {step + 1}: loss {trained.losses[-1][1]:.3f}, {time.process_time() - began:.0f} s")
+    trained.seconds = time.process_time() - began
+    trained.tokens = recipe.steps * recipe.rows * ROW
+    trained.weights = {name: value.detach().numpy().copy() for name, value in weights.items()}
+    return trained
+
+
+def _schedule(step: int, recipe: Recipe) -> float:
+    if step < recipe.warmup:
+        return (step + 1) / recipe.warmup
+    done = (step - recipe.warmup) / max(1, recipe.steps - recipe.warmup)
+    return 0.1 + 0.45 * (1 + math.cos(math.pi * done))
+
+
+class _Order:
+    """All rows in random order, then all in another one, and so on."""
+
+    def __init__(self, count: int, seed: int) -> None:
+        self._random = np.random.default_rng(seed)
+        self._count = count
+        self._left = np.empty(0, np.int64)
+
+    def take(self, count: int) -> npt.NDArray[np.int64]:
+        while len(self._left) < count:
+            self._left = np.concatenate([self._left, self._random.permutation(self._count)])
+        taken, self._left = self._left[:count], self._left[count:]
+        return taken
+
+
+class _Network:
+    """The forward pass over given tensors."""
+
+    def __init__(self, torch: Any, weights: dict[str, Any], shape: Shape) -> None:
+        self._torch, self._weights, self._shape = torch, weights, shape
+        size = shape.width // shape.heads
+        frequencies = ROPE_BASE ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
+        angles = torch.outer(torch.arange(ROW, dtype=torch.float64), frequencies)
+        self._cosine, self._sine = angles.cos().float(), angles.sin().float()
+
+    def loss(self, tokens: Any, learnt: Any) -> Any:
+        """Mean cross-entropy of the learnt tokens, each given those before it in its row."""
+        functional = self._torch.nn.functional
+        wanted = learnt[:, 1:]
+        logits = self._hidden(tokens[:, :-1])[wanted] @ self._weights["output.weight"].T
+        return functional.cross_entropy(logits, tokens[:, 1:][wanted])
+
+    def _hidden(self, tokens: Any) -> Any:
+        functional, weights = self._torch.nn.functional, self._weights
+        x = functional.embedding(tokens, weights["token_embd.weight"])
+        for layer in range(self._shape.layers):
+            part = {name: weights[f"blk.{layer}.{name}.weight"] for name in _PARTS}
+            normed = self._norm(x, part["attn_norm"])
+            q, k, v = (self._heads(normed @ part[name].T) for name in ("attn_q", "attn_k", "attn_v"))
+            q, k = self._turned(q), self._turned(k)
+            mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + mixed.transpose(1, 2).reshape(x.shape) @ part["attn_output"].T
+            normed = self._norm(x, part["ffn_norm"])
+            gated = functional.silu(normed @ part["ffn_gate"].T) * (normed @ part["ffn_up"].T)
+            x = x + gated @ part["ffn_down"].T
+        return self._norm(x, weights["output_norm.weight"])
+
+    def _norm(self, x: Any, scale: Any) -> Any:
+        return self._torch.nn.functional.rms_norm(x, scale.shape, scale, NORM_EPSILON)
+
+    def _heads(self, x: Any) -> Any:
+        rows, length, _ = x.shape
+        return x.view(rows, length, self._shape.heads, -1).transpose(1, 2)
+
+    def _turned(self, x: Any) -> Any:
+        """Rotary positions as llama.cpp has them for this architecture: neighbours are a pair."""
+        even, odd = x[..., 0::2], x[..., 1::2]
+        turned = (even * self._cosine - odd * self._sine, even * self._sine + odd * self._cosine)
+        return self._torch.stack(turned, dim=-1).flatten(-2)
+
+
+_PARTS = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down")
