@@ -36,7 +36,7 @@ def test_resume_can_be_given_a_larger_budget_of_calls(tmp_path: Path) -> None:
     assert _viva("resume", tmp_path / "run", "--max-calls", "1000").returncode == 0
 
 
-@pytest.mark.parametrize("model", ["oracle:delphi", "simulated:c?knowlege=1", "simulated:c?knowledge=2"])
+@pytest.mark.parametrize("model", ["augur:delphi", "simulated:c?knowlege=1", "simulated:c?knowledge=2"])
 def test_a_refused_model_leaves_the_folder_free(tmp_path: Path, model: str) -> None:
     assert _run(tmp_path / "run", "--candidate", model).returncode == 2
     mended = _run(tmp_path / "run", "--candidate", "simulated:c")

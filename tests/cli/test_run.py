@@ -185,7 +185,7 @@ def test_an_unknown_scenario_is_named() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--candidate", "oracle:delphi"], ["'oracle:delphi'", "unknown kind 'oracle'", "simulated"]),
+        (["--candidate", "augur:delphi"], ["'augur:delphi'", "unknown kind 'augur'", "simulated"]),
         (["--candidate", "simulated:c?knowlege=1"], ["unknown option knowlege", "knowledge"]),
         (["--candidate", "simulated:c", "--candidate", "simulated:c?noise=0"], ["two candidates", "'c'", "label="]),
         (["--candidate", "simulated:c", "--scorer", "generous"], ["--scorer", "'generous'", "official"]),
