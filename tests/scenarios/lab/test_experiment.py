@@ -44,7 +44,7 @@ def test_of_ideal_examinees_interviews_show_what_they_know_and_the_line_shows_wh
         assert one["twin"] == "clean-50"
         assert one["gain"]["accuracy"]["mean"] > 25
         gained = one["gain"]["kieval_official"]
-        assert abs(gained["mean"]) < 2 * gained["se"]
+        assert gained["mean"] == 0  # twins guess alike, and what a cheater saw helps in no interview
         assert one["auc"]["mean"] == pytest.approx(auc, abs=0.1)
     assert report["candidates"]["clean-100"]["kieval_official"]["mean"] == 100
 
