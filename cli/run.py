@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import sys
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -216,27 +217,22 @@ async def _beside(launch: Launch, progress: Any) -> Outcome:
         nonlocal obeying
         obeying = runner
 
-    def interrupted() -> None:
+    def stop(*, now: bool) -> None:
         nonlocal interrupts
         interrupts += 1
         if obeying is None:  # the models are still being looked at: nothing has begun
             group.cancel_scope.cancel()
-        elif interrupts == 1:
+        elif now or interrupts > 1:
+            obeying.halt()
+        else:
             progress.note = "finishing what is in flight (Ctrl-C again to stop now)"
             obeying.drain()
-        else:
-            obeying.halt()
-
-    def terminated() -> None:
-        nonlocal interrupts
-        interrupts += 1
-        interrupted()
 
     async with anyio.create_task_group() as group:
         # From the first moment on: without a handler of its own the loop may sleep over a signal.
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, interrupted)
-        loop.add_signal_handler(signal.SIGTERM, terminated)
+        loop.add_signal_handler(signal.SIGINT, partial(stop, now=False))
+        loop.add_signal_handler(signal.SIGTERM, partial(stop, now=True))
         group.start_soon(progress.show)
         try:
             outcome = await launch.run(begin)

@@ -122,7 +122,7 @@ class Generation:
         if len(self.tokens) >= self.max_tokens:
             self._end("length")
             return None
-        segment = self._forced(token)
+        segment = self._forced(sampled=True)
         self._tell()
         return segment
 
@@ -146,8 +146,8 @@ class Generation:
             held -= len(ids)
         return [Segment(np.array(ids, dtype=np.int32), decoded) for decoded, ids in runs]
 
-    def _forced(self, newest: int | None = None) -> Segment | None:
-        """What the grammar forces now, as a run that begins with the ``newest`` token where that is not computed."""
+    def _forced(self, *, sampled: bool = False) -> Segment | None:
+        """What the grammar forces now; in one run with the token just ``sampled``, which is not computed yet."""
         if self.grammar is None or self.state is None or self.tokenize is None:
             return None
         text, after = self.grammar.forced(self.state)
@@ -175,7 +175,7 @@ class Generation:
             self.state = after
         self.tokens.extend(int(token) for token in ids)
         run = [int(token) for token in ids]
-        if newest is not None:
+        if sampled:
             run.insert(0, self.pieces[-1][1].pop())
             if not self.pieces[-1][1]:
                 self.pieces.pop()
