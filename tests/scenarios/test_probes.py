@@ -1,10 +1,9 @@
-"""Probes through the ``viva`` command: accuracies, detectors, few-shot examples, resume, and what is refused."""
+"""Probes through the ``viva`` command: accuracies, detectors, few-shot examples, and the run store."""
 
 from __future__ import annotations
 
 import json
 import math
-import random
 import signal
 import subprocess
 import sys
@@ -14,46 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
+from probing import ITEMS, PACK, make_items, probe, recorded, viva
 
 from viva.engine.history import History
 
 if TYPE_CHECKING:
     from tests.servers.process import Server
 
-ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
-PACK = Path(__file__).parents[2] / "agents" / "packs" / "probe.yaml"
 Chaos = Callable[[dict[str, Any]], "Server"]
-_WORDS = "tin fog steel rain glass sand wood ice salt wool clay coal"
 _HEADER = "Multiple-choice questions on {}, each followed by its answer."
-
-
-def _viva(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([sys.executable, "-m", "viva", *map(str, arguments)], capture_output=True, check=False)
-
-
-def _probe(out: Path, *options: str | Path) -> dict[str, Any]:
-    done = _viva("run", "probe", *options, "--json", "--out", out)
-    assert done.returncode == 0, done.stderr.decode()
-    report: dict[str, Any] = orjson.loads(done.stdout)
-    return report
-
-
-def _items(path: Path, count: int, subjects: str = "", seed: int = 1) -> Path:
-    """``count`` items of four choices in one file, their subjects in turn."""
-    draw, names = random.Random(seed), subjects.split()
-    with path.open("w") as file:
-        for number in range(count):
-            choices = draw.sample(_WORDS.split(), 4)
-            item = {"id": f"{path.stem}-{number}", "question": f"Which one is number {seed}.{number}?"}
-            item |= {"choices": choices, "answer": draw.randrange(4)}
-            file.write(json.dumps(item | ({"subject": names[number % len(names)]} if names else {})) + "\n")
-    return path
-
-
-def _ended(run: Path) -> dict[str, dict[str, Any]]:
-    """The recorded results of a run by key."""
-    with History(run / "journal.sqlite") as history:
-        return {one.key: one.result for one in history.ended()}
 
 
 # -- accuracy ---------------------------------------------------------------------------------------------------------
@@ -62,7 +30,7 @@ def _ended(run: Path) -> dict[str, dict[str, Any]]:
 def test_accuracies_are_those_of_the_recorded_likelihoods(tmp_path: Path) -> None:
     options = [arg for method in ("letter", "text", "generate", "loss") for arg in ("--method", method)]
     models = ["--candidate", "simulated:expert?knowledge=1", "--candidate", "simulated:novice?knowledge=0"]
-    report = _probe(tmp_path / "run", "--dataset", ITEMS, *models, *options, "--shots", "0")
+    report = probe(tmp_path / "run", "--dataset", ITEMS, *models, *options, "--shots", "0")
     known = {name: one["accuracy"] for name, one in report["candidates"].items()}
     assert known["expert"]["generate"]["value"] == 100
     for method in ("letter", "text", "text_normalised"):
@@ -91,9 +59,9 @@ def test_accuracies_are_those_of_the_recorded_likelihoods(tmp_path: Path) -> Non
 def test_the_tables_say_what_the_json_says(tmp_path: Path) -> None:
     models = ["--candidate", "simulated:a?knowledge=0.8", "--candidate", "simulated:b?knowledge=0.3"]
     options = ["--method", "letter", "--method", "generate", "--method", "loss", "--shots", "0", "-n", "12"]
-    done = _viva("run", "probe", "--dataset", ITEMS, *models, *options, "--out", tmp_path / "run")
+    done = viva("run", "probe", "--dataset", ITEMS, *models, *options, "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr.decode()
-    report = orjson.loads(_viva("report", tmp_path / "run", "--json").stdout)
+    report = orjson.loads(viva("report", tmp_path / "run", "--json").stdout)
     assert done.stdout.decode().startswith("Accuracy on science, 0 shots, seed 7, tier C")
     for name in ("a", "b"):
         lines = [line for line in done.stdout.decode().splitlines() if line.startswith(f"  {name} ")]
@@ -108,16 +76,16 @@ def test_unanswered_items_are_neither_right_nor_wrong(chaos: Chaos, tmp_path: Pa
     answers = ["A", "I cannot tell.", "B or C", "The answer is C."]  # in order of arrival; all have a C
     server = chaos({"cycle": [{"do": "ok", "say": text} for text in answers]})
     model = server.model("m", label="m")
-    report = _probe(
+    report = probe(
         tmp_path / "run", "--dataset", ITEMS, "--candidate", model, "--method", "generate", "--shots", "0", "-n", "32"
     )
     told = report["candidates"]["m"]["accuracy"]["generate"]
-    results = [result["generate"] for result in _ended(tmp_path / "run").values()]
+    results = [result["generate"] for result in recorded(tmp_path / "run").values()]
     assert told["unanswered"] == sum(result["choice"] is None for result in results) == 16
     assert told["right"] == sum(result["right"] for result in results) < 16
     assert told["value"] == 100 * told["right"] / 32
     header, row = (
-        line for line in _viva("report", tmp_path / "run").stdout.decode().splitlines() if line[:3] in ("  c", "  m")
+        line for line in viva("report", tmp_path / "run").stdout.decode().splitlines() if line[:3] in ("  c", "  m")
     )
     assert row.split()[-2:] == ["16", "0"]
     assert header.split()[-2:] == ["unanswered", "failed"]
@@ -127,14 +95,14 @@ def test_an_answer_may_open_with_a_blank_line_and_ends_at_the_next(chaos: Chaos,
     said = {"do": "ok", "say": "\n\n A \n\nQuestion: and the next?\nAnswer: B"}
     model = chaos({"default": said}).model("m", label="m")
     options = ["--method", "generate", "--shots", "0", "-n", "4"]
-    told = _probe(tmp_path / "run", "--dataset", ITEMS, "--candidate", model, *options)["candidates"]["m"]
+    told = probe(tmp_path / "run", "--dataset", ITEMS, "--candidate", model, *options)["candidates"]["m"]
     assert told["accuracy"]["generate"]["unanswered"] == 0
-    assert {result["generate"]["choice"] for result in _ended(tmp_path / "run").values()} == {0}
+    assert {result["generate"]["choice"] for result in recorded(tmp_path / "run").values()} == {0}
 
 
 def test_a_conversation_that_its_budget_stopped_counts_as_far_as_it_came(tmp_path: Path) -> None:
     options = ["--method", "letter", "--method", "generate", "--shots", "0", "-n", "6", "--conversation-calls", "1"]
-    one = _probe(tmp_path / "run", "--dataset", ITEMS, "--candidate", "simulated:c", *options)["candidates"]["c"]
+    one = probe(tmp_path / "run", "--dataset", ITEMS, "--candidate", "simulated:c", *options)["candidates"]["c"]
     assert (one["n"], one["stopped"], one["failed"]) == (6, {"budget": 6}, 0)
     assert set(one["accuracy"]) == {"letter"}
 
@@ -143,9 +111,9 @@ def test_a_conversation_that_its_budget_stopped_counts_as_far_as_it_came(tmp_pat
 
 
 def test_a_memoriser_parts_the_sets_and_a_clean_model_does_not(tmp_path: Path) -> None:
-    seen, other = _items(tmp_path / "seen.jsonl", 60, seed=1), _items(tmp_path / "other.jsonl", 50, seed=2)
+    seen, other = make_items(tmp_path / "seen.jsonl", 60, seed=1), make_items(tmp_path / "other.jsonl", 50, seed=2)
     models = ["--candidate", "simulated:memoriser?memorisation=1&knowledge=0", "--candidate", "simulated:clean"]
-    report = _probe(tmp_path / "run", "--dataset", seen, "--against", other, *models, "--method", "loss")
+    report = probe(tmp_path / "run", "--dataset", seen, "--against", other, *models, "--method", "loss")
     memoriser, clean = (report["candidates"][name] for name in ("memoriser", "clean"))
     assert (memoriser["loss"]["n"], memoriser["loss_against"]["n"]) == (60, 50)
     gap = memoriser["loss"]["mean"] - memoriser["loss_against"]["mean"]
@@ -159,22 +127,22 @@ def test_a_memoriser_parts_the_sets_and_a_clean_model_does_not(tmp_path: Path) -
         assert 0.35 < clean["detectors"][name]["value"] < 0.65
 
     # The same two files, named the other way round: the gap keeps its sign, for it is that of members less others.
-    swapped = _probe(
+    swapped = probe(
         tmp_path / "swapped", "--dataset", other, "--against", seen, *models, "--method", "loss", "--members", "against"
     )
     again = swapped["candidates"]["memoriser"]
     assert again["loss_gap"] == memoriser["loss_gap"]
     assert again["detectors"]["loss"]["value"] == memoriser["detectors"]["loss"]["value"]
 
-    tables = _viva("report", tmp_path / "run").stdout.decode()
+    tables = viva("report", tmp_path / "run").stdout.decode()
     assert "gap, members less others" in tables
     assert "AUC, members against others" in tables
 
 
 def test_the_second_set_is_read_for_its_loss_alone(tmp_path: Path) -> None:
-    other = _items(tmp_path / "other.jsonl", 30)
+    other = make_items(tmp_path / "other.jsonl", 30)
     options = ["--dataset", ITEMS, "-n", "10", "--against", other, "--against-n", "5", "--shots", "0"]
-    report = _probe(
+    report = probe(
         tmp_path / "run", *options, "--method", "letter", "--method", "loss", "--candidate", "simulated:c?price_in=1"
     )
     one = report["candidates"]["c"]
@@ -182,7 +150,7 @@ def test_the_second_set_is_read_for_its_loss_alone(tmp_path: Path) -> None:
         *(10, True),
         *(10, 5),
     )
-    ended = _ended(tmp_path / "run")
+    ended = recorded(tmp_path / "run")
     second = {key for key in ended if key.startswith("c/against/other-")}
     assert len(second) == 5
     assert {tuple(sorted(ended[key])) for key in second} == {("candidate", "item", "second", "signals", "usage")}
@@ -203,10 +171,10 @@ def _shown(server: Server, before: int = 0) -> dict[str, tuple[str, tuple[str, .
 
 def test_examples_are_of_the_dev_split_and_do_not_change_with_the_run(chaos: Chaos, tmp_path: Path) -> None:
     server = chaos({})
-    _items(tmp_path / "quiz_test.jsonl", 12, "law art", seed=1)
-    _items(tmp_path / "quiz_dev.jsonl", 9, "law art tea", seed=2)
+    make_items(tmp_path / "quiz_test.jsonl", 12, "law art", seed=1)
+    make_items(tmp_path / "quiz_dev.jsonl", 9, "law art tea", seed=2)
     data, model = ["--dataset", tmp_path / "quiz_test.jsonl"], ["--candidate", server.model("m")]
-    _probe(tmp_path / "all", *data, *model, "--shots", "2", "--concurrency", "1")
+    probe(tmp_path / "all", *data, *model, "--shots", "2", "--concurrency", "1")
     everything = _shown(server)
     assert len(everything) == 12
     asked = {f"Which one is number 1.{n}?": ["law", "art"][n % 2] for n in range(12)}
@@ -219,13 +187,13 @@ def test_examples_are_of_the_dev_split_and_do_not_change_with_the_run(chaos: Cha
     assert len(set(everything.values())) == 2  # one set of examples a subject
 
     before = len(server.log())
-    _probe(tmp_path / "some", *data, *model, "--shots", "2", "-n", "5", "--concurrency", "64")
+    probe(tmp_path / "some", *data, *model, "--shots", "2", "-n", "5", "--concurrency", "64")
     some = _shown(server, before)
     assert len(some) == 5
     assert some.items() <= everything.items()
 
     before = len(server.log())
-    _probe(tmp_path / "other", *data, *model, "--shots", "2", "--seed", "8")
+    probe(tmp_path / "other", *data, *model, "--shots", "2", "--seed", "8")
     assert _shown(server, before).keys() == everything.keys()
     assert _shown(server, before) != everything
 
@@ -233,13 +201,13 @@ def test_examples_are_of_the_dev_split_and_do_not_change_with_the_run(chaos: Cha
 def test_an_item_is_never_its_own_example(chaos: Chaos, tmp_path: Path) -> None:
     server = chaos({})
     # Every example is an item too, by its id or, in a copy of the file, by its question.
-    items = _items(tmp_path / "quiz.jsonl", 8, "law art", seed=1)
+    items = make_items(tmp_path / "quiz.jsonl", 8, "law art", seed=1)
     copies = [json.loads(line) | {"id": f"copy-{number}"} for number, line in enumerate(items.read_text().splitlines())]
     (tmp_path / "copies.jsonl").write_text("".join(json.dumps(copy) + "\n" for copy in copies))
     for name, shots in (("quiz.jsonl", 7), ("copies.jsonl", 5)):
         before = len(server.log())
         options = ["--dataset", items, "--shots-from", tmp_path / name, "--shots", str(shots)]
-        _probe(tmp_path / name.removesuffix(".jsonl"), *options, "--candidate", server.model("m"))
+        probe(tmp_path / name.removesuffix(".jsonl"), *options, "--candidate", server.model("m"))
         shown = _shown(server, before)
         assert len(shown) == 8
         for question, (_, examples) in shown.items():
@@ -249,12 +217,12 @@ def test_an_item_is_never_its_own_example(chaos: Chaos, tmp_path: Path) -> None:
 
 def test_the_prompt_is_that_of_the_pack(chaos: Chaos, tmp_path: Path) -> None:
     server = chaos({})
-    _items(tmp_path / "quiz_test.jsonl", 1, "world_law", seed=1)
-    _items(tmp_path / "quiz_dev.jsonl", 1, "world_law", seed=2)
+    make_items(tmp_path / "quiz_test.jsonl", 1, "world_law", seed=1)
+    make_items(tmp_path / "quiz_dev.jsonl", 1, "world_law", seed=2)
     one, two = (json.loads((tmp_path / f"quiz_{split}.jsonl").read_text()) for split in ("test", "dev"))
     methods = ["--method", "letter", "--method", "text", "--method", "loss"]
     data = ["--dataset", tmp_path / "quiz_test.jsonl", "--shots", "1", *methods]
-    _probe(tmp_path / "run", *data, "--candidate", server.model("m"))
+    probe(tmp_path / "run", *data, "--candidate", server.model("m"))
 
     def options(item: dict[str, Any]) -> str:
         return "\n".join(f"{name}. {choice}" for name, choice in zip("ABCD", item["choices"], strict=True))
@@ -270,7 +238,7 @@ def test_the_prompt_is_that_of_the_pack(chaos: Chaos, tmp_path: Path) -> None:
 
     before = len(server.log())
     (tmp_path / "pack.yaml").write_text(PACK.read_text().replace("Answer:", "Reply:"))
-    _probe(tmp_path / "own", *data, "--candidate", server.model("m"), "--pack", tmp_path / "pack.yaml")
+    probe(tmp_path / "own", *data, "--candidate", server.model("m"), "--pack", tmp_path / "pack.yaml")
     assert {entry["prompt"] for entry in server.log()[before:]} == {
         prompt.replace("Answer:", "Reply:") for prompt in expected
     }
@@ -282,7 +250,7 @@ def test_beginnings_of_texts_are_continued_as_they_stand(chaos: Chaos, tmp_path:
         json.dumps({"ctx": "A cat sits", "endings": ["down.", " up.", "in.", "on."], "label": 0, "activity_label": "C"})
     )
     data = ["--dataset", f"hellaswag:{tmp_path / 'stories.jsonl'}", "--shots", "0", "--method", "text"]
-    _probe(tmp_path / "run", *data, "--candidate", server.model("m"))
+    probe(tmp_path / "run", *data, "--candidate", server.model("m"))
     assert {entry["prompt"] for entry in server.log()} == {
         f"A cat sits {ending}" for ending in ("down.", "up.", "in.", "on.")
     }
@@ -298,13 +266,13 @@ def _requests(run: Path) -> list[int]:
 
 
 def test_killed_and_resumed_the_report_is_the_same(chaos: Chaos, tmp_path: Path) -> None:
-    _items(tmp_path / "quiz_test.jsonl", 20, "law art", seed=1)
-    _items(tmp_path / "quiz_dev.jsonl", 8, "law art", seed=2)
+    make_items(tmp_path / "quiz_test.jsonl", 20, "law art", seed=1)
+    make_items(tmp_path / "quiz_dev.jsonl", 8, "law art", seed=2)
     server = chaos({"default": {"do": "slow", "delay": 0.01}})
     options = ["--dataset", tmp_path / "quiz_test.jsonl", "--against", tmp_path / "quiz_dev.jsonl", "--shots", "2"]
     options += [arg for method in ("letter", "text", "loss", "generate") for arg in ("--method", method)]
     arguments = ["run", "probe", *options, "--candidate", server.model("m"), "--concurrency", "4", "--json", "--out"]
-    whole = _viva(*arguments, tmp_path / "whole")
+    whole = viva(*arguments, tmp_path / "whole")
     assert whole.returncode == 0, whole.stderr.decode()
     requests = len(server.log())
     assert requests == sum(_requests(tmp_path / "whole")) == 20 * (4 + 4 + 1 + 1) + 8
@@ -322,12 +290,12 @@ def test_killed_and_resumed_the_report_is_the_same(chaos: Chaos, tmp_path: Path)
         command = ["resume", run, "--json"]
     recorded, before = sum(_requests(run)), len(server.log())
     assert 0 < recorded < requests
-    last = _viva(*command)
+    last = viva(*command)
     assert (last.returncode, last.stdout) == (0, whole.stdout), last.stderr.decode()
     assert len(server.log()) - before == requests - recorded, "a recorded call was made again"
-    shown = [_viva("show", folder, "--json").stdout for folder in (run, tmp_path / "whole")]
+    shown = [viva("show", folder, "--json").stdout for folder in (run, tmp_path / "whole")]
     assert shown[0] == shown[1]
-    assert _viva("resume", run, "--json").stdout == whole.stdout
+    assert viva("resume", run, "--json").stdout == whole.stdout
 
 
 @pytest.mark.parametrize("width", ["1", "7", "500"])
@@ -335,7 +303,7 @@ def test_the_width_of_a_run_changes_no_byte_of_its_report(tmp_path: Path, width:
     options = ["--dataset", ITEMS, "--shots-from", ITEMS, "--shots", "3", "--method", "letter", "--method", "loss"]
     options += ["--candidate", "simulated:a?fail=0.05&latency=0.001", "--against", ITEMS, "--against-n", "9"]
     done = [
-        _viva("run", "probe", *options, "--json", "--concurrency", number, "--out", tmp_path / f"{number}-{name}")
+        viva("run", "probe", *options, "--json", "--concurrency", number, "--out", tmp_path / f"{number}-{name}")
         for name, number in (("one", "40"), ("other", width))
     ]
     assert done[0].returncode == 0, done[0].stderr.decode()
@@ -345,9 +313,9 @@ def test_the_width_of_a_run_changes_no_byte_of_its_report(tmp_path: Path, width:
 def test_probes_and_interviews_join_by_item(tmp_path: Path) -> None:
     base = ["--dataset", ITEMS, "-n", "9", "--seed", "3", "--candidate", "simulated:c?knowledge=0.5"]
     panel = ["--interactor", "simulated:i", "--evaluator", "simulated:e"]
-    assert _viva("run", "kieval", *base, *panel, "--out", tmp_path / "talks").returncode == 0
-    _probe(tmp_path / "probes", *base, "--method", "generate", "--shots", "0")
-    talks, probes = _ended(tmp_path / "talks"), _ended(tmp_path / "probes")
+    assert viva("run", "kieval", *base, *panel, "--out", tmp_path / "talks").returncode == 0
+    probe(tmp_path / "probes", *base, "--method", "generate", "--shots", "0")
+    talks, probes = recorded(tmp_path / "talks"), recorded(tmp_path / "probes")
     assert talks.keys() == probes.keys()
     assert len(talks) == 9
     assert all(key == f"c/{result['item']}" for key, result in probes.items())
@@ -355,86 +323,10 @@ def test_probes_and_interviews_join_by_item(tmp_path: Path) -> None:
 
 def test_a_probe_is_shown_in_words(tmp_path: Path) -> None:
     methods = [arg for method in ("letter", "generate", "loss") for arg in ("--method", method)]
-    _probe(tmp_path / "run", "--dataset", ITEMS, "-n", "1", "--shots", "0", "--candidate", "simulated:c", *methods)
-    done = _viva("show", tmp_path / "run", "--conversation", "0", "--json")
+    probe(tmp_path / "run", "--dataset", ITEMS, "-n", "1", "--shots", "0", "--candidate", "simulated:c", *methods)
+    done = viva("show", tmp_path / "run", "--conversation", "0", "--json")
     parties, texts = zip(*((line["party"], line["text"]) for line in orjson.loads(done.stdout)["talk"]), strict=True)
     assert parties == ("benchmark", "candidate", "candidate", "candidate")
     assert texts[1].startswith("log-probabilities: A -")
     assert texts[2].startswith("The answer is ")
     assert " nats over " in texts[3]
-
-
-# -- what is refused --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ([], ["shots", "--shots-from", "--shots 0"]),
-        (["--shots", "41", "--shots-from", str(ITEMS)], ["shots: 41", "40 items"]),
-        (["--shots", "-1"], ["--shots", "found -1"]),
-        (["--shots", "5", "--shots-from", "none.jsonl"], ["none.jsonl: cannot be read"]),
-        (["--shots", "0", "--method", "lettre"], ["--method", "'letter', 'text', 'generate' or 'loss'", "'lettre'"]),
-        (["--shots", "0", "--against", str(ITEMS)], ["against", "--method loss"]),
-        (["--method", "loss", "--against", "none.jsonl"], ["none.jsonl: cannot be read"]),
-        (["--shots", "0", "--members", "both"], ["--members", "'both'"]),
-        (["--shots", "0", "--members", "against"], ["members: there is no second set", "--against"]),
-        (["--shots", "40", "--shots-from", str(ITEMS)], ["too few examples besides item", "fewer --shots"]),
-        (["--shots", "0", "-n", "0"], ["-n", "found 0"]),
-        (["--shots", "0", "--ids", "none.txt"], ["none.txt: cannot be read"]),
-        (["--shots", "0", "--answer-tokens", "0"], ["--answer-tokens", "found 0"]),
-        (["--shots", "0", "--pack", "none"], ["prompt pack 'none'", "probe"]),
-        (["--shots", "0", "--pack", "kieval"], ["prompt pack 'kieval'", "letter.header"]),
-        (["--shots", "0", "--candidate", "simulated:c?noise=0"], ["two candidates", "'c'", "label="]),
-        (["--shots", "0", "--rounds", "3"], ["--rounds"]),
-    ],
-)
-def test_a_wrong_setting_is_named(tmp_path: Path, options: list[str], words: list[str]) -> None:
-    base = ["run", "probe", "--dataset", ITEMS, "--candidate", "simulated:c", "--out", tmp_path / "run"]
-    done = _viva(*base, *options)
-    assert (done.returncode, done.stdout) == (2, b""), done.stderr.decode()
-    assert b"Traceback" not in done.stderr
-    for word in words:
-        assert word in done.stderr.decode()
-    assert not (tmp_path / "run").exists()
-
-
-def test_neither_dataset_nor_model_can_be_left_out() -> None:
-    done = _viva("run", "probe", "--method", "loss")
-    assert (done.returncode, done.stderr) == (
-        2,
-        b"viva: error: --dataset is missing; --candidate is missing\n",
-    )
-
-
-def test_a_probe_has_no_evaluator_to_exchange_and_no_scorer(tmp_path: Path) -> None:
-    _probe(tmp_path / "run", "--dataset", ITEMS, "-n", "2", "--shots", "0", "--candidate", "simulated:c")
-    fork = _viva("run", "--fork", tmp_path / "run", "--evaluator", "simulated:e", "--out", tmp_path / "fork")
-    score = _viva("score", tmp_path / "run", "--scorer", "linear")
-    assert (fork.returncode, score.returncode) == (2, 2)
-    assert b"no evaluator" in fork.stderr
-    assert b"no scorer" in score.stderr
-
-
-def test_a_changed_second_set_or_pack_cannot_be_resumed(tmp_path: Path) -> None:
-    other = _items(tmp_path / "other.jsonl", 5)
-    (tmp_path / "pack.yaml").write_text(PACK.read_text())
-    options = ["--dataset", ITEMS, "-n", "3", "--against", other, "--method", "loss", "--pack", tmp_path / "pack.yaml"]
-    _probe(tmp_path / "run", *options, "--candidate", "simulated:c")
-    _items(other, 5, seed=2)
-    (tmp_path / "pack.yaml").write_text(PACK.read_text() + "# read again\n")
-    done = _viva("resume", tmp_path / "run")
-    assert done.returncode == 2
-    assert b"changed since the run began: pack, against, prompts" in done.stderr
-
-
-def test_an_endpoint_that_cannot_echo_fails_each_item_with_the_reason(chaos: Chaos, tmp_path: Path) -> None:
-    model = chaos({"default": "no_echo"}).model("m", label="m")
-    done = _viva(
-        *("run", "probe", "--dataset", ITEMS, "-n", "3", "--shots", "0", "--candidate", model, "--json"),
-        *("--out", tmp_path / "run"),
-    )
-    assert done.returncode == 3
-    one = orjson.loads(done.stdout)["candidates"]["m"]
-    assert (one["failed"], one["failures"], one["accuracy"]) == (3, {"Rejected": 3}, {})
-    assert all("echo with logprobs" in result["message"] for result in _ended(tmp_path / "run").values())
