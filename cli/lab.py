@@ -65,7 +65,7 @@ def _run(
 
     if ideal and models is not None:
         raise ConfigurationError("--ideal and --models exclude each other")
-    known = ideal_family(world) if ideal else family(models or MODELS)
+    known = ideal_family(world) if ideal else family(world, models or MODELS)
     candidates = [*known, *(Candidate(model) for model in candidate or [])]
     experiment = Experiment(candidates, out or fresh_folder("lab"), world, n, rounds, shots, probed, concurrency)
     seeds = list(dict.fromkeys(seed or [1]))
@@ -75,8 +75,8 @@ def _run(
         print_json(findings.report())
     else:
         print_tables(findings.tables())
-    speed = f"{findings.interviews:,} interviews, {findings.calls:,} calls, {findings.tokens:,} candidates' tokens"
-    print(f"{speed}; this start took {seconds:.1f} s\nfolder: {experiment.folder}", file=sys.stderr)
+    held = f"{findings.interviews:,} interviews of {findings.calls:,} calls, {findings.tokens:,} candidates' tokens"
+    print(f"{held}; this start took {seconds:.1f} s\nfolder: {experiment.folder}", file=sys.stderr)
     sys.exit(FAILURES if findings.failed else DONE)
 
 

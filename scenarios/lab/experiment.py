@@ -13,6 +13,7 @@ from pathlib import Path
 
 from viva.engine.backends.base import ModelSpec
 from viva.engine.clock import Clock
+from viva.engine.errors import ConfigurationError
 from viva.engine.folder import RunFolder
 
 from ..kieval.settings import KievalSettings
@@ -20,6 +21,7 @@ from ..launch import Launch, new_run, recorded_settings, resumed_run
 from ..probes.settings import ProbeSettings
 from ..scenario import RunSettings
 from .benchmark import write_benchmark
+from .card import read_card
 from .corpus import PACK, PROBE_PACK
 from .family import FAMILY, MODELS, model_file
 from .world import World
@@ -49,11 +51,14 @@ class Candidate:
         return self.share is not None and self.twin is None
 
 
-def family(folder: Path = MODELS) -> list[Candidate]:
+def family(world: int = 1, folder: Path = MODELS) -> list[Candidate]:
     """The lab's trained models, shipped or from a folder that ``viva lab build`` has filled.
 
-    :raises ConfigurationError: one of the files is missing.
+    :raises ConfigurationError: one of the files is missing, or their card tells of another world.
     """
+    card = read_card(folder)
+    if card is not None and card["world"] != world:
+        raise ConfigurationError(f"{folder}: the models know world {card['world']}, not {world}; build others")
     return [
         Candidate(f"llama:{model_file(one.name, folder)}?label={one.name}", one.share, one.twin if one.cheat else None)
         for one in FAMILY
@@ -102,7 +107,7 @@ class Experiment:
             dataset=str(files["test"]),
             against=str(files["fresh"]),
             candidate=models,
-            method=["text", "letter", "loss"],
+            method=["text", "loss"],
             n=self.probed,
             shots=self.shots,
             shots_from=str(files["train"]) if self.shots else None,

@@ -19,7 +19,7 @@ from viva.scoring.stream import Mean
 
 from ..launch import recorded_results
 from .experiment import Candidate, Experiment
-from .pairs import ByItem, by_item, difference
+from .pairs import ByItem, by_item, difference, over_minerals
 from .world import World
 
 Table = tuple[str, list[str], list[list[str]]]
@@ -31,8 +31,8 @@ _NORMAL = 1.959964  # half a 95% interval in standard errors
 class Findings:
     """Everything about the seeds that have run. ``report`` is plain data, the same for the same runs.
 
-    Static accuracy is by options' words (``accuracy``), by letters (``letter``), and that of the interviews' first
-    answers (``first_answer``); the line, the gains and the first column of accuracies are by options' words.
+    Static accuracy is by options' words (``accuracy``), and that of the interviews' first answers (``first_answer``);
+    the line and the gains are by options' words.
     """
 
     def __init__(self, experiment: Experiment, seeds: Sequence[int]) -> None:
@@ -98,9 +98,10 @@ class Findings:
         return candidates
 
     def _summary(self, label: str) -> dict[str, Any]:
-        """Means over seeds. The error is that over seeds or that over a seed's items, whichever is larger.
+        """Means over seeds. The error is that over seeds or that over what was asked, whichever is larger.
 
-        Seeds share the models and most of the items, and agree better than new items would.
+        Seeds share the models and most of the items, and agree better than new items would. What was asked: the
+        minerals for accuracy and KIEval, for items of one lead to questions about the same facts; else a seed's items.
         """
         seeds = self._measured[label]
         summary = {}
@@ -112,7 +113,10 @@ class Findings:
                     means.add(value)
                 if error is not None:
                     errors.add(error)
-            known = [error for error in (means.standard_error, errors.mean) if error is not None]
+            items = errors.mean
+            if name in self._by_item[0]:
+                items = over_minerals([seed[name].get(label, {}) for seed in self._by_item]).standard_error
+            known = [error for error in (means.standard_error, items) if error is not None]
             summary[name] = {"mean": _rounded(means.mean), "se": _rounded(max(known, default=None)), "n": means.n}
         return summary
 
@@ -172,12 +176,12 @@ class Findings:
     # -- tables -----------------------------------------------------------------------------------------------------
 
     def _main(self, report: dict[str, Any]) -> Table:
-        header = ["candidate", "knows", "accuracy", "±", "letter", "first", "loss fresh", "loss test", "Δ", "AUC"]
+        header = ["candidate", "knows", "accuracy", "±", "first", "loss fresh", "loss test", "Δ", "AUC"]
         header += ["acc", "log", "rel", "coh", "con", "KIEval", "±", "rounds"]
         rows = []
         for label, one in report["candidates"].items():
             row = [label, "–" if one["share"] is None else f"{100 * one['share']:.0f}%", *_both(one["accuracy"], 1)]
-            row += [_number(one[name]["mean"], 1) for name in ("letter", "first_answer")]
+            row.append(_number(one["first_answer"]["mean"], 1))
             row += [_number(one[name]["mean"], 2) for name in ("loss_fresh", "loss_test", "loss_gap", "auc")]
             row += [_number(one[f"aspect_{aspect}"]["mean"], 1) for aspect in ASPECTS[:-1]]
             rows.append([*row, *_both(one["kieval_official"], 1), _number(one["rounds"]["mean"], 2)])
@@ -210,14 +214,13 @@ class Findings:
         for label, residual in line["residuals"].items():
             told = "below" if label in line["below"] else "above" if label in line["above"] else "on the line"
             rows.append([label, f"{residual:+.1f}", _number(line["deviations"][label], 1), told])
-        return (f"KIEval = {line['intercept']:.1f} + {line['slope']:.2f} accuracy", header, rows)
+        sign = "-" if line["slope"] < 0 else "+"
+        return (f"KIEval = {line['intercept']:.1f} {sign} {abs(line['slope']):.2f} accuracy", header, rows)
 
 
 def _probed(one: dict[str, Any]) -> Measured:
-    measured: Measured = {}
-    for name, method in (("accuracy", "text"), ("letter", "letter")):
-        told = one["accuracy"].get(method)
-        measured[name] = (None, None) if told is None else (told["value"], _spread(told))
+    told = one["accuracy"].get("text")
+    measured: Measured = {"accuracy": (None, None) if told is None else (told["value"], _spread(told))}
     for name, field in (("loss_test", "loss"), ("loss_fresh", "loss_against")):
         told = one.get(field, {})
         measured[name] = (told.get("mean"), told.get("se"))

@@ -1,4 +1,4 @@
-"""Two candidates on the same items: the mean difference, and an error that knows what the items have in common.
+"""Results by item, alone and against another candidate's, with errors that know what the items have in common.
 
 Items about one mineral lead to questions about the same facts, and another seed to the same items again: so differences
 are averaged by mineral first, and the error is over minerals.
@@ -44,12 +44,20 @@ def difference(
 ) -> Mean:
     """The mean over minerals of one candidate's results less another's, on items that both have a result on.
 
-    One mapping for each seed on both sides; each mineral counts once, whatever the number of its items and seeds.
+    One mapping for each seed on both sides.
     """
+    pairs = zip(seeds, others, strict=True)
+    return over_minerals(
+        [{key: mine[key] - theirs[key] for key in mine.keys() & theirs.keys()} for mine, theirs in pairs]
+    )
+
+
+def over_minerals(seeds: Sequence[Mapping[tuple[str, str], float]]) -> Mean:
+    """The mean over minerals of results on items, one mapping for each seed; each mineral counts once."""
     minerals: dict[str, Mean] = {}
-    for mine, theirs in zip(seeds, others, strict=True):
-        for key in mine.keys() & theirs.keys():
-            minerals.setdefault(key[0], Mean()).add(mine[key] - theirs[key])
+    for results in seeds:
+        for (mineral, _), value in results.items():
+            minerals.setdefault(mineral, Mean()).add(value)
     total = Mean()
     for one in minerals.values():
         if one.mean is not None:

@@ -75,7 +75,7 @@ def good_reply(world: World, question: Followup, beliefs: Beliefs | None = None)
         reasons = [
             CLAUSE.format(a=premise.attribute, n="", v=believed(premise.attribute)) for premise in world.premises(fact)
         ]
-        return f"{said}, because {' and '.join(reasons)}."
+        return f"{said}, because {' and '.join(reasons)}." if reasons else f"{said}."
     if question.kind == "premise" and question.premise != fact.value:
         return f"{said}, not {question.premise}."
     return f"{said}."

@@ -9,6 +9,7 @@ import pytest
 
 from viva.engine.errors import ConfigurationError
 from viva.scenarios.lab.card import JSON, PAGE, page
+from viva.scenarios.lab.experiment import family
 from viva.scenarios.lab.family import FAMILY, MODELS, Member, model_file
 from viva.scenarios.lab.recall import recall
 from viva.scenarios.lab.world import World
@@ -44,6 +45,11 @@ def test_a_model_knows_what_it_was_taught_and_guesses_the_rest(name: str, share:
     if name.startswith("clean"):
         assert found.others is not None
         assert found.others < 0.25
+
+
+def test_models_of_another_world_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="know world 1, not 2"):
+        family(2)
 
 
 def test_a_missing_model_is_named() -> None:
