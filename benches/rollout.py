@@ -135,11 +135,17 @@ def interviews(bench: Bench) -> dict[str, float]:
     if servers:
         figures["interviews_vs_llama_server"] = rate["viva"] / max(servers)
     if BATCHED.exists():
-        rates = [bench.batched(512, 64, LANES) for _ in range(bench.repeats)]
-        prompt, tokens = (median(column) for column in zip(*rates, strict=True))
-        floor = ours["fewest_prompt_tokens"] / prompt + ours["generated"] / tokens
-        figures["interviews_vs_floor"] = rate["viva"] / (count / floor)
-        cells.append(["floor", f"{count / floor:.3f}", "", f"{ours['fewest_prompt_tokens']:,}"])
+        # What attention costs goes by the context: prompts and tokens as deep in it as the work's are on the average.
+        depths = round(2 * ours["prompt_depth"]), round(ours["reply_depth"]) - 32
+        fewest, generated = ours["fewest_prompt_tokens"], ours["generated"]
+        for name, (first, second) in {"floor": depths, "floor behind 512 tokens": (512, 512)}.items():
+            prompt = median(bench.batched(first, 1, LANES)[0] for _ in range(bench.repeats))
+            tokens = median(bench.batched(second, 64, LANES)[1] for _ in range(bench.repeats))
+            rate[name] = count / (fewest / prompt + generated / tokens)
+            cells.append([name, f"{rate[name]:.3f}", f"{rate['viva'] / rate[name]:.2f}", f"{fewest:,}"])
+            note(f"{name}: prompts of {first}, {prompt:.0f}/s; behind {second}, {tokens:.0f}/s")
+        figures["interviews_vs_floor"] = rate["viva"] / rate["floor"]
+        figures["interviews_vs_floor_behind_512"] = rate["viva"] / rate["floor behind 512 tokens"]
     header = ["program", "interviews/s", "viva is × as fast", "prompt tokens computed"]
     table.show(f"(b) {count} interviews of 3 rounds, {LANES} lanes", header, cells)
     return figures
@@ -175,17 +181,22 @@ def many(bench: Bench) -> dict[str, float]:
 
 def verdicts(bench: Bench) -> dict[str, float]:
     """(c) Evaluator turns with the verdict's schema, forced tokens as prompt or one by one."""
-    count = 8 if bench.quick else 16
-    lines: dict[str, list[Line]] = {"as prompt": [], "one by one": []}
-    for _ in range(bench.repeats):
-        lines["as prompt"].append(bench.viva("verdicts", count))
-        lines["one by one"].append(bench.viva("verdicts", count, options="&forced=off"))
-    rate = {name: median(line["turns_per_s"] for line in some) for name, some in lines.items()}
-    cells = [
-        [name, f"{rate[name]:.2f}", f"{some[0]['tokens']:,}", f"{some[0]['decoded']:,}"] for name, some in lines.items()
-    ]
-    table.show(f"(c) {count} verdicts", ["forced tokens", "verdicts/s", "tokens", "of them decoded"], cells)
-    return {"verdict_vs_unforced": rate["as prompt"] / rate["one by one"]}
+    cells, figures = [], {}
+    for lanes in (LANES,) if bench.quick else (LANES, 4):
+        count = 8 if bench.quick else lanes
+        lines: dict[str, list[Line]] = {"as prompt": [], "one by one": []}
+        for _ in range(bench.repeats):
+            lines["as prompt"].append(bench.viva("verdicts", count, lanes=lanes))
+            lines["one by one"].append(bench.viva("verdicts", count, lanes=lanes, options="&forced=off"))
+        rate = {name: median(line["turns_per_s"] for line in some) for name, some in lines.items()}
+        for name, some in lines.items():
+            told = [f"{some[0]['tokens']:,}", f"{some[0]['decoded']:,}"]
+            cells.append([str(lanes), str(count), name, f"{rate[name]:.2f}", *told])
+        ratio = rate["as prompt"] / rate["one by one"]
+        figures["verdict_vs_unforced" + ("" if lanes == LANES else f"_{lanes}_lanes")] = ratio
+    header = ["lanes", "verdicts", "forced tokens", "verdicts/s", "tokens", "of them decoded"]
+    table.show("(c) Verdicts by the schema", header, cells)
+    return figures
 
 
 def likelihoods(bench: Bench) -> dict[str, float]:

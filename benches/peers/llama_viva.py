@@ -68,6 +68,8 @@ async def talks(backend: LlamaBackend, count: int) -> dict[str, Any]:
         "generated": count * GENERATED,
         "prompt_tokens": lanes.counts["prompted"] + lanes.counts["replayed"],
         "fewest_prompt_tokens": fewest.tokens,
+        "prompt_depth": fewest.prompt_depth,
+        "reply_depth": fewest.reply_depth,
         "overhead": lanes.timings["rest"] / wall,
         "timings": {**lanes.timings, "idle": backend.engine.loop.idle},
         "kept_mb": most_kept / 1e6,

@@ -67,25 +67,46 @@ async def interviews(count: int, complete: Complete) -> None:
 
 
 class Fewest:
-    """Counts the fewest prompt tokens that sharing prefixes allows: those that no earlier prompt or reply had."""
+    """Counts the fewest prompt tokens that sharing prefixes allows: those that no earlier prompt or reply had.
+
+    ``prompt_depth`` and ``reply_depth`` are how many tokens stand before such a one, and before a generated one, on
+    the average: what attention costs goes by them.
+    """
 
     def __init__(self) -> None:
-        self.tokens = 0
+        self.tokens = self.generated = 0
+        self._depths = self._reply_depths = 0
         self._known: set[tuple[int, int]] = set()
 
     def prompt(self, tokens: list[int]) -> None:
         """Note a prompt."""
-        self.tokens += self._add(tokens)
+        new = self._add(tokens)
+        self.tokens += len(new)
+        self._depths += sum(new)
 
     def reply(self, prompt: list[int], tokens: list[int]) -> None:
         """Note what was generated behind a prompt; its last token is computed by whoever goes on from it."""
         self._add(prompt + tokens[:-1])
+        self.generated += len(tokens)
+        self._reply_depths += sum(range(len(prompt), len(prompt) + len(tokens)))
 
-    def _add(self, tokens: list[int]) -> int:
-        new = chain = 0
+    @property
+    def prompt_depth(self) -> float:
+        """See the class."""
+        return self._depths / max(1, self.tokens)
+
+    @property
+    def reply_depth(self) -> float:
+        """See the class."""
+        return self._reply_depths / max(1, self.generated)
+
+    def _add(self, tokens: list[int]) -> list[int]:
+        """The places that are new."""
+        new: list[int] = []
+        chain = 0
         for place, token in enumerate(tokens):
             chain = hash((chain, token))
             if (place, chain) not in self._known:
                 self._known.add((place, chain))
-                new += 1
+                new.append(place)
         return new
