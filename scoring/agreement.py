@@ -1,0 +1,183 @@
+"""How far ratings of the same things agree, over evaluators or over seeds: votes, kappas, Krippendorff's alpha.
+
+Ratings come as rows, one for each thing rated, with one place for each rater; None where a rater said nothing. What
+never belongs here: which ratings are compared, and how far two scores go together over models (``correlation``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+Rating = float | str
+Row = Sequence[Rating | None]
+Scale = Literal["nominal", "ordinal", "interval"]
+R = TypeVar("R", bound=Rating)
+
+# scipy.stats and sklearn.metrics take half a second and more to load: the functions that need them import them.
+
+
+@dataclass(slots=True, frozen=True)
+class Agreement:
+    """A coefficient: 1 for full agreement, 0 for what chance gives, below 0 for less than that.
+
+    ``value`` is None where it is not defined: nothing to compare, or all ratings the same, so that chance agrees fully.
+    ``n`` is the number of things on which it rests.
+    """
+
+    value: float | None
+    n: int
+
+
+@dataclass(slots=True, frozen=True)
+class Voting:
+    """How votes on ``items`` things went: all of one mind, more than for any other rating, or a tie between the most.
+
+    ``unanimous`` is part of ``decided``; things that nobody rated are not among the items, and one voter is unanimous.
+    """
+
+    items: int
+    unanimous: int
+    decided: int
+    tied: int
+
+
+def majority(row: Sequence[R | None]) -> list[R]:
+    """The rating with most votes; several, sorted, where they tie; none where nobody voted.
+
+    That is a plurality: more votes than any other, not necessarily more than half. A tie is not broken, for any rule
+    would favour a side.
+    """
+    votes = Counter(rating for rating in row if rating is not None)
+    most = max(votes.values(), default=0)
+    return sorted(rating for rating, count in votes.items() if count == most)
+
+
+def voting(rows: Sequence[Row]) -> Voting:
+    """How the votes on many things went."""
+    winners = [(majority(row), len({rating for rating in row if rating is not None})) for row in rows]
+    rated = [(found, different) for found, different in winners if found]
+    decided = sum(len(found) == 1 for found, _ in rated)
+    return Voting(len(rated), sum(different == 1 for _, different in rated), decided, len(rated) - decided)
+
+
+def cohen(
+    first: Sequence[R | None],
+    second: Sequence[R | None],
+    scale: Sequence[R],
+    weights: Literal["quadratic"] | None = None,
+) -> Agreement:
+    """Cohen's kappa of two raters over the things that both have rated (Cohen 1960; scikit-learn).
+
+    ``scale`` names all ratings there are, in order. ``quadratic`` weighs a disagreement by the square of the places
+    between the two on the scale (Cohen 1968), so that near misses count little; it is for ordered ratings.
+
+    :raises ValueError: the two differ in length, or a rating is not on the scale.
+    """
+    import numpy as np
+    from sklearn.metrics import cohen_kappa_score
+
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} ratings against {len(second)}")
+    both = [(one, other) for one, other in zip(first, second, strict=True) if one is not None and other is not None]
+    places = {rating: place for place, rating in enumerate(scale)}
+    for rating in (rating for pair in both for rating in pair):
+        if rating not in places:
+            raise ValueError(f"rating {rating!r} is not on the scale {list(scale)}")
+    if len({rating for pair in both for rating in pair}) < 2:
+        return Agreement(None, len(both))
+    ones, others = np.array([(places[one], places[other]) for one, other in both]).T
+    found = cohen_kappa_score(ones, others, labels=np.arange(len(scale)), weights=weights)
+    return Agreement(float(found), len(both))
+
+
+def fleiss(rows: Sequence[Row]) -> Agreement:
+    """Fleiss' kappa of any number of raters, ratings being names without order (Fleiss 1971).
+
+    It is for the same number of ratings on each thing: things that lack one are left out (alpha takes them in).
+
+    :raises ValueError: rows differ in length, or have fewer than two places.
+    """
+    raters = _raters(rows)
+    counts = [Counter(row) for row in rows if None not in row]
+    total = Counter[Rating | None]()
+    for count in counts:
+        total.update(count)
+    if len(total) < 2:
+        return Agreement(None, len(counts))
+    alike = sum(number * (number - 1) for count in counts for number in count.values())
+    observed = alike / (len(counts) * raters * (raters - 1))
+    ratings = len(counts) * raters
+    expected = sum(number * number for number in total.values()) / ratings**2
+    return Agreement((observed - expected) / (1.0 - expected), len(counts))
+
+
+def krippendorff(rows: Sequence[Row], scale: Scale = "ordinal") -> Agreement:
+    """Krippendorff's alpha of any number of raters with missing ratings (Krippendorff 2018, "Content analysis", 4th
+    ed., section 12.3): 1 - observed / expected disagreement, over the ratings of things that at least two have rated.
+
+    Two ratings disagree, on the scale
+
+    ``nominal``    by 1 if they are not the same;
+    ``ordinal``    by the square of the number of ratings that lie between them, half of their own included, which is
+                   the squared difference of their mid-ranks among all ratings;
+    ``interval``   by the square of their difference.
+
+    :raises ValueError: rows differ in length or have fewer than two places, or ratings are no finite numbers where the
+        scale needs numbers.
+    """
+    _raters(rows)
+    units = [[rating for rating in row if rating is not None] for row in rows]
+    units = [unit for unit in units if len(unit) > 1]
+    if len({rating for unit in units for rating in unit}) < 2:
+        return Agreement(None, len(units))
+    if scale == "nominal":
+        apart = _differing
+        expected_of = [rating for unit in units for rating in unit]
+    else:
+        apart = _distances
+        units = _numbers(units) if scale == "interval" else _ranks(_numbers(units))
+        expected_of = [rating for unit in units for rating in unit]
+    observed = math.fsum(apart(unit) / (len(unit) - 1) for unit in units)
+    expected = apart(expected_of) / (len(expected_of) - 1)
+    return Agreement(1.0 - observed / expected, len(units))
+
+
+def _differing(ratings: Sequence[Rating]) -> float:
+    """In how many ordered pairs the two differ."""
+    return float(len(ratings) ** 2 - sum(count * count for count in Counter(ratings).values()))
+
+
+def _distances(ratings: Sequence[Rating]) -> float:
+    """The sum of squared differences over ordered pairs: 2 n times the sum of squares about the mean."""
+    numbers = [float(rating) for rating in ratings]
+    mean = math.fsum(numbers) / len(numbers)
+    return 2.0 * len(numbers) * math.fsum((number - mean) ** 2 for number in numbers)
+
+
+def _numbers(units: Sequence[Sequence[Rating]]) -> list[list[Rating]]:
+    for rating in (rating for unit in units for rating in unit):
+        if isinstance(rating, str) or not math.isfinite(rating):
+            raise ValueError(f"rating {rating!r}; ordinal and interval scales need numbers")
+    return [list(unit) for unit in units]
+
+
+def _ranks(units: Sequence[Sequence[Rating]]) -> list[list[Rating]]:
+    """The mid-ranks of the ratings among all of them, in the same shape."""
+    from scipy.stats import rankdata
+
+    ranks = iter(rankdata([rating for unit in units for rating in unit]).tolist())
+    return [[next(ranks) for _ in unit] for unit in units]
+
+
+def _raters(rows: Sequence[Row]) -> int:
+    lengths = {len(row) for row in rows}
+    if len(lengths) > 1:
+        raise ValueError(f"rows of {sorted(lengths)} ratings; each row has one place for each rater")
+    raters = next(iter(lengths), 2)
+    if raters < 2:
+        raise ValueError(f"{raters} rater; agreement needs at least two")
+    return raters

@@ -1,0 +1,134 @@
+"""Means of scores that are not independent: several conversations on one item, at other seeds or by other evaluators.
+
+Items are drawn, conversations on an item come along: so items are the clusters. The standard error and Student's
+interval, and an interval by resampling whole clusters. What never belongs here: what the numbers mean, and intervals
+that may be watched while scores come (``betting``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .intervals import Estimate, check_level
+
+# scipy.stats takes half a second to load: the functions that need it import it.
+
+Values = Sequence[float] | NDArray[np.floating]
+# So many numbers are held at a time while resampling.
+_AT_ONCE = 1_000_000
+
+
+@dataclass(slots=True, frozen=True)
+class ClusteredMean:
+    """The mean over ``n`` values in ``clusters`` clusters, and its standard error (None below two clusters).
+
+    Every value weighs the same, so a cluster weighs as many times as it has values.
+    """
+
+    mean: float
+    se: float | None
+    n: int
+    clusters: int
+
+    def interval(self, level: float = 0.95) -> Estimate | None:
+        """The mean with Student's interval, clusters - 1 degrees of freedom; None below two clusters.
+
+        Where no cluster departs from the mean, the interval is the point.
+
+        :raises ValueError: ``level`` is not between 0 and 1.
+        """
+        from scipy.stats import t
+
+        check_level(level)
+        if self.se is None:
+            return None
+        half = float(t.ppf((1.0 + level) / 2, self.clusters - 1)) * self.se
+        return Estimate(self.mean, self.mean - half, self.mean + half)
+
+
+def clustered_mean(values: Values, labels: Sequence[str]) -> ClusteredMean | None:
+    """The mean of ``values`` with its cluster-robust standard error; None of nothing.
+
+    ``labels`` names each value's cluster. The error is the sandwich of Liang and Zeger 1986 for a mean, with the factor
+    for few clusters: se² = G/(G-1) · sum over clusters of (sum of the cluster's residuals)² / n² (Cameron and Miller
+    2015, section II.C and VI.B; for evaluations of language models, Miller 2024, "Adding error bars to evals", section
+    2.2). With one value in each cluster it is the ordinary standard error. The order of the values does not matter, to
+    the last bit.
+
+    :raises ValueError: the two differ in length, or a value is not finite.
+    """
+    groups = _grouped(values, labels)
+    if not groups:
+        return None
+    held = [value for group in groups.values() for value in group]
+    count, clusters = len(held), len(groups)
+    mean = math.fsum(held) / count
+    if clusters < 2:
+        return ClusteredMean(mean, None, count, clusters)
+    residuals = (math.fsum(value - mean for value in group) for group in groups.values())
+    squares = math.fsum(residual * residual for residual in residuals)
+    return ClusteredMean(mean, math.sqrt(clusters / (clusters - 1) * squares) / count, count, clusters)
+
+
+def bootstrap(
+    values: Values, labels: Sequence[str], *, seed: int, level: float = 0.95, resamples: int = 4_999
+) -> Estimate | None:
+    """The mean with its BCa bootstrap interval, whole clusters being drawn with replacement; None below two clusters.
+
+    BCa (Efron 1987; scipy.stats.bootstrap) shifts the percentiles by the bias and by the skew of the mean, which the
+    jackknife over clusters tells. Scores are skewed and end at 0 and 100, and there the plain percentile interval lies
+    too far inwards on the long side: its error of coverage falls with 1/sqrt(clusters), that of BCa with 1/clusters.
+    Both are too narrow for few clusters (below about 30), where Student's interval is to be preferred. 4,999 resamples
+    place each end to about 1% of the interval's width.
+
+    Where all clusters have the same mean, the interval is the point. The order of the values does not matter; the same
+    seed gives the same interval.
+
+    :raises ValueError: the two differ in length, a value is not finite, or ``level`` is not between 0 and 1.
+    """
+    from scipy import stats
+
+    check_level(level)
+    groups = _grouped(values, labels)
+    if len(groups) < 2:
+        return None
+    mean = math.fsum(value for group in groups.values() for value in group) / len(values)
+    sizes = np.array([float(len(groups[label])) for label in sorted(groups)])
+    residuals = np.array([math.fsum(value - mean for value in groups[label]) for label in sorted(groups)])
+    scale = float(np.abs(residuals).max())
+    if scale <= 1e-12 * max(abs(value) for value in values):  # rounding is no spread
+        return Estimate(mean, mean, mean)
+
+    def ratio(totals: Any, counts: Any, axis: int) -> Any:
+        return totals.sum(axis=axis) / counts.sum(axis=axis)
+
+    found = stats.bootstrap(
+        (residuals / scale, sizes),  # cubes of it are taken: of very small ones they would vanish
+        ratio,
+        paired=True,
+        vectorized=True,
+        n_resamples=resamples,
+        batch=max(1, _AT_ONCE // len(sizes)),
+        confidence_level=level,
+        method="BCa",
+        random_state=np.random.default_rng(seed),
+    )
+    low, high = found.confidence_interval
+    return Estimate(mean, mean + scale * float(low), mean + scale * float(high))
+
+
+def _grouped(values: Values, labels: Sequence[str]) -> dict[str, list[float]]:
+    if len(values) != len(labels):
+        raise ValueError(f"{len(values)} values with {len(labels)} labels; each value needs its cluster's")
+    groups: dict[str, list[float]] = {}
+    for value, label in zip(values, labels, strict=True):
+        if not math.isfinite(value):
+            raise ValueError(f"values: {value} in cluster {label!r} is not finite; leave out what is unscored")
+        groups.setdefault(label, []).append(float(value))
+    return groups

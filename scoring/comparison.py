@@ -1,0 +1,137 @@
+"""Two candidates on the same items: how far apart they are, and how sure that is when many pairs are compared.
+
+Comparing item by item takes the items' difficulty out of the difference (Miller 2024, "Adding error bars to evals",
+section 3). What never belongs here: means of one candidate (``clusters``), and deciding while scores come
+(``sequential``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Literal
+
+from .clusters import clustered_mean
+from .intervals import Estimate, check_level
+
+# scipy.stats takes half a second to load: the functions that need it import it.
+
+Correction = Literal["holm", "benjamini-hochberg"]
+# A candidate's scores by item and by what else tells two talks on it apart (seed, evaluator); None: unscored.
+Scores = Mapping[tuple[str, str], float | None]
+# Mean differences of an item up to this are rounding, not a win.
+_ROUNDING = 1e-9
+
+
+@dataclass(slots=True, frozen=True)
+class Comparison:
+    """``first`` against ``second`` on the items on which both are scored.
+
+    ``mean`` is that of first minus second, None without common items; ``difference`` the same with its interval, and
+    ``se`` its standard error, both clustered by item; ``p`` two-sided, of there being no difference; ``p_corrected``
+    the same for the whole table that the pair stands in. These four are None below two items.
+
+    ``n`` items were compared, in ``pairs`` pairs of talks; ``dropped`` items both have talked about, but no pair of
+    talks is scored on both sides. ``won``, ``tied`` and ``lost`` are the shares of the items, 0–1, on which the first
+    has the higher, the same, the lower mean score; None without common items.
+    """
+
+    first: str
+    second: str
+    mean: float | None
+    difference: Estimate | None
+    se: float | None
+    p: float | None
+    p_corrected: float | None
+    n: int
+    pairs: int
+    dropped: int
+    won: float | None
+    tied: float | None
+    lost: float | None
+
+
+def compare(first: str, second: str, scores: Mapping[str, Scores], level: float = 0.95) -> Comparison:
+    """Candidates ``first`` and ``second`` on the talks that both have held, paired by item and seed or evaluator.
+
+    The differences are taken talk by talk and clustered by item; difference / se is taken for Student's t with n - 1
+    degrees of freedom. With one talk an item that is the paired t-test. Where all differences are one number, ``p`` is
+    1 if it is 0, else 0. The interval is that of this pair alone, whatever else is compared.
+
+    :raises ValueError: ``level`` is not between 0 and 1, or a score is not finite.
+    """
+    from scipy.stats import t
+
+    check_level(level)
+    one, other = scores[first], scores[second]
+    shared = sorted(one.keys() & other.keys())
+    by_item: dict[str, list[float]] = {}
+    for key in shared:
+        left, right = one[key], other[key]
+        if left is not None and right is not None:
+            by_item.setdefault(key[0], []).append(left - right)
+    dropped = len({item for item, _ in shared}) - len(by_item)
+    differences = [value for item in by_item for value in by_item[item]]
+    found = clustered_mean(differences, [item for item in by_item for _ in by_item[item]])
+    if found is None:
+        return Comparison(first, second, None, None, None, None, None, 0, 0, dropped, None, None, None)
+    p = None
+    if found.se is not None:
+        ratio = found.mean / found.se if found.se else math.copysign(math.inf, found.mean) if found.mean else 0.0
+        p = float(2.0 * t.sf(abs(ratio), found.clusters - 1))
+    means = [math.fsum(values) / len(values) for values in by_item.values()]
+    won = sum(mean > _ROUNDING for mean in means) / len(means)
+    lost = sum(mean < -_ROUNDING for mean in means) / len(means)
+    tied = sum(abs(mean) <= _ROUNDING for mean in means) / len(means)
+    interval = found.interval(level)
+    return Comparison(
+        first, second, found.mean, interval, found.se, p, p, found.clusters, found.n, dropped, won, tied, lost
+    )
+
+
+def compare_all(scores: Mapping[str, Scores], correction: Correction = "holm", level: float = 0.95) -> list[Comparison]:
+    """Every pair of candidates, in the order of ``scores``, with p-values corrected over the pairs.
+
+    :raises ValueError: as ``compare`` and ``corrected``.
+    """
+    found = [compare(first, second, scores, level) for first, second in combinations(scores, 2)]
+    ps = corrected([one.p for one in found], correction)
+    return [replace(one, p_corrected=p) for one, p in zip(found, ps, strict=True)]
+
+
+def corrected(ps: Sequence[float | None], correction: Correction = "holm") -> list[float | None]:
+    """p-values for reading many tests at once, in the same order; None, a test that could not be made, stays None.
+
+    ``holm``                 Holm 1979, step-down Bonferroni: the chance of any false finding at all, whatever the tests
+                             have to do with each other. The default: one false "better" spoils a table of models.
+    ``benjamini-hochberg``   Benjamini and Hochberg 1995: the expected share of false ones among the findings
+                             (scipy.stats.false_discovery_control); for tests that are independent or hang together
+                             positively.
+
+    :raises ValueError: a p-value is not between 0 and 1, or the correction is not one of these.
+    """
+    from scipy.stats import false_discovery_control
+
+    known = [p for p in ps if p is not None]
+    for p in known:
+        if not 0.0 <= p <= 1.0:
+            raise ValueError(f"p is {p}; p-values lie between 0 and 1")
+    if correction == "holm":
+        adjusted = _holm(known)
+    elif correction == "benjamini-hochberg":
+        adjusted = [float(p) for p in false_discovery_control(known, method="bh")] if known else []
+    else:
+        raise ValueError(f"correction {correction!r}; allowed are holm and benjamini-hochberg")
+    following = iter(adjusted)
+    return [None if p is None else next(following) for p in ps]
+
+
+def _holm(ps: Sequence[float]) -> list[float]:
+    """The k-th smallest times the number of those not smaller, never less than one before it."""
+    adjusted, reached = [0.0] * len(ps), 0.0
+    for rank, place in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        reached = max(reached, min(1.0, (len(ps) - rank) * ps[place]))
+        adjusted[place] = reached
+    return adjusted

@@ -1,0 +1,91 @@
+"""Items instead of candidates: how hard each is, and how well it tells good candidates from bad ones.
+
+Classical test theory (Lord and Novick 1968, chapter 15; Crocker and Algina 1986, chapter 14). What never belongs here:
+what an item asks, and means over items (``clusters``).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(slots=True, frozen=True)
+class Difficulty:
+    """One item: its ``mean`` score over the ``n`` candidates scored on it; the lower, the harder.
+
+    ``discrimination``, from -1 to 1, is the correlation over candidates of the score on this item with the mean score
+    on all others: near 0 or below, the item measures something else, or its answer key is wrong. None with fewer than
+    three candidates, or where one side has no spread.
+    ``solved_by`` is ``nobody`` or ``everybody`` where the item tells no candidates apart; None else.
+    """
+
+    item: str
+    mean: float
+    n: int
+    discrimination: float | None
+    solved_by: Literal["nobody", "everybody"] | None
+
+
+def difficulties(scores: Mapping[str, Mapping[str, float | None]], *, solved: float) -> list[Difficulty]:
+    """All items on which a candidate is scored, hardest first, equal ones by name.
+
+    ``scores`` are by candidate, then by item (means over seeds, where there are several); None is unscored. A score of
+    at least ``solved`` counts as solved: 1 for right and wrong as 1 and 0, what one holds good enough for others.
+
+    Candidates that lack scores must not gain by lacking the hard ones: the rest of a candidate's scores is taken as the
+    mean of what it has above the items' means. Without gaps that changes no correlation.
+
+    :raises ValueError: a score is not finite.
+    """
+    candidates, items = sorted(scores), sorted({item for held in scores.values() for item in held})
+    place = {item: index for index, item in enumerate(items)}
+    table = np.full((len(candidates), len(items)), np.nan)
+    for row, candidate in enumerate(candidates):
+        for item, score in scores[candidate].items():
+            if score is not None:
+                if not np.isfinite(score):
+                    raise ValueError(f"{candidate!r} on {item!r}: {score} is not finite; None stands for unscored")
+                table[row, place[item]] = score
+    held = ~np.isnan(table)
+    counts = held.sum(axis=0)
+    items = [item for item, count in zip(items, counts, strict=True) if count]
+    table, held, counts = table[:, counts > 0], held[:, counts > 0], counts[counts > 0]
+    if not items:
+        return []
+    means = np.nansum(table, axis=0) / counts
+    solvers = (np.where(held, table, -np.inf) >= solved).sum(axis=0)
+    found = [
+        Difficulty(item, mean, n, told, "nobody" if not solving else "everybody" if solving == n else None)
+        for item, mean, n, told, solving in zip(
+            items, means.tolist(), counts.tolist(), _item_rest(table, held, means), solvers.tolist(), strict=True
+        )
+    ]
+    return sorted(found, key=lambda one: (one.mean, one.item))
+
+
+def _item_rest(table: Floats, held: NDArray[np.bool_], means: Floats) -> list[float | None]:
+    """Pearson's r of each column with the mean of the others, columns being measured from their means."""
+    above = np.where(held, table - means, 0.0)
+    others = held.sum(axis=1, keepdims=True) - held
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rest = (above.sum(axis=1, keepdims=True) - above) / others
+    both = held & (others > 0)
+    n = both.sum(axis=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # columns without a pair are None below
+        x = np.where(both, above - np.nanmean(np.where(both, above, np.nan), axis=0), 0.0)
+        y = np.where(both, rest - np.nanmean(np.where(both, rest, np.nan), axis=0), 0.0)
+        r = (x * y).sum(axis=0) / np.sqrt((x * x).sum(axis=0) * (y * y).sum(axis=0))
+    # What is left of equal numbers after subtracting their mean is rounding.
+    scale = np.abs(np.where(held, table, 0.0)).max()
+    flat = (np.abs(x).max(axis=0) <= 1e-12 * scale) | (np.abs(y).max(axis=0) <= 1e-12 * scale)
+    usable = (n > 2) & ~flat
+    return [float(np.clip(value, -1.0, 1.0)) if use else None for value, use in zip(r, usable, strict=True)]

@@ -1,0 +1,224 @@
+"""When enough has been heard: rules that end interviews early, and the watch that applies them.
+
+A rule looks at anytime-valid intervals (``betting``), so looking after every item does no harm. It looks only at the
+longest prefix of the items' seeded order that every candidate has finished: which talks end sooner, and how many run
+at once, has no part in the decision.
+
+What never belongs here: ending a run, where scores come from, and intervals at a fixed n (``clusters``): those are
+narrower, but do not keep their level for scores that such a rule has stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from .betting import Betting
+from .intervals import check_level
+
+_ALLOWED = "'decided', {half_width: 2.0} or {decided: true}, each mapping with a level (0.95) where wanted"
+# A difference ranges over twice what a score does, and only its sign decides: a coarser grid does.
+_PAIR_STEPS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """The rule as the user wrote it: exactly one of the two.
+
+    ``half_width``  until each candidate's interval is at most twice this wide, in points of the score.
+    ``decided``     until every pair of candidates is told apart: the interval of the difference excludes 0.
+
+    ``level`` is the probability with which an interval covers its mean however often it is looked at; under ``decided``
+    that all pairs' intervals do at once.
+    """
+
+    half_width: float | None = None
+    decided: bool = False
+    level: float = 0.95
+
+    def __post_init__(self) -> None:
+        """:raises ValueError: both rules are given, or none; a value is out of its range."""
+        if (self.half_width is not None) == self.decided:
+            found = "both half_width and decided" if self.decided else "neither half_width nor decided"
+            raise ValueError(f"until: {found}; allowed is exactly one: {_ALLOWED}")
+        if self.half_width is not None and not (math.isfinite(self.half_width) and self.half_width > 0.0):
+            raise ValueError(f"until.half_width: {self.half_width}; allowed is a number of points above 0")
+        try:
+            check_level(self.level)
+        except ValueError:
+            raise ValueError(f"until.level: {self.level}; allowed is a share between 0 and 1, such as 0.95") from None
+
+    @classmethod
+    def parse(cls, value: Any) -> Until:
+        """The rule in a settings file: ``decided``, ``{half_width: 2.0}`` or ``{decided: true}``, mappings with
+        ``level`` where another than 0.95 is wanted.
+
+        :raises ValueError: it is something else; the message names the field, what was found and what is allowed.
+        """
+        if value == "decided":
+            return cls(decided=True)
+        if not isinstance(value, Mapping):
+            raise ValueError(f"until: {value!r}; allowed is {_ALLOWED}")
+        for name in value:
+            if name not in cls.__slots__:
+                raise ValueError(f"until.{name}: no such field; allowed is {_ALLOWED}")
+        half_width, decided = value.get("half_width"), value.get("decided", False)
+        if not isinstance(decided, bool):
+            raise ValueError(f"until.decided: {decided!r}; allowed is true or false")
+        return cls(
+            half_width=None if half_width is None else _number("half_width", half_width),
+            decided=decided,
+            level=_number("level", value.get("level", 0.95)),
+        )
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain data; ``parse`` reads it back."""
+        rule: dict[str, Any] = {"decided": True} if self.decided else {"half_width": self.half_width}
+        return {**rule, "level": self.level}
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"until.{name}: {value!r}; allowed is a number")
+    return float(value)
+
+
+class Watch:
+    """The decision, fed with conversations in any order.
+
+    ``planned`` is the number of items; each candidate is to hold one conversation on each. Under ``half_width`` the
+    rule holds when each candidate's interval is narrow enough, each at the level by itself. Under ``decided`` it holds
+    when every pair is told apart, not merely the best from the rest: a sweep is reported as a table whose rows are read
+    against each other, and two equal candidates are then compared on all that was planned. Each pair's interval has the
+    level 1 - (1 - level) / pairs (Bonferroni), so that all hold at once.
+
+    Unscored conversations take their place and teach nothing: intervals are of the mean over scored conversations,
+    and of the mean difference over items on which both are scored.
+    """
+
+    def __init__(
+        self, until: Until, candidates: Sequence[str], planned: int, low: float = 0.0, high: float = 100.0
+    ) -> None:
+        """:raises ValueError: no candidates, two of one name, or only one to decide about; ``planned`` is below 0, or
+        ``low`` not below ``high``.
+        """
+        if not candidates or len(set(candidates)) < len(candidates):
+            raise ValueError(f"candidates: {list(candidates)}; at least one is needed, each name once")
+        if until.decided and len(candidates) < 2:
+            raise ValueError(f"until: decided, with the one candidate {candidates[0]!r}; a decision needs two")
+        if planned < 0:
+            raise ValueError(f"planned: {planned} items")
+        self.until, self.candidates, self.planned = until, tuple(candidates), planned
+        self.low, self.high = low, high
+        self.stopped_at: int | None = None
+        self._finished = 0  # conversations, in all
+        self._prefix = 0
+        self._ahead: dict[int, dict[str, float]] = {}
+        self._own = Betting(len(candidates), low=low, high=high, level=until.level)
+        self._pairs = list(combinations(range(len(candidates)), 2)) if until.decided else []
+        self._differences: Betting | None = None
+        if self._pairs:
+            level, width = 1.0 - (1.0 - until.level) / len(self._pairs), high - low
+            self._differences = Betting(len(self._pairs), low=-width, high=width, level=level, steps=_PAIR_STEPS)
+
+    def add(self, candidate: str, place: int, score: float | None) -> None:
+        """Take in a finished conversation: ``place`` is its item's in the seeded order, from 0.
+
+        ``score`` is None where there is none: a failed conversation, or one without a readable verdict. After the
+        stop a conversation is counted and no more.
+
+        :raises ValueError: the candidate or the place is not among those planned, the conversation was already told,
+            or the score lies outside ``low`` to ``high``.
+        """
+        if candidate not in self.candidates:
+            raise ValueError(f"candidate {candidate!r}; watched are {list(self.candidates)}")
+        if not 0 <= place < self.planned:
+            raise ValueError(f"place {place}; planned are {self.planned} items, counted from 0")
+        if score is not None and not self.low <= score <= self.high:  # nan too
+            raise ValueError(f"{candidate!r} at place {place}: score {score}; scores lie in {self.low:g}–{self.high:g}")
+        told = self._ahead.setdefault(place, {})
+        if place < self._prefix or candidate in told:
+            raise ValueError(f"{candidate!r} at place {place}: told twice")
+        told[candidate] = math.nan if score is None else score
+        self._finished += 1
+        while self.stopped_at is None and len(self._ahead.get(self._prefix, ())) == len(self.candidates):
+            scores = self._ahead.pop(self._prefix)
+            self._learn([scores[name] for name in self.candidates])
+
+    def _learn(self, scores: list[float]) -> None:
+        """Take in the next item of the order, now that all candidates have finished it."""
+        self._prefix += 1
+        self._own.add(scores)
+        if self._differences is not None:
+            self._differences.add([scores[one] - scores[other] for one, other in self._pairs])
+        if self._holds():
+            self.stopped_at = self._prefix
+
+    def _holds(self) -> bool:
+        if self._differences is not None:
+            return len(self.better) == len(self._pairs)
+        assert self.until.half_width is not None
+        return bool((self._own.highs - self._own.lows <= 2.0 * self.until.half_width).all())
+
+    @property
+    def prefix(self) -> int:
+        """How many items the decision rests on: all before the first unfinished one, or before the stop."""
+        return self._prefix
+
+    @property
+    def overshoot(self) -> int:
+        """Conversations that were finished beyond the prefix at which the rule held; 0 as long as it does not."""
+        return 0 if self.stopped_at is None else self._finished - self.stopped_at * len(self.candidates)
+
+    @property
+    def saved(self) -> int | None:
+        """Planned conversations that were neither needed nor overshoot; None as long as the rule does not hold."""
+        return None if self.stopped_at is None else self.planned * len(self.candidates) - self._finished
+
+    @property
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """Each candidate's interval at the stop, or now, at the level by itself."""
+        ends = zip(self._own.lows.tolist(), self._own.highs.tolist(), strict=True)
+        return dict(zip(self.candidates, ends, strict=True))
+
+    @property
+    def better(self) -> list[tuple[str, str, float, float]]:
+        """Pairs told apart: better one, worse one, and the interval of the difference in points, in the candidates'
+        order. Empty under ``half_width``.
+
+        A lower end of 0 says that the difference is above 0: an interval's ends are not part of it.
+        """
+        found: list[tuple[str, str, float, float]] = []
+        if self._differences is None:
+            return found
+        ends = zip(self._differences.lows.tolist(), self._differences.highs.tolist(), strict=True)
+        for (one, other), (low, high) in zip(self._pairs, ends, strict=True):
+            first, second = self.candidates[one], self.candidates[other]
+            if low >= 0.0 and high > 0.0:
+                found.append((first, second, low, high))
+            elif high <= 0.0 and low < 0.0:
+                found.append((second, first, 0.0 - high, 0.0 - low))
+        return found
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain data, six decimals: the rule, where it held, what that saved, and the intervals."""
+        scored = dict(zip(self.candidates, self._own.counts.tolist(), strict=True))
+        return {
+            "rule": self.until.to_record(),
+            "planned": self.planned,
+            "prefix": self._prefix,
+            "stopped_at": self.stopped_at,
+            "overshoot": self.overshoot,
+            "saved": self.saved,
+            "intervals": {
+                name: {"n": scored[name], "low": round(low, 6), "high": round(high, 6)}
+                for name, (low, high) in self.intervals.items()
+            },
+            "better": [
+                {"better": winner, "worse": loser, "low": round(low, 6), "high": round(high, 6)}
+                for winner, loser, low, high in self.better
+            ],
+        }

@@ -1,0 +1,171 @@
+"""Agreement of raters: textbook figures, scikit-learn, and brute force over all pairs of ratings."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import cohen_kappa_score
+
+from viva.scoring.agreement import Agreement, Rating, Row, Scale, Voting, cohen, fleiss, krippendorff, majority, voting
+
+relaxed = settings(deadline=None, max_examples=80)
+rating = st.integers(1, 4)
+rows_of_three = st.lists(st.tuples(*[st.none() | rating] * 3), max_size=12)
+
+# Krippendorff 2011, "Computing Krippendorff's alpha-reliability", section C: four observers, twelve units, gaps.
+OBSERVERS: list[list[int | None]] = [
+    [1, 2, 3, 3, 2, 1, 4, 1, 2, None, None, None],
+    [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, None, 3],
+    [None, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, None],
+    [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, None],
+]
+UNITS = list(zip(*OBSERVERS, strict=True))
+
+
+@pytest.mark.parametrize(("scale", "alpha"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)])
+def test_alpha_is_that_of_krippendorffs_own_example(scale: Scale, alpha: float) -> None:
+    found = krippendorff(UNITS, scale)
+    assert found.value == pytest.approx(alpha, abs=5e-4)
+    assert found.n == 11  # one unit has a single rating
+
+
+def apart(one: float, other: float, scale: Scale, pooled: list[float]) -> float:
+    if scale == "nominal":
+        return float(one != other)
+    if scale == "interval":
+        return (one - other) ** 2
+    low, high = min(one, other), max(one, other)
+    between = sum(low <= value <= high for value in pooled)
+    return (between - (pooled.count(low) + pooled.count(high)) / 2) ** 2 if low != high else 0.0
+
+
+@relaxed
+@given(rows_of_three, st.sampled_from(["nominal", "ordinal", "interval"]))
+def test_alpha_is_the_disagreement_of_pairs_over_that_of_all(rows: list[Row], scale: Scale) -> None:
+    units = [[float(r) for r in row if r is not None] for row in rows]
+    units = [unit for unit in units if len(unit) > 1]
+    pooled = [value for unit in units for value in unit]
+    found = krippendorff(rows, scale)
+    assert found.n == len(units)
+    if len(set(pooled)) < 2:
+        assert found.value is None
+        return
+    seen = sum(apart(a, b, scale, pooled) / (len(unit) - 1) for unit in units for a, b in permutations(unit, 2))
+    chance = sum(apart(a, b, scale, pooled) for a, b in permutations(pooled, 2)) / (len(pooled) - 1)
+    assert found.value == pytest.approx(1 - seen / chance)
+
+
+@relaxed
+@given(st.lists(st.tuples(st.none() | rating, st.none() | rating), max_size=20), st.sampled_from([None, "quadratic"]))
+def test_cohens_kappa_is_chance_corrected_agreement(pairs: list[tuple[int | None, int | None]], weights: str) -> None:
+    found = cohen([a for a, _ in pairs], [b for _, b in pairs], [1, 2, 3, 4], weights)  # type: ignore[arg-type]
+    both = [(a, b) for a, b in pairs if a is not None and b is not None]
+    assert found.n == len(both)
+    if len({value for pair in both for value in pair}) < 2:
+        assert found.value is None
+        return
+    cost = (lambda a, b: (a - b) ** 2) if weights else (lambda a, b: float(a != b))
+    seen = np.mean([cost(a, b) for a, b in both])
+    expected = np.mean([cost(a, b) for a, _ in both for _, b in both])
+    assert found.value == pytest.approx(1 - seen / expected)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        other = cohen_kappa_score([a for a, _ in both], [b for _, b in both], labels=[1, 2, 3, 4], weights=weights)
+    assert found.value == pytest.approx(other)
+
+
+def test_quadratic_weights_go_by_places_on_the_whole_scale() -> None:
+    first, second = [1, 1, 4, 4, 2], [1, 4, 4, 4, 2]
+    assert cohen(first, second, [1, 2, 3, 4], "quadratic").value == pytest.approx(
+        1 - np.mean([0, 9, 0, 0, 0]) / np.mean([(a - b) ** 2 for a in first for b in second])
+    )
+    assert cohen(["no", "yes"], ["no", "yes"], ["no", "yes"]) == Agreement(1.0, 2)
+
+
+# Fleiss 1971 in the form of Fleiss, Levin and Paik: fourteen raters, ten things, five categories.
+COUNTS = [
+    (0, 0, 0, 0, 14),
+    (0, 2, 6, 4, 2),
+    (0, 0, 3, 5, 6),
+    (0, 3, 9, 2, 0),
+    (2, 2, 8, 1, 1),
+    (7, 7, 0, 0, 0),
+    (3, 2, 6, 3, 0),
+    (2, 5, 3, 2, 2),
+    (6, 5, 2, 1, 0),
+    (0, 2, 2, 3, 7),
+]
+
+
+def test_fleiss_kappa_is_that_of_the_known_example() -> None:
+    rows = [[category for category, count in enumerate(counts) for _ in range(count)] for counts in COUNTS]
+    assert fleiss(rows).value == pytest.approx(0.210, abs=5e-4)
+    # What lacks a rating is left out and not counted.
+    assert fleiss([*rows, [None, *rows[0][1:]]]) == fleiss(rows)
+    assert fleiss(rows).n == 10
+
+
+@relaxed
+@given(rows_of_three)
+def test_fleiss_kappa_is_the_agreement_of_pairs_beyond_that_of_all(rows: list[Row]) -> None:
+    whole = [row for row in rows if None not in row]
+    found = fleiss(rows)
+    assert found.n == len(whole)
+    pooled = [value for row in whole for value in row]
+    if len(set(pooled)) < 2:
+        assert found.value is None
+        return
+    seen = np.mean([a == b for row in whole for a, b in permutations(row, 2)])
+    expected = np.mean([a == b for a in pooled for b in pooled])
+    assert found.value == pytest.approx((seen - expected) / (1 - expected))
+
+
+@relaxed
+@given(rows_of_three, st.randoms(use_true_random=False))
+def test_neither_the_order_of_things_nor_that_of_raters_matters(rows: list[Row], chance: random.Random) -> None:
+    turned = [tuple(chance.sample(list(row), 3)) for row in chance.sample(rows, len(rows))]
+    for scale in ("nominal", "ordinal", "interval"):
+        one, other = krippendorff(rows, scale), krippendorff(turned, scale)  # type: ignore[arg-type]
+        assert other.n == one.n
+        assert other.value == pytest.approx(one.value)
+    assert fleiss(turned) == fleiss(rows)
+    assert voting(turned) == voting(rows)
+
+
+def test_votes_say_when_they_tie() -> None:
+    assert majority([3, 4, 3]) == [3]
+    assert majority([4, None, 1, None]) == [1, 4]
+    assert majority([None, None]) == []
+    assert majority(["yes", "no", "yes", "no", "maybe"]) == ["no", "yes"]
+    rows: list[list[Rating | None]] = [[3, 3, 3], [3, 4, 3], [1, 2, None], [None, None, 2], [None, None, None]]
+    assert voting(rows) == Voting(items=4, unanimous=2, decided=3, tied=1)
+
+
+def test_where_chance_agrees_fully_there_is_no_coefficient() -> None:
+    same: list[tuple[int | None, ...]] = [(3, 3), (3, 3), (None, 3)]
+    assert krippendorff(same) == Agreement(None, 2)
+    assert fleiss(same) == Agreement(None, 2)
+    assert cohen([3, 3, None], [3, 3, 3], [1, 2, 3, 4]) == Agreement(None, 2)
+    assert krippendorff([]) == fleiss([]) == Agreement(None, 0)
+    assert cohen([], [], [1, 2]) == Agreement(None, 0)
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"rows of \[2, 3\] ratings"):
+        krippendorff([(1, 2), (1, 2, 3)])
+    with pytest.raises(ValueError, match="1 rater; agreement needs at least two"):
+        fleiss([(1,), (2,)])
+    with pytest.raises(ValueError, match="rating 'a'; ordinal and interval scales need numbers"):
+        krippendorff([("a", "b"), ("b", "b")], "ordinal")
+    with pytest.raises(ValueError, match="rating nan"):
+        krippendorff([(1.0, float("nan")), (2.0, 3.0)], "interval")
+    with pytest.raises(ValueError, match=r"rating 5 is not on the scale \[1, 2\]"):
+        cohen([1, 2], [1, 5], [1, 2])
+    with pytest.raises(ValueError, match="1 ratings against 2"):
+        cohen([1], [1, 2], [1, 2])

@@ -1,0 +1,170 @@
+"""Means over clustered scores: the sandwich against its definition, Student and BCa, and how often they cover."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from viva.scoring.clusters import ClusteredMean, bootstrap, clustered_mean
+from viva.scoring.intervals import Estimate
+from viva.scoring.stream import Mean
+
+relaxed = settings(deadline=None, max_examples=60)
+labelled = st.lists(st.tuples(st.floats(0, 100), st.sampled_from("abcdef")), min_size=1, max_size=40)
+
+
+def sandwich(values: Sequence[float], labels: Sequence[str]) -> float:
+    """(X'X)^-1 (sum of X_g' u_g u_g' X_g) (X'X)^-1 of a regression on a constant, as matrices, times G/(G-1)."""
+    x, y = np.ones((len(values), 1)), np.array(values)
+    residuals = y - y.mean()
+    bread = np.linalg.inv(x.T @ x)
+    meat = np.zeros((1, 1))
+    for label in set(labels):
+        chosen = np.array([one == label for one in labels])
+        score = x[chosen].T @ residuals[chosen]
+        meat += np.outer(score, score)
+    groups = len(set(labels))
+    return math.sqrt(groups / (groups - 1) * (bread @ meat @ bread).item())
+
+
+@relaxed
+@given(labelled)
+def test_the_error_is_the_sandwich_and_the_interval_students(pairs: list[tuple[float, str]]) -> None:
+    values, labels = [value for value, _ in pairs], [label for _, label in pairs]
+    found = clustered_mean(values, labels)
+    assert found is not None
+    assert found.mean == pytest.approx(np.mean(values))
+    assert (found.n, found.clusters) == (len(values), len(set(labels)))
+    if found.clusters < 2:
+        assert found.se is None
+        assert found.interval() is None
+        return
+    assert found.se == pytest.approx(sandwich(values, labels), abs=1e-9)
+    interval = found.interval(0.9)
+    assert interval is not None
+    half = stats.t.ppf(0.95, found.clusters - 1) * sandwich(values, labels)
+    assert (interval.low, interval.high) == pytest.approx((found.mean - half, found.mean + half), abs=1e-8)
+
+
+@relaxed
+@given(st.lists(st.floats(0, 100), min_size=2, max_size=30))
+def test_with_one_value_in_each_cluster_it_is_the_ordinary_error(values: list[float]) -> None:
+    plain = Mean()
+    for value in values:
+        plain.add(value)
+    found = clustered_mean(values, [str(place) for place in range(len(values))])
+    assert found is not None
+    assert found.mean == pytest.approx(plain.mean, rel=1e-15)
+    assert found.se == pytest.approx(plain.standard_error, rel=1e-9, abs=1e-13)
+
+
+def test_saying_everything_twice_makes_nothing_surer() -> None:
+    values = [10.0, 40.0, 45.0, 90.0]
+    once = clustered_mean(values, ["a", "b", "c", "d"])
+    twice = clustered_mean(values * 2, ["a", "b", "c", "d"] * 2)
+    assert once is not None
+    assert twice is not None
+    assert (twice.mean, twice.se, twice.n) == (once.mean, pytest.approx(once.se), 8)
+
+
+@relaxed
+@given(labelled, st.randoms(use_true_random=False))
+def test_the_order_does_not_matter_to_the_last_bit(pairs: list[tuple[float, str]], chance: random.Random) -> None:
+    other = chance.sample(pairs, len(pairs))
+    one, two = list(zip(*pairs, strict=True)), list(zip(*other, strict=True))
+    assert clustered_mean(*one) == clustered_mean(*two)
+    assert bootstrap(*one, seed=3, resamples=99) == bootstrap(*two, seed=3, resamples=99)
+
+
+def test_the_bootstrap_resamples_whole_clusters() -> None:
+    chance = np.random.default_rng(1)
+    effects = 100 * chance.beta(4, 1, 60)
+    labels = [f"item-{place}" for place in range(60) for _ in range(place % 3 + 1)]
+    values = [min(100.0, float(effects[int(label[5:])]) + chance.uniform(0, 5)) for label in labels]
+    found, student = bootstrap(values, labels, seed=5), clustered_mean(values, labels)
+    assert found is not None
+    assert student is not None
+    interval = student.interval()
+    assert interval is not None
+    # As wide as Student's, but shifted towards the long tail, which is the lower one.
+    assert found.high - found.low == pytest.approx(interval.high - interval.low, rel=0.1)
+    assert found.low + found.high < interval.low + interval.high
+    again, other = bootstrap(values, labels, seed=5), bootstrap(values, labels, seed=6)
+    assert again == found
+    assert other is not None
+    assert (other.low, other.high) == pytest.approx((found.low, found.high), abs=0.5)
+    assert (other.low, other.high) != (found.low, found.high)
+
+
+def test_where_nothing_varies_the_interval_is_a_point_and_of_nothing_there_is_none() -> None:
+    same = clustered_mean([70.0] * 6, list("aabbcc"))
+    assert same == ClusteredMean(70.0, 0.0, 6, 3)
+    assert same.interval() == bootstrap([70.0] * 6, list("aabbcc"), seed=1) == Estimate(70.0, 70.0, 70.0)
+    assert clustered_mean([], []) is None
+    assert bootstrap([], [], seed=1) is None
+    assert bootstrap([1.0, 2.0], ["a", "a"], seed=1) is None
+    # Clusters of the same mean but other values: no cluster departs from it.
+    assert bootstrap([1.0, 3.0, 0.0, 4.0], list("aabb"), seed=1) == Estimate(2.0, 2.0, 2.0)
+    # However small, what varies has an interval.
+    tiny = bootstrap([0.0, 1e-300, 3e-300], list("abc"), seed=1)
+    assert tiny is not None
+    assert tiny.low < tiny.value < tiny.high
+
+
+def test_what_cannot_be_averaged_is_refused() -> None:
+    with pytest.raises(ValueError, match="2 values with 1 labels"):
+        clustered_mean([1.0, 2.0], ["a"])
+    with pytest.raises(ValueError, match="nan in cluster 'b' is not finite"):
+        bootstrap([1.0, math.nan], ["a", "b"], seed=1)
+    for level in (0.0, 1.0, 95.0):
+        with pytest.raises(ValueError, match="level"):
+            bootstrap([1.0, 2.0], ["a", "b"], seed=1, level=level)
+
+
+@pytest.mark.parametrize("items", [50, 150])
+def test_in_2000_simulated_sweeps_the_interval_covers_as_often_as_it_says(items: int) -> None:
+    """Items × 3 seeds, scores skewed and heaped at 0 and 100, the item having most of the say."""
+    chance = np.random.default_rng(17)
+    sweeps, seeds = 2000, 3
+
+    def scores(shape: tuple[int, int]) -> np.ndarray:
+        ability = chance.normal(1.1, 1.0, shape)[..., None] + chance.normal(0, 0.6, (*shape, seeds))
+        return 100 * np.clip(0.5 + 0.28 * ability, 0, 1)
+
+    truth = float(scores((1000, 1000)).mean())
+    labels = [f"{place}" for place in range(items) for _ in range(seeds)]
+    inside = plain = 0
+    for sweep in scores((sweeps, items)):
+        found = clustered_mean(sweep.ravel().tolist(), labels)
+        assert found is not None
+        assert found.se is not None
+        # The half-width is Student's quantile times se, which the test above compares with scipy's.
+        half = QUANTILES[items] * found.se
+        inside += abs(found.mean - truth) <= half
+        plain += abs(found.mean - truth) <= 1.96 * sweep.std() / math.sqrt(sweep.size)
+    assert 0.93 <= inside / sweeps <= 0.97
+    assert plain / sweeps < 0.85  # taking each conversation for independent, as one must not
+
+
+QUANTILES = {items: float(stats.t.ppf(0.975, items - 1)) for items in (50, 150)}
+
+
+def test_in_simulated_sweeps_the_bootstrap_covers_as_often_as_it_says() -> None:
+    chance = np.random.default_rng(19)
+    sweeps, items = 400, 60
+    labels = [f"{place}" for place in range(items) for _ in range(2)]
+    inside = 0
+    for _ in range(sweeps):
+        effects = 100 * chance.beta(3.2, 0.8, items)
+        values = 0.8 * np.repeat(effects, 2) + 20 * chance.random(items * 2)
+        found = bootstrap(values, labels, seed=1, resamples=499)
+        assert found is not None
+        inside += found.low <= 0.8 * 80 + 10 <= found.high
+    assert 0.92 <= inside / sweeps <= 0.975

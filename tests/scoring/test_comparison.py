@@ -1,0 +1,163 @@
+"""Paired comparisons: against scipy's paired test, with clusters, gaps, and many pairs."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from viva.scoring.clusters import clustered_mean
+from viva.scoring.comparison import Correction, Scores, compare, compare_all, corrected
+
+relaxed = settings(deadline=None, max_examples=60)
+score = st.none() | st.integers(0, 100).map(float)
+
+
+def single(values: list[float | None]) -> dict[tuple[str, str], float | None]:
+    return {(f"item-{place:03}", "7"): value for place, value in enumerate(values)}
+
+
+@relaxed
+@given(st.lists(st.tuples(score, score), max_size=30))
+def test_with_one_talk_an_item_it_is_the_paired_t_test(pairs: list[tuple[float | None, float | None]]) -> None:
+    found = compare("a", "b", {"a": single([a for a, _ in pairs]), "b": single([b for _, b in pairs])})
+    both = [(a, b) for a, b in pairs if a is not None and b is not None]
+    differences = [a - b for a, b in both]
+    assert (found.n, found.pairs, found.dropped) == (len(both), len(both), len(pairs) - len(both))
+    if not both:
+        assert (found.mean, found.difference, found.p, found.won) == (None, None, None, None)
+        return
+    assert found.mean == pytest.approx(np.mean(differences))
+    assert found.won == pytest.approx(np.mean([d > 0 for d in differences]))
+    assert found.lost == pytest.approx(np.mean([d < 0 for d in differences]))
+    assert found.tied == pytest.approx(np.mean([d == 0 for d in differences]))
+    if len(both) < 2:
+        assert (found.difference, found.se, found.p) == (None, None, None)
+        return
+    assert found.difference is not None
+    assume(len(set(differences)) > 1)
+    test = stats.ttest_rel([a for a, _ in both], [b for _, b in both])
+    assert found.p == pytest.approx(test.pvalue)
+    interval = test.confidence_interval(0.95)
+    assert (found.difference.low, found.difference.high) == pytest.approx((interval.low, interval.high))
+
+
+def repeated(seed: int, gain: float, items: int = 40, seeds: int = 3) -> dict[str, Scores]:
+    """Two candidates, several talks an item, the gain varying by item."""
+    chance = np.random.default_rng(seed)
+    made: dict[str, dict[tuple[str, str], float | None]] = {"a": {}, "b": {}}
+    for item in range(items):
+        hard, own = chance.normal(60, 20), gain + chance.normal(0, 8)
+        for number in range(seeds):
+            made["a"][f"{item}", f"{number}"] = float(np.clip(hard + own + chance.normal(0, 3), 0, 100))
+            made["b"][f"{item}", f"{number}"] = float(np.clip(hard + chance.normal(0, 3), 0, 100))
+    return dict(made)
+
+
+def test_talks_on_one_item_are_one_cluster_and_equal_numbers_of_them_the_t_test_of_their_means() -> None:
+    scores = repeated(4, 2.0)
+    found = compare("a", "b", scores)
+    assert (found.n, found.pairs, found.dropped) == (40, 120, 0)
+    keys = sorted(scores["a"])
+    differences = [scores["a"][key] - scores["b"][key] for key in keys]  # type: ignore[operator]
+    expected = clustered_mean(differences, [item for item, _ in keys])
+    assert expected is not None
+    assert (found.mean, found.se) == (expected.mean, expected.se)
+    means = np.array(differences).reshape(40, 3).mean(axis=1)
+    assert found.p == pytest.approx(stats.ttest_1samp(means, 0).pvalue)
+    assert found.won == np.mean(means > 0)
+    assert found.p is not None
+    assert stats.ttest_1samp(differences, 0).pvalue < found.p  # as if the talks were independent
+
+
+def test_only_talks_that_both_have_held_count() -> None:
+    a: Scores = {("x", "1"): 50.0, ("x", "2"): None, ("y", "1"): 90.0, ("z", "1"): 10.0, ("only-a", "1"): 0.0}
+    b: Scores = {("x", "1"): 40.0, ("x", "2"): 0.0, ("y", "1"): 90.0, ("z", "1"): None, ("y", "2"): 5.0}
+    found = compare("a", "b", {"a": a, "b": b})
+    assert (found.n, found.pairs, found.dropped, found.mean) == (2, 2, 1, 5.0)
+    assert (found.won, found.tied, found.lost) == (0.5, 0.5, 0.0)
+
+
+def test_a_difference_that_never_varies_is_certain_and_none_is_none() -> None:
+    scores = {"a": single([50.0, 60.0, 70.0]), "b": single([40.0, 50.0, 60.0]), "c": single([50.0, 60.0, 70.0])}
+    apart, same = compare("a", "b", scores), compare("a", "c", scores)
+    assert (apart.mean, apart.se, apart.p) == (10.0, 0.0, 0.0)
+    assert (same.mean, same.se, same.p, same.tied) == (0.0, 0.0, 1.0, 1.0)
+
+
+def test_turning_the_pair_round_turns_the_difference_round() -> None:
+    scores = repeated(5, 3.0)
+    one, other = compare("a", "b", scores), compare("b", "a", scores)
+    assert one.mean == -other.mean  # type: ignore[operator]
+    assert (one.p, one.se, one.won, one.lost) == (other.p, other.se, other.lost, other.won)
+
+
+def test_the_order_of_talks_does_not_matter() -> None:
+    scores = repeated(6, 1.0)
+    chance = random.Random(1)
+    shuffled = {name: dict(chance.sample(list(held.items()), len(held))) for name, held in scores.items()}
+    assert compare("a", "b", shuffled) == compare("a", "b", scores)
+
+
+def test_a_table_has_every_pair_and_corrects_over_them() -> None:
+    chance = np.random.default_rng(9)
+    hard = chance.normal(60, 15, 50)
+    scores = {
+        name: single([float(v) for v in hard + gain + chance.normal(0, 9, 50)])
+        for name, gain in [("d", 0.0), ("a", 0.0), ("c", 4.0), ("b", 12.0)]
+    }
+    scores["empty"] = {}
+    table = compare_all(scores)
+    assert [(one.first, one.second) for one in table][:4] == [("d", "a"), ("d", "c"), ("d", "b"), ("d", "empty")]
+    assert len(table) == 10
+    known = [one for one in table if one.p is not None]
+    assert len(known) == 6
+    assert [one.p_corrected for one in known] == corrected([one.p for one in known])
+    assert all(one.p_corrected is None for one in table if one.p is None)
+    loose = compare_all(scores, "benjamini-hochberg")
+    assert [one.p_corrected for one in loose if one.p is not None] == pytest.approx(
+        stats.false_discovery_control([one.p for one in known])
+    )
+
+
+def by_hand(ps: list[float], correction: Correction) -> list[float]:
+    """The smallest level at which each is found, from the definitions of the procedures, level by level."""
+
+    def found(level: float) -> set[int]:
+        order, m = sorted(range(len(ps)), key=lambda i: ps[i]), len(ps)
+        if correction == "holm":
+            held: set[int] = set()
+            for rank, place in enumerate(order):
+                if ps[place] > level / (m - rank):
+                    break
+                held.add(place)
+            return held
+        ranks = [rank for rank, place in enumerate(order, 1) if ps[place] <= level * rank / m]
+        return set(order[: max(ranks, default=0)])
+
+    levels = sorted({min(1.0, p * m / r) for p in ps for m in range(1, len(ps) + 1) for r in range(1, len(ps) + 1)})
+    return [min((lv for lv in levels if place in found(lv * (1 + 1e-12))), default=1.0) for place in range(len(ps))]
+
+
+@relaxed
+@given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=6), st.sampled_from(["holm", "benjamini-hochberg"]))
+def test_corrected_values_are_the_levels_at_which_the_procedures_find_them(
+    ps: list[float], correction: Correction
+) -> None:
+    assert corrected(ps, correction) == pytest.approx(by_hand(ps, correction), rel=1e-9)
+
+
+def test_what_is_no_p_value_is_refused_and_unknown_ones_stay_unknown() -> None:
+    assert corrected([0.04, None, 0.01]) == [0.04, None, 0.02]
+    assert corrected([None], "benjamini-hochberg") == [None]
+    assert corrected([]) == []
+    for wrong in (1.5, -0.1, math.nan):
+        with pytest.raises(ValueError, match="p-values lie between 0 and 1"):
+            corrected([wrong])
+    with pytest.raises(ValueError, match="allowed are holm and benjamini-hochberg"):
+        corrected([0.5], "sidak")  # type: ignore[arg-type]
