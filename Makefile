@@ -58,6 +58,7 @@ bench: venv peers
 	$(BIN)/python benches/overhead.py $(QUICK)
 	$(BIN)/python benches/rollout.py $(QUICK)
 	$(BIN)/python benches/probe.py $(QUICK)
+	$(BIN)/python benches/report.py $(QUICK)
 
 clean:
 	rm -rf .venv .inspect .peers build *.egg-info

@@ -1,6 +1,6 @@
 """``viva correlate``: does the score follow the accuracy? A file of figures from anywhere, its correlations and lines.
 
-What never belongs here: formulas (``scoring.correlation``) and drawing (``plotting``).
+What never belongs here: formulas (``scoring.correlation``) and drawing (``scoring.plots``).
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def _correlate(
     """Correlate accuracy and score over models: coefficients with p-values, lines, and the models off them."""
     from viva.scoring.correlation import correlate, fits
 
+    from .drawing import check_drawable, draw
     from .output import print_json, print_tables
-    from .plotting import check_drawable, draw_regressions
 
     if plot is not None:
         check_drawable(plot)
@@ -59,7 +59,7 @@ def _correlate(
         found[tuple(excluded)] = correlate(figures, excluded)
     lines = fits(figures)
     if plot is not None:
-        draw_regressions(plot, figures, lines, excluded)
+        draw(plot, figures, lines, excluded)
     if json:
         print_json(_report(file, figures, found, lines))
     else:

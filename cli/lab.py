@@ -1,4 +1,4 @@
-"""``viva lab``: the experiment on the invented world, and making its models.
+"""``viva lab`` and ``viva demo``: the experiment on the invented world, and making its models.
 
 What never belongs here: what is run and in which order (``scenarios.lab.experiment``) and what it shows.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from viva.scenarios.lab.experiment import Experiment
 
 Json = Annotated[bool, typer.Option("--json", help="Print the findings as JSON instead of tables.")]
+Plot = Annotated[
+    Path | None, typer.Option("--plot", help="File to draw KIEval on accuracy to, .svg or .png (extra `plots`).")
+]
 World = Annotated[int, typer.Option("--world", min=1, help="Seed of the invented world.")]
 
 
@@ -29,6 +32,7 @@ def register(app: typer.Typer) -> None:
     lab.command("run")(guarded(_run))
     lab.command("build")(guarded(_build))
     app.add_typer(lab, name="lab")
+    app.command("demo")(guarded(_demo))
 
 
 def _group() -> None:
@@ -53,28 +57,50 @@ def _run(
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder to make or to go on with (default: runs/lab-TIME).")
     ] = None,
+    plot: Plot = None,
     json: Json = False,
 ) -> None:
     """Probe and interview models whose knowledge is known: does the interview show it, and does cheating pay?"""
     from viva.engine.errors import ConfigurationError
     from viva.scenarios.lab.experiment import Candidate, Experiment, family, ideal_family
     from viva.scenarios.lab.family import MODELS
-    from viva.scenarios.lab.findings import Findings
-
-    from .output import print_json, print_tables
 
     if ideal and models is not None:
         raise ConfigurationError("--ideal and --models exclude each other")
     known = ideal_family(world) if ideal else family(world, models or MODELS)
     candidates = [*known, *(Candidate(model) for model in candidate or [])]
     experiment = Experiment(candidates, out or fresh_folder("lab"), world, n, rounds, shots, probed, concurrency)
-    seeds = list(dict.fromkeys(seed or [1]))
+    _examine(experiment, list(dict.fromkeys(seed or [1])), plot, json)
+
+
+def _demo(
+    out: Annotated[Path | None, typer.Option("--out", help="Folder to make (default: runs/demo-TIME).")] = None,
+    plot: Plot = None,
+    json: Json = False,
+) -> None:
+    """Probe and interview the six shipped models, clean ones and cheaters: short for `viva lab run`."""
+    from viva.scenarios.lab.experiment import Experiment, family
+
+    _examine(Experiment(family(), out or fresh_folder("demo")), [1], plot, json)
+
+
+def _examine(experiment: Experiment, seeds: list[int], plot: Path | None, json: bool) -> NoReturn:
+    """Hold all runs, print what was found, and leave."""
+    from viva.scenarios.lab.findings import Findings
+
+    from .drawing import check_drawable, draw
+    from .output import print_json, print_tables
+
+    if plot is not None:
+        check_drawable(plot)
     seconds = sum(_carry(experiment, one) for one in seeds)
     findings = Findings(experiment, seeds)
     if json:
         print_json(findings.report())
     else:
         print_tables(findings.tables())
+    if plot is not None and findings.figures():
+        draw(plot, findings.figures(), findings.lines())
     held = f"{findings.interviews:,} interviews of {findings.calls:,} calls, {findings.tokens:,} candidates' tokens"
     print(f"{held}; this start took {seconds:.1f} s\nfolder: {experiment.folder}", file=sys.stderr)
     sys.exit(FAILURES if findings.failed else DONE)

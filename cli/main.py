@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from . import correlate, data, lab, report, run, validate
+from . import correlate, data, lab, report, run, sweep, validate
 
 app = typer.Typer(
     name="viva",
@@ -19,6 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 run.register(app)
+sweep.register(app)
 report.register(app)
 data.register(app)
 validate.register(app)

@@ -30,6 +30,11 @@ def print_json(data: Any, *, line: bool = False) -> None:
     _write(orjson.dumps(data, option=option))
 
 
+def print_text(text: str) -> None:
+    """Text as it is, in UTF-8."""
+    _write(text.encode("utf-8", "replace"))
+
+
 def print_tables(tables: Iterable[Table]) -> None:
     """Titled tables; those without rows are left out. Never wraps or cuts when the output is not a terminal."""
     from rich.box import SIMPLE

@@ -24,11 +24,31 @@ def register(app: typer.Typer) -> None:
 
 
 def _report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of the runs.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN|SWEEP...", help="Folders of runs and sweeps.")],
     json: Json = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of tables.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX (booktabs) instead of tables.")] = False,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Also write every figure to this CSV file.")] = None,
+    parquet: Annotated[
+        Path | None, typer.Option("--parquet", help="Also write every figure to this Parquet file (extra `parquet`).")
+    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Also write one self-contained HTML page.")] = None,
+    scorer: Annotated[str | None, typer.Option("--scorer", help="official, linear or corrected.")] = None,
 ) -> None:
-    """Print the tables of one or more runs, as far as they have come."""
-    _print([_results(run, {}) for run in runs], json)
+    """Print the tables of a run as far as it has come; of several, or of a sweep, a study of all together."""
+    from viva.engine.errors import ConfigurationError
+    from viva.scenarios.sweep.results import is_sweep
+
+    from .studying import Wanted, show_study
+
+    if json + markdown + latex > 1:
+        raise ConfigurationError("--json, --markdown and --latex exclude each other: each prints on stdout")
+    wanted = Wanted(json=json, markdown=markdown, latex=latex, csv=csv, parquet=parquet, html=html)
+    plain = len(folders) == 1 and scorer is None and wanted.plain
+    if plain and not is_sweep(folders[0]):
+        _print(_results(folders[0], {}), json)
+    else:
+        show_study(folders, scorer, wanted)
 
 
 def _score(
@@ -57,7 +77,7 @@ def _score(
     if no_early_stop and results.report().get("recorded_with_early_stop"):
         note = "talks of this run really ended at their stop flags; rounds after them were never held"
         print(f"viva: note: {note}", file=sys.stderr)
-    _print([results], json)
+    _print(results, json)
 
 
 def _results(run: Path, options: dict[str, Any]) -> Any:
@@ -67,14 +87,13 @@ def _results(run: Path, options: dict[str, Any]) -> Any:
     return recorded_results(RunFolder.open(run), options)
 
 
-def _print(results: list[Any], json: bool) -> None:
+def _print(results: Any, json: bool) -> None:
     from .output import print_json, print_tables
 
     if json:
-        reports = [one.report() for one in results]
-        print_json(reports[0] if len(reports) == 1 else reports)
+        print_json(results.report())
     else:
-        print_tables(table for one in results for table in one.tables())
+        print_tables(results.tables())
 
 
 def _show(

@@ -1,14 +1,12 @@
-"""``viva run``, ``viva probe``, ``viva resume`` and ``viva demo``: everything that holds conversations with models.
+"""``viva run``, ``viva probe`` and ``viva resume``: everything that holds conversations with models.
 
 What never belongs here: how a run works (``scenarios.launch``) and what a result means.
 """
 
 from __future__ import annotations
 
-import signal
 import sys
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -19,7 +17,7 @@ from .failing import DONE, FAILED, FAILURES, INTERRUPTED, code_of, complain, gua
 from .late import add_late
 
 if TYPE_CHECKING:
-    from viva.engine.runner import Outcome, Runner
+    from viva.engine.runner import Outcome
     from viva.scenarios.launch import Launch
     from viva.scenarios.scenario import Aggregate
 
@@ -44,7 +42,6 @@ def register(app: typer.Typer) -> None:
     app.add_typer(runs, name="run")
     add_late(app, "probe", "Probe what models recall of a benchmark; short for `viva run probe`.", _probe)
     app.command("resume")(guarded(_resume))
-    app.command("demo")(guarded(_demo))
 
 
 class _Scenarios(TyperGroup):
@@ -111,7 +108,7 @@ def _fork(
 
 
 def _resume(
-    run: Annotated[Path, typer.Argument(help="Folder of the run.")],
+    run: Annotated[Path, typer.Argument(help="Folder of the run or sweep.")],
     concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Conversations in flight.")] = None,
     max_cost: Annotated[float | None, typer.Option("--max-cost", help="Spend at most this much from here on.")] = None,
     max_calls: Annotated[int | None, typer.Option("--max-calls", min=1, help="Calls from here on at most.")] = None,
@@ -121,8 +118,9 @@ def _resume(
     json: Json = False,
     max_failures: MaxFailures = 0,
 ) -> None:
-    """Go on with a run that was interrupted; what is recorded is not asked again."""
+    """Go on with a run or a sweep that was interrupted; what is recorded is not asked again."""
     from viva.scenarios.launch import resumed_run
+    from viva.scenarios.sweep.place import is_sweep
 
     changes = {
         "concurrency": concurrency,
@@ -132,28 +130,11 @@ def _resume(
         "max_seconds": max_seconds,
     }
     given = {name: value for name, value in changes.items() if value is not None}
+    if is_sweep(run):
+        from .sweep import resume
+
+        resume(run, given, retry_failed=retry_failed, json=json, max_failures=max_failures)
     carry(resumed_run(run, retry_failed=retry_failed, changes=given), json=json, max_failures=max_failures)
-
-
-def _demo(
-    out: Out = None,
-    json: Json = False,
-) -> None:
-    """Interview three simulated candidates of different knowledge on the bundled science items."""
-    from importlib.resources import files
-
-    from viva.scenarios.kieval.settings import KievalSettings
-    from viva.scenarios.launch import new_run
-
-    items = files("viva.scenarios.kieval") / "items" / "science.jsonl"
-    candidates = {"expert": 0.95, "student": 0.6, "novice": 0.2}
-    settings = KievalSettings(
-        dataset=str(items),
-        candidate=[f"simulated:{name}?knowledge={knowledge}" for name, knowledge in candidates.items()],
-        interactor="simulated:interactor",
-        evaluator="simulated:evaluator?noise=0.1&malformed=0.02",
-    )
-    carry(new_run("kieval", settings, out or fresh_folder("demo")), json=json, max_failures=0)
 
 
 def fresh_folder(name: str) -> Path:
@@ -183,11 +164,12 @@ def hold(launch: Launch) -> tuple[Aggregate, Outcome, str]:
     from viva.scenarios.launch import recorded_results
 
     from .live import Progress
+    from .signals import obeying
 
     aggregate = launch.scenario.aggregate(launch.folder.manifest, {})
     progress = Progress(aggregate)
     launch.events.listen(progress.hear)
-    outcome = launch.clock.run(lambda: _beside(launch, progress))
+    outcome = launch.clock.run(lambda: obeying(launch.run, progress))
     if outcome.how == "failed" and outcome.finished:
         # Events may have outrun a journal that then failed: report what is really recorded.
         aggregate = recorded_results(launch.folder)
@@ -199,52 +181,6 @@ def leave(launch: Launch, outcome: Outcome, progress: str, max_failures: int) ->
     print(progress, file=sys.stderr)
     _explain(launch, outcome)
     sys.exit(_code(outcome, max_failures))
-
-
-async def _beside(launch: Launch, progress: Any) -> Outcome:
-    import asyncio
-
-    import anyio
-
-    from viva.engine.errors import VivaError
-
-    outcome: Outcome | None = None
-    failure: VivaError | None = None
-    obeying: Runner | None = None
-    interrupts = 0
-
-    def begin(runner: Runner) -> None:
-        nonlocal obeying
-        obeying = runner
-
-    def stop(*, now: bool) -> None:
-        nonlocal interrupts
-        interrupts += 1
-        if obeying is None:  # the models are still being looked at: nothing has begun
-            group.cancel_scope.cancel()
-        elif now or interrupts > 1:
-            obeying.halt()
-        else:
-            progress.note = "finishing what is in flight (Ctrl-C again to stop now)"
-            obeying.drain()
-
-    async with anyio.create_task_group() as group:
-        # From the first moment on: without a handler of its own the loop may sleep over a signal.
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, partial(stop, now=False))
-        loop.add_signal_handler(signal.SIGTERM, partial(stop, now=True))
-        group.start_soon(progress.show)
-        try:
-            outcome = await launch.run(begin)
-        except VivaError as error:  # out of the group as itself, not as one of a group of errors
-            failure = error
-        finally:
-            group.cancel_scope.cancel()
-    if outcome is None:
-        if failure is None and interrupts:
-            raise KeyboardInterrupt
-        raise failure or RuntimeError("the run was cancelled from outside")
-    return outcome
 
 
 def _explain(launch: Launch, outcome: Outcome) -> None:

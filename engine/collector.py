@@ -12,16 +12,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _THRESHOLDS = (5_000, 10_000, 1_000)
+_usual = gc.get_threshold()
+_runs = 0
 
 
 @contextmanager
 def tuned_collector() -> Iterator[None]:
-    """Take what is loaded out of the collector's sight and let it look less often."""
-    before = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(*_THRESHOLDS)
+    """Take what is loaded out of the collector's sight and let it look less often, until the last run has ended."""
+    global _runs, _usual
+    if _runs == 0:
+        _usual = gc.get_threshold()
+        gc.freeze()
+        gc.set_threshold(*_THRESHOLDS)
+    _runs += 1
     try:
         yield
     finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
+        _runs -= 1
+        if _runs == 0:
+            gc.set_threshold(*_usual)
+            gc.unfreeze()

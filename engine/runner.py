@@ -1,7 +1,8 @@
 """The runner: admits conversations, bounded and in order, and carries each to its end.
 
-No task and no item exists before its turn: as many workers as may run at once each take the next plan when they are
-free. One conversation's failure is a record; only an error that would fail every other conversation too ends the run.
+No task and no item exists before its turn: as many workers as have a slot each take the next plan when they are free.
+Runs that go on side by side may share slots (``slots``) and turns of the event loop (``turnstile``). One conversation's
+failure is a record; only an error that would fail every other conversation too ends the run.
 
 What never belongs here: what a conversation says (the protocol's coroutine) and how models are reached (backends).
 """
@@ -35,6 +36,7 @@ from .events import (
 from .history import History
 from .journal import Journal
 from .lag import LagMonitor
+from .slots import Slots
 from .turnstile import Turnstile
 
 
@@ -85,8 +87,9 @@ class Runner:
     """Runs plans through a protocol's coroutine.
 
     ``journal`` is entered by the caller; ``history`` is the same file's reading half where the run is resumed.
-    ``drain`` lets what is in flight finish and admits nothing more; ``halt`` stops at once. Both leave the run
-    resumable.
+    ``slots`` and ``turnstile`` are those that it shares with other runs, else it has its own, with ``concurrency``
+    slots. ``drain`` lets what is in flight finish and admits nothing more; ``halt`` stops at once. Both leave the run
+    resumable. ``admitted`` is set when no further conversation will begin.
     """
 
     def __init__(
@@ -101,23 +104,30 @@ class Runner:
         conversation_budget: Budget | None = None,
         history: History | None = None,
         retry_failed: bool = False,
+        slots: Slots | None = None,
+        turnstile: Turnstile | None = None,
     ) -> None:
         self._events, self._clock, self._journal = events, clock, journal
-        self._concurrency = concurrency
+        self._slots = slots or Slots(concurrency)
         self._history = history
         self._retry_failed = retry_failed
         meter = Meter(run_budget or Budget(), "run", clock.now())
-        self.services = Services(seed, clock, journal, events, meter, Turnstile(), conversation_budget or Budget())
+        self.services = Services(
+            seed, clock, journal, events, meter, turnstile or Turnstile(), conversation_budget or Budget()
+        )
         self.in_flight = 0
         self.most_in_flight = 0
+        self.admitted = anyio.Event()
         self._outcome = Outcome("done")
-        self._scope: anyio.CancelScope | None = None
+        self._group: anyio.abc.TaskGroup | None = None
+        self._queue: Iterator[Plan] = iter(())
+        self._converse: Coroutine | None = None
         self._admitting = True
 
     def drain(self) -> None:
         """Finish what is in flight, begin nothing new."""
         if self._admitting:
-            self._admitting = False
+            self._close_admission()
             self._outcome.how = "drained"
 
     def halt(self) -> None:
@@ -132,13 +142,16 @@ class Runner:
         """
         restored = self._restore()
         self._events.publish(RunStarted(self._clock.wall(), "", total, len(restored)))
-        queue = self._admissible(iter(plans), restored)
+        self._queue, self._converse = self._admissible(iter(plans), restored), converse
         self._journal.on_failure = self._journal_failed
         with tuned_collector():
             async with LagMonitor(self._clock) as lag:
-                async with anyio.create_task_group() as group:
-                    self._scope = group.cancel_scope
-                    self._spawn(group, queue, converse)
+                try:
+                    async with anyio.create_task_group() as self._group:
+                        self._spawn()
+                        await self.admitted.wait()
+                finally:
+                    self._leave_line()
                 self._outcome.loop_lag = lag.statistics()
         self._events.publish(RunFinished(self._clock.wall(), "", self._outcome.how))
         return self._outcome
@@ -174,34 +187,59 @@ class Runner:
         except VivaError as error:  # the dataset broke under our hands
             self._end("failed", error)
 
-    def _spawn(self, group: anyio.abc.TaskGroup, queue: Iterator[Plan], converse: Coroutine) -> None:
-        plan = next(queue, None) if self._admitting else None
-        if plan is not None:
-            group.start_soon(self._work, group, plan, queue, converse)
+    def _spawn(self) -> None:
+        """Have the next worker begin: at once if a slot is free, else when it is this run's turn to have one."""
+        if not self.admitted.is_set():
+            if self._slots.take():
+                self._begin()
+            else:
+                self._slots.wait(self._begin)
 
-    async def _work(
-        self, group: anyio.abc.TaskGroup, plan: Plan | None, queue: Iterator[Plan], converse: Coroutine
-    ) -> None:
-        # A worker brings the next one to life before it begins, until there are enough: nothing starts before its turn.
-        self.in_flight += 1
-        self.most_in_flight = max(self.most_in_flight, self.in_flight)
-        if self.in_flight < self._concurrency:
-            self._spawn(group, queue, converse)
+    def _begin(self) -> None:
+        assert self._group is not None
+        self._group.start_soon(self._work)
+
+    async def _work(self) -> None:
+        # A worker brings the next one to life before it begins, as long as there are slots: nothing starts before its
+        # turn. Where other runs wait for slots it makes room for them after each conversation.
         try:
-            while plan is not None:
-                await self._carry(plan, converse)
-                plan = next(queue, None) if self._admitting else None
+            plan = self._next()
+            if plan is not None:
+                self.in_flight += 1
+                self.most_in_flight = max(self.most_in_flight, self.in_flight)
+                self._spawn()
+                try:
+                    while plan is not None:
+                        await self._carry(plan)
+                        plan = self._next() if self._slots.keep(self._begin) else None
+                finally:
+                    self.in_flight -= 1
         finally:
-            self.in_flight -= 1
+            self._slots.release()
 
-    async def _carry(self, plan: Plan, converse: Coroutine) -> None:
+    def _next(self) -> Plan | None:
+        plan = next(self._queue, None) if self._admitting else None
+        if plan is None:
+            self._leave_line()
+        return plan
+
+    def _close_admission(self) -> None:
+        self._admitting = False
+        self._leave_line()
+
+    def _leave_line(self) -> None:
+        self._slots.leave(self._begin)
+        self.admitted.set()
+
+    async def _carry(self, plan: Plan) -> None:
+        assert self._converse is not None
         with self._recording_failure(plan):
             recorded = self._history.calls(plan.number) if self._history is not None else ()
             conversation = Conversation(self.services, plan.number, plan.key, plan.backends, recorded)
             self._journal.record_started(plan.number, plan.key, plan.record)
             self._events.publish(ConversationStarted(self._clock.wall(), plan.key, plan.number))
             try:
-                result = await converse(conversation, plan.payload)
+                result = await self._converse(conversation, plan.payload)
             except ConversationStopped as stop:
                 result = {"stopped": {"by": stop.by, "reason": stop.reason}}
             self._journal.record_ended(plan.number, "finished", result)
@@ -221,7 +259,7 @@ class Runner:
             self._interrupted(plan)
             if self._outcome.error is None:
                 self._events.publish(LimitHit(self._clock.wall(), "", error.limit, str(error)))
-                self._admitting = False
+                self._close_admission()
                 self._outcome.how, self._outcome.error = "budget", error
         except (ConfigurationError, JournalError, Unauthorized) as error:
             # Not this conversation's fault, and the next one would meet it too.
@@ -252,8 +290,8 @@ class Runner:
         self._end("failed", error)
 
     def _end(self, how: str, error: VivaError | None = None) -> None:
-        self._admitting = False
+        self._close_admission()
         if self._outcome.how in ("done", "drained", "budget"):
             self._outcome.how, self._outcome.error = how, error
-        if self._scope is not None:
-            self._scope.cancel()
+        if self._group is not None:
+            self._group.cancel_scope.cancel()

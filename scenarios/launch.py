@@ -7,6 +7,8 @@ What never belongs here: anything about one scenario, and output.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,19 @@ from viva.engine.folder import RunFolder, versions
 from viva.engine.history import History
 from viva.engine.journal import Journal
 from viva.engine.runner import Outcome, Runner
+from viva.engine.slots import Slots
+from viva.engine.turnstile import Turnstile
 
 from .scenario import Aggregate, Prepared, RunSettings, Scenario, scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Company:
+    """What runs that go on side by side in one event loop share: open models, slots and turns of the loop."""
+
+    pool: BackendPool
+    slots: Slots
+    turnstile: Turnstile
 
 
 class Launch:
@@ -48,18 +61,22 @@ class Launch:
         self.journal_statistics: dict[str, int] = {}
         self._resumed, self._retry_failed = resumed, retry_failed
 
-    async def run(self, ready: Callable[[Runner], None] | None = None) -> Outcome:
+    async def run(self, ready: Callable[[Runner], None] | None = None, company: Company | None = None) -> Outcome:
         """Check the models, then carry the run to its end. ``ready`` is given the runner (to drain or halt it).
+
+        In ``company`` the run uses the models that are open there already, leaves them open, and waits for slots.
 
         :raises ConfigurationError, BackendError: a model is wrong or cannot be reached; nothing has begun.
         :raises JournalError: the run folder cannot be used.
         """
         self.folder.lock()
+        if company is not None:
+            self.pool = company.pool
         try:
-            async with self.pool:
+            async with self.pool if company is None else nullcontext():
                 try:
                     backends = {name: await self.pool.open(name) for name in self.prepared.models}
-                    await self.pool.check()
+                    await self.pool.check(backends)
                 except (VivaError, anyio.get_cancelled_exc_class()):
                     if not self._resumed:
                         self.folder.remove()  # nothing has begun: the name is free for the next try
@@ -67,7 +84,7 @@ class Launch:
                 async with Journal(self.folder.journal, self.clock) as journal:
                     history = History(self.folder.journal) if self._resumed else None
                     try:
-                        outcome = await self._carry(journal, history, backends, ready)
+                        outcome = await self._carry(journal, history, backends, ready, company)
                         if outcome.error is None:
                             await journal.flush()
                     finally:
@@ -85,6 +102,7 @@ class Launch:
         history: History | None,
         backends: dict[str, Any],
         ready: Callable[[Runner], None] | None,
+        company: Company | None,
     ) -> Outcome:
         s = self.settings
         self.runner = Runner(
@@ -99,6 +117,8 @@ class Launch:
             ),
             history=history,
             retry_failed=self._retry_failed,
+            slots=None if company is None else company.slots,
+            turnstile=None if company is None else company.turnstile,
         )
         if ready is not None:
             ready(self.runner)
@@ -134,15 +154,56 @@ def resumed_run(
         raise ConfigurationError(f"{', '.join(sorted(foreign))} cannot change when a run is resumed")
     settings = settings.model_copy(update=changes)
     prepared = which.prepare(settings)
+    check_unchanged(folder, which, settings, prepared)
+    resumed = folder.journal.exists()
+    return Launch(which, settings, prepared, folder, clock or RealClock(), resumed=resumed, retry_failed=retry_failed)
+
+
+def continued_run(
+    name: str, settings: RunSettings, path: Path, clock: Clock | None = None, *, retry_failed: bool = False
+) -> Launch:
+    """Go on with the run of these settings in this folder, or begin it if the folder holds none.
+
+    :raises ConfigurationError: the settings are wrong, the folder holds something else (the message names the
+        differing fields), or what the run depends on has changed since it began.
+    """
+    if not (path / "manifest.json").exists():
+        return new_run(name, settings, path, clock)
+    check_settings(RunFolder.open(path), name, settings)
+    changes = {field: getattr(settings, field) for field in settings.circumstances}
+    return resumed_run(path, clock, retry_failed=retry_failed, changes=changes)
+
+
+def check_settings(folder: RunFolder, name: str, settings: RunSettings) -> None:
+    """See that a folder holds a run of this scenario and these settings, whatever its circumstances.
+
+    :raises ConfigurationError: it does not; the message names each differing field with what it was and is now.
+    """
+    which, recorded = recorded_settings(folder)
+    if which.name != name:
+        raise ConfigurationError(f"{folder.path} holds a run of {which.name}, not of {name}; name another folder")
+    then, now = recorded.model_dump(mode="json"), settings.model_dump(mode="json")
+    different = [f"{key} was {then[key]!r}, is {now[key]!r}" for key in now
+                 if key not in settings.circumstances and then[key] != now[key]]  # fmt: skip
+    if different:
+        raise ConfigurationError(
+            f"{folder.path} holds a run with other settings: {'; '.join(different)}; "
+            "put them back, or name another folder with --out"
+        )
+
+
+def check_unchanged(folder: RunFolder, which: Scenario, settings: RunSettings, prepared: Prepared) -> None:
+    """See that what a run was made from (dataset, prompt pack, model files) is still what it was when it began.
+
+    :raises ConfigurationError: it is not; the message names what has changed.
+    """
     now = _manifest(which, settings, prepared)
     different = [key for key in now if key not in ("settings", "versions") and now[key] != folder.manifest.get(key)]
     if different:
         raise ConfigurationError(
-            f"{path}: cannot go on, changed since the run began: {', '.join(different)}; "
+            f"{folder.path}: cannot go on, changed since the run began: {', '.join(different)}; "
             "restore what it was made from, or start a new run"
         )
-    resumed = folder.journal.exists()
-    return Launch(which, settings, prepared, folder, clock or RealClock(), resumed=resumed, retry_failed=retry_failed)
 
 
 def forked_run(source: Path, path: Path, clock: Clock | None = None, *, changes: dict[str, Any]) -> Launch:

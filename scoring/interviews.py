@@ -5,10 +5,76 @@ What never belongs here: the formula of one interview's score (``kieval``) and h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from .kieval import ASPECTS, Interview, Scorer
 from .stream import Mean, Tally
+
+_UNSCORED: tuple[int | None, ...] = (None,) * len(ASPECTS)
+_NO_ROUNDS: tuple[tuple[int | None, ...], ...] = ((),) * len(ASPECTS)
+# Courses of talks that are remembered; more come of long talks only.
+_MOST_KNOWN = 100_000
+
+
+class Remembering:
+    """A scorer that computes each course of a talk once: few talks run a course that no other has run.
+
+    A score depends on the scores of the rounds, where they are flagged, how the talk ended and how many were planned,
+    and on nothing else of it.
+    """
+
+    __slots__ = ("_count", "_known", "scorer")
+
+    def __init__(self, scorer: Scorer) -> None:
+        self.scorer = scorer
+        self._known: dict[Any, dict[tuple[int | None, ...], float | None]] = {}
+        self._count = 0
+
+    def scores(self, interview: Interview) -> list[float | None]:
+        """``Scorer.score`` of each aspect, in the order of ``ASPECTS``."""
+        rounds = interview.rounds
+        columns = zip(*[held.scores or _UNSCORED for held in rounds], strict=True) if rounds else _NO_ROUNDS
+        known = self._alike(interview)
+        scores = []
+        for aspect, values in enumerate(columns):
+            if values not in known:
+                self._learn(known, values, interview, aspect)
+            scores.append(known[values])
+        return scores
+
+    def overall(self, interview: Interview) -> float | None:
+        """``Scorer.score`` of the overall aspect alone."""
+        values = tuple([held.scores[-1] if held.scores else None for held in interview.rounds])
+        known = self._alike(interview)
+        if values not in known:
+            self._learn(known, values, interview, len(ASPECTS) - 1)
+        return known[values]
+
+    def _alike(self, interview: Interview) -> dict[tuple[int | None, ...], float | None]:
+        """Scores of talks that ended alike, by the scores of their rounds."""
+        flags = tuple([held.stop is not None for held in interview.rounds])
+        return self._known.setdefault((interview.planned, interview.ended_by, flags), {})
+
+    def _learn(
+        self,
+        known: dict[tuple[int | None, ...], float | None],
+        values: tuple[int | None, ...],
+        interview: Interview,
+        aspect: int,
+    ) -> None:
+        if self._count >= _MOST_KNOWN:
+            self._known.clear()
+            self._count = 0
+        known[values] = self.scorer.score(interview, aspect)
+        self._count += 1
+
+
+@lru_cache(maxsize=32)
+def remembering(scorer: Scorer) -> Remembering:
+    """The one that all aggregates of a scorer share: candidates' talks run the same courses."""
+    return Remembering(scorer)
 
 
 class InterviewAggregate:
@@ -16,6 +82,7 @@ class InterviewAggregate:
 
     def __init__(self, scorer: Scorer) -> None:
         self.scorer = scorer
+        self._remembering = remembering(scorer)
         self.scores = {aspect: Mean() for aspect in ASPECTS}
         self.accuracy = Mean()
         self.unanswered = 0
@@ -31,31 +98,32 @@ class InterviewAggregate:
         self.usage: dict[str, list[int]] = {}
         self.discarded = [0, 0, 0]
 
-    def add(self, interview: Interview) -> None:
-        """Take in one finished interview."""
+    def add(self, interview: Interview) -> list[float | None]:
+        """Take in one finished interview; returns its score of each aspect, None where it has none."""
         self.interviews += 1
         self.accuracy.add(1.0 if interview.right else 0.0)
         self.unanswered += interview.choice is None
         held = self.scorer.rounds(interview)
         self.rounds.add(len(held))
-        for index, aspect in enumerate(ASPECTS):
-            score = self.scorer.score(interview, index)
+        scores = self._remembering.scores(interview)
+        for aspect, score in zip(ASPECTS, scores, strict=True):
             if score is not None:
                 self.scores[aspect].add(score)
             elif aspect == "overall":
                 self.unscored_interviews += 1
         self.verdicts += len(held)
-        self.unscored_rounds += sum(r.scores is None for r in held)
-        self.parse_failures += sum(r.failures for r in held)
+        for one in held:
+            self.unscored_rounds += one.scores is None
+            self.parse_failures += one.failures
         self.ends.add(interview.ended_by)
         if self.scorer.early_stop and held and held[-1].stop is not None:
             self.stop_reasons.add(held[-1].stop)
         elif interview.ended_by not in ("rounds", "transcript"):
             self.stop_reasons.add(interview.reason)
         for role, used in interview.usage.items():
-            total = self.usage.setdefault(role, [0, 0, 0])
-            self.usage[role] = [a + b for a, b in zip(total, used, strict=True)]
-        self.discarded = [a + b for a, b in zip(self.discarded, interview.discarded, strict=True)]
+            _count(self.usage.setdefault(role, [0, 0, 0]), used)
+        _count(self.discarded, interview.discarded)
+        return scores
 
     def add_failure(self, error: dict[str, Any]) -> None:
         """Take in an interview that ended with an error: counted by its type, never scored."""
@@ -80,9 +148,8 @@ class InterviewAggregate:
         self.stop_reasons.merge(other.stop_reasons)
         self.failures.merge(other.failures)
         for role, used in other.usage.items():
-            total = self.usage.setdefault(role, [0, 0, 0])
-            self.usage[role] = [a + b for a, b in zip(total, used, strict=True)]
-        self.discarded = [a + b for a, b in zip(self.discarded, other.discarded, strict=True)]
+            _count(self.usage.setdefault(role, [0, 0, 0]), used)
+        _count(self.discarded, other.discarded)
 
     def to_dict(self, prices: dict[str, list[float]] | None = None) -> dict[str, Any]:
         """The aggregate as plain data. ``prices``: role to prices per million [prompt, completion] tokens."""
@@ -106,12 +173,23 @@ class InterviewAggregate:
             "ends": self.ends.to_dict(),
             "stop_reasons": self.stop_reasons.to_dict(),
             "failures": self.failures.to_dict(),
-            "usage": {role: _usage(used, prices.get(role, [0.0, 0.0])) for role, used in sorted(self.usage.items())},
-            "discarded_questions": _usage(self.discarded, prices.get("interactor", [0.0, 0.0])),
+            "usage": {
+                role: usage_record(used, prices.get(role, [0.0, 0.0])) for role, used in sorted(self.usage.items())
+            },
+            "discarded_questions": usage_record(self.discarded, prices.get("interactor", [0.0, 0.0])),
         }
 
 
-def _usage(used: list[int], price: list[float]) -> dict[str, float]:
+def _count(total: list[int], used: Sequence[int]) -> None:
+    """Add calls, prompt and completion tokens to a total."""
+    calls, prompt, completion = used
+    total[0] += calls
+    total[1] += prompt
+    total[2] += completion
+
+
+def usage_record(used: Sequence[int], price: Sequence[float]) -> dict[str, float]:
+    """Calls, prompt and completion tokens with their cost. ``price``: of a million prompt and completion tokens."""
     calls, prompt, completion = used
     cost = (prompt * price[0] + completion * price[1]) / 1e6
     return {

@@ -11,17 +11,20 @@ from fractions import Fraction
 
 # Every finite float is a whole multiple of 2**-1074.
 _SCALE = 1074
+# Distinct numbers that are counted before they are summed: scores repeat, and long whole numbers are slow.
+_WAITING = 1024
 
 
 class Mean:
     """Count, exact sum and exact sum of squares of floats."""
 
-    __slots__ = ("_squares", "_sum", "n")
+    __slots__ = ("_squares", "_sum", "_waiting", "n")
 
     def __init__(self) -> None:
         self.n = 0
         self._sum = 0
         self._squares = 0
+        self._waiting: dict[float, int] = {}
 
     def add(self, value: float) -> None:
         """Take in one number.
@@ -30,21 +33,44 @@ class Mean:
         """
         if not math.isfinite(value):
             raise ValueError(f"{value} has no place in a mean")
-        numerator, denominator = float(value).as_integer_ratio()
-        scaled = numerator << (_SCALE - denominator.bit_length() + 1)
         self.n += 1
-        self._sum += scaled
-        self._squares += scaled * scaled
+        waiting = self._waiting
+        waiting[value] = waiting.get(value, 0) + 1
+        if len(waiting) > _WAITING:
+            self._settle()
+
+    def add_many(self, value: float, count: int) -> None:
+        """Take in one number ``count`` times.
+
+        :raises ValueError: the number is not finite, or the count is negative.
+        """
+        if count < 0:
+            raise ValueError(f"{count} numbers cannot be added")
+        if count:
+            self.add(value)
+            self.n += count - 1
+            self._waiting[value] = self._waiting.get(value, 0) + count - 1
 
     def merge(self, other: Mean) -> None:
         """Take in everything that another one has seen."""
+        other._settle()
         self.n += other.n
         self._sum += other._sum
         self._squares += other._squares
 
+    def _settle(self) -> None:
+        """Sum what was only counted."""
+        for value, count in self._waiting.items():
+            numerator, denominator = float(value).as_integer_ratio()
+            scaled = numerator << (_SCALE - denominator.bit_length() + 1)
+            self._sum += count * scaled
+            self._squares += count * scaled * scaled
+        self._waiting.clear()
+
     @property
     def mean(self) -> float | None:
         """The arithmetic mean; None of nothing."""
+        self._settle()
         return None if self.n == 0 else float(Fraction(self._sum, self.n << _SCALE))
 
     @property
@@ -52,6 +78,7 @@ class Mean:
         """The sample variance (divisor n−1); None below two numbers."""
         if self.n < 2:
             return None
+        self._settle()
         spread = self.n * self._squares - self._sum * self._sum
         return float(Fraction(spread, (self.n * (self.n - 1)) << (2 * _SCALE)))
 

@@ -8,7 +8,7 @@ entry-point group ``viva.backends``. What never belongs here: what a kind does.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from functools import cache
 from importlib import import_module
@@ -111,33 +111,44 @@ def needs_retries(backend: Backend) -> bool:
 
 
 class BackendPool:
-    """The open backends of one run, one per name. Use ``async with``; ``open`` inside it."""
+    """The open backends of one run, or of runs that go on side by side; one per name. Use ``async with``; ``open``
+    inside it. ``publish`` hears of retries."""
 
     def __init__(self, clock: Clock, publish: EventSink | None = None) -> None:
         self._clock, self._publish = clock, publish
         self._open: dict[str, Backend] = {}
-        self._stack = AsyncExitStack()
+        self._reached: set[str] = set()
+        self._opening = anyio.Lock()
 
     async def __aenter__(self) -> BackendPool:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self._stack.aclose()
+        async with AsyncExitStack() as stack:  # one that cannot be closed keeps no other open
+            for text in self._open:
+                stack.push_async_callback(self.close, text)
 
     async def open(self, text: str) -> Backend:
         """The backend for this name, made and entered at first use.
 
         :raises ConfigurationError: the name is wrong.
         """
-        if text not in self._open:
-            backend = build(text, self._clock, self._publish)
-            self._open[text] = await self._stack.enter_async_context(backend)
+        async with self._opening:
+            if text not in self._open:
+                self._open[text] = await build(text, self._clock, self._publish).__aenter__()
         return self._open[text]
 
-    async def check(self) -> None:
-        """Ask every open backend whether its model can be reached, all at once and within seconds.
+    async def close(self, text: str) -> None:
+        """Close the backend of this name, if it is open: nobody needs it any more."""
+        self._reached.discard(text)
+        backend = self._open.pop(text, None)
+        if backend is not None:
+            await backend.__aexit__(None, None, None)
 
-        :raises BackendError: the first that cannot.
+    async def check(self, names: Iterable[str]) -> None:
+        """Ask open backends whether their models can be reached, all at once and within seconds; each name once.
+
+        :raises BackendError: the first that cannot; it is asked again next time.
         """
         failures: list[BackendError] = []
 
@@ -145,14 +156,16 @@ class BackendPool:
             try:
                 with anyio.fail_after(_CHECK_SECONDS):
                     await backend.check()
+                self._reached.add(name)
             except TimeoutError:
                 failures.append(Unavailable(f"no answer within {_CHECK_SECONDS:g} s ({name})", model=backend.label))
             except BackendError as error:
                 failures.append(error)
 
         async with anyio.create_task_group() as group:
-            for name, backend in self._open.items():
-                group.start_soon(check_one, name, backend)
+            for name in dict.fromkeys(names):
+                if name not in self._reached:
+                    group.start_soon(check_one, name, self._open[name])
         if failures:
             raise failures[0]
 

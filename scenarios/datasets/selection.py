@@ -4,13 +4,14 @@ The first pass reads every line, so that whatever is wrong is said before the fi
 chosen item and nothing else of it. Sampling ranks items by a hash of seed and id: the choice does not change when the
 file is reordered, and changes little when it grows.
 
-What never belongs here: file forms, and holding items.
+What never belongs here: file forms, and holding items (but where they are wanted in the seed's order).
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,12 +46,22 @@ class Dataset:
     chosen: frozenset[int] | None
     source: Source
     _skip_bad: bool
+    _order: int | None = None
 
     def __len__(self) -> int:
         return self.total if self.chosen is None else len(self.chosen)
 
     def items(self) -> Iterator[Item]:
-        """The chosen items in the source's order, read as they are taken."""
+        """The chosen items in the source's order, read as they are taken; or, all held at once, in the seed's."""
+        if self._order is None:
+            yield from self._read()
+        else:
+            ranked = [(_rank(self._order, item), place, item) for place, item in enumerate(self._read())]
+            ranked.sort(key=lambda entry: entry[:2])
+            for _, _, item in ranked:
+                yield item
+
+    def _read(self) -> Iterator[Item]:
         for position, item in enumerate(Pass(self.source, "lines" if self._skip_bad else "nothing")):
             if self.chosen is None or position in self.chosen:
                 yield item
@@ -72,16 +83,49 @@ class Dataset:
 
 
 def open_dataset(
-    source: str, *, limit: int | None = None, seed: int = 0, skip_bad: bool = False, ids: str | None = None
+    source: str,
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+    skip_bad: bool = False,
+    ids: str | None = None,
+    shuffled: bool = False,
 ) -> Dataset:
     """Open a source (see ``sources``), check all of it, and choose items.
 
     :param limit: how many are drawn by ``seed``; all if None.
     :param skip_bad: pass over lines that are not items, and count them.
     :param ids: a file of item ids; only items on that list are drawn from.
+    :param shuffled: give the items in an order that follows from ``seed`` and their ids. Of fewer items (``limit``) it
+        gives the beginning of the same order.
     :raises DatasetError: the source or a line is wrong, nothing is left, or no item is on the list.
     :raises ConfigurationError: the form is unknown, or a package is missing.
     """
+    key = (source, limit, seed, skip_bad, ids, shuffled)
+    if _remembered is None:
+        return _opened(*key)
+    if key not in _remembered:
+        _remembered[key] = _opened(*key)
+    return _remembered[key]
+
+
+_remembered: dict[tuple[object, ...], Dataset] | None = None
+
+
+@contextmanager
+def each_checked_once() -> Iterator[None]:
+    """While entered, a dataset that is opened again in the same way is not read through again: for many runs on the
+    same datasets. What changes in a file meanwhile is not seen."""
+    global _remembered
+    before = _remembered
+    _remembered = {} if before is None else before
+    try:
+        yield
+    finally:
+        _remembered = before
+
+
+def _opened(source: str, limit: int | None, seed: int, skip_bad: bool, ids: str | None, shuffled: bool) -> Dataset:
     listed = read_ids(Path(ids)) if ids is not None else None
     found = open_source(source)
     reading = Pass(found, "lines" if skip_bad else "nothing")
@@ -97,7 +141,7 @@ def open_dataset(
             if listed is not None:
                 kept.append(position)
             continue
-        rank = (-seeds.uniform(seed, "sample", item.id), -position)
+        rank = (-_rank(seed, item), -position)
         if len(ranked) < limit:
             heapq.heappush(ranked, rank)
         else:
@@ -124,4 +168,9 @@ def open_dataset(
         chosen=chosen,
         source=found,
         _skip_bad=skip_bad,
+        _order=seed if shuffled else None,
     )
+
+
+def _rank(seed: int, item: Item) -> float:
+    return seeds.uniform(seed, "sample", item.id)

@@ -53,6 +53,7 @@ class PreparedKieval:
             seed=settings.seed,
             skip_bad=settings.skip_bad_items,
             ids=settings.ids,
+            shuffled=settings.shuffled,
         )
         self.total = len(self.dataset) * len(settings.candidate)
         self.models = list(dict.fromkeys([*settings.candidate, settings.interactor, settings.evaluator]))

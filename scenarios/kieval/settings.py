@@ -27,6 +27,7 @@ class KievalSettings(RunSettings):
     evaluator: str = Field(description="Model that judges.")
     n: int | None = Field(None, ge=1, description="Items drawn by the seed (all if not given).")
     ids: str | None = Field(None, description="File of item ids: only items on this list are used.")
+    shuffled: bool = Field(False, description="Take the items in an order that the seed gives, not in the file's.")
     rounds: int = Field(5, ge=1, le=100, description="Rounds of question and reply at most.")
     early_stop: bool = Field(True, description="Let the evaluator end a talk; its flags are recorded either way.")
     overlap: bool = Field(False, description="Ask the next question while the last reply is still being judged.")

@@ -13,8 +13,9 @@ from typing import Any
 
 from viva.engine.errors import ConfigurationError
 from viva.engine.folder import RunFolder
+from viva.scoring.correlation import Figures, Fit, fits
 from viva.scoring.kieval import ASPECTS, SCORERS
-from viva.scoring.regression import Point, Regression, pearson, robust_line
+from viva.scoring.regression import pearson
 from viva.scoring.stream import Mean
 
 from ..launch import recorded_results
@@ -25,6 +26,7 @@ from .world import World
 Table = tuple[str, list[str], list[list[str]]]
 Measured = dict[str, tuple[float | None, float | None]]  # a figure of one seed, and its standard error within the seed
 _DETECTOR = "min_k_20"  # k = 20, as Shi et al. 2024 recommend
+_DATASET = "The lab"
 _NORMAL = 1.959964  # half a 95% interval in standard errors
 
 
@@ -149,9 +151,11 @@ class Findings:
         return found
 
     def _regression(self, candidates: dict[str, Any]) -> dict[str, Any] | None:
-        line = self._fitted(candidates)
-        if line is None:
+        figures = self._figures(candidates)
+        fit = fits(figures)[_DATASET] if len(figures) > 2 else None
+        if fit is None:
             return None
+        line = fit.line
         return {
             "slope": _rounded(line.slope),
             "intercept": _rounded(line.intercept),
@@ -162,16 +166,22 @@ class Findings:
             "above": line.above,
         }
 
+    def figures(self) -> list[Figures]:
+        """Accuracy and interview score of each candidate that has both, with their errors."""
+        return self._figures({label: self._summary(label) for label in self._measured})
+
+    def lines(self) -> dict[str, Fit | None]:
+        """The line through them, by the name of the dataset; none through fewer than three."""
+        return fits(found) if len(found := self.figures()) > 2 else {_DATASET: None}
+
     @staticmethod
-    def _fitted(candidates: dict[str, Any]) -> Regression | None:
-        points = []
+    def _figures(candidates: dict[str, Any]) -> list[Figures]:
+        found = []
         for label, one in candidates.items():
             x, y = one["accuracy"], one["kieval_official"]
             if x["mean"] is not None and y["mean"] is not None:
-                points.append(Point(label, x["mean"], y["mean"], x["se"] or 0.0, y["se"] or 0.0))
-        if len(points) < 3 or len({point.x for point in points}) < 2:
-            return None
-        return robust_line(points)
+                found.append(Figures(label, _DATASET, x["mean"], y["mean"], x["se"] or 0.0, y["se"] or 0.0))
+        return found
 
     # -- tables -----------------------------------------------------------------------------------------------------
 

@@ -76,12 +76,6 @@ def official_rows(run: Path) -> list[str]:
     return _rows(_viva("report", run))
 
 
-def test_a_report_of_several_runs_shows_each(run: Path, long_run: Path) -> None:
-    titles = _titles(_viva("report", run, long_run))
-    assert titles == [f"KIEval on science, scorer official{how}, seed 7" for how in ("", " (no early stop)")]
-    assert _json("report", run, long_run, run) == [_json("report", path) for path in (run, long_run, run)]
-
-
 def _interrupted_run(server: Server, out: Path, sign: signal.Signals) -> tuple[int, str]:
     """A run of two talks at a time that is sent a signal when about half of it is done."""
     models = [text for role in ("candidate", "interactor", "evaluator") for text in (f"--{role}", server.model(role))]

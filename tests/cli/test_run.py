@@ -54,16 +54,22 @@ def _refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
         assert word in done.stderr
 
 
-def test_the_demo_ranks_its_candidates_and_says_where_the_run_lies(tmp_path: Path) -> None:
-    done = _viva("demo", cwd=tmp_path)
+def test_the_demo_measures_knowledge_and_flags_exactly_the_cheaters(tmp_path: Path) -> None:
+    done = _viva("demo", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("KIEval on science, scorer official, seed 7, tier ")
-    header, *rows = [line.split() for line in done.stdout.splitlines()[2:7] if "─" not in line]
-    assert [row[:2] for row in rows] == [["expert", "40"], ["student", "40"], ["novice", "40"]]
-    expert, student, novice = (float(row[header.index("KIEval")]) for row in rows)
-    assert expert > student > novice
-    [manifest] = (tmp_path / "runs").glob("*/manifest.json")
-    assert f"run folder: runs/{manifest.parent.name}\n" in done.stderr
+    found = orjson.loads(done.stdout)
+    assert (found["interviews"], found["failed"]) == (600, 0)
+    assert found["correlation"]["official"]["r"] >= 0.95
+    assert (sorted(found["regression"]["below"]), found["regression"]["above"]) == (["pt-cheater", "sft-cheater"], [])
+    for cheater in ("pt-cheater", "sft-cheater"):
+        gain = found["twins"][cheater]["gain"]
+        assert gain["accuracy"]["mean"] >= 25
+        assert abs(gain["kieval_official"]["mean"]) <= 5
+    assert found["candidates"]["pt-cheater"]["auc"]["mean"] >= 0.85
+    for other in ("clean-25", "clean-50", "clean-75", "clean-100", "sft-cheater"):
+        assert 0.4 <= found["candidates"][other]["auc"]["mean"] <= 0.6
+    [folder] = (tmp_path / "runs").iterdir()
+    assert done.stderr.endswith(f"folder: runs/{folder.name}\n")
 
 
 def test_json_is_all_there_is_on_stdout(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.scoring.interviews import InterviewAggregate
-from viva.scoring.kieval import SCORERS, Interview, Round, Scorer
+from viva.scoring.interviews import InterviewAggregate, Remembering
+from viva.scoring.kieval import ASPECTS, SCORERS, Interview, Round, Scorer
 
 relaxed = settings(deadline=None, max_examples=60)
 counts = st.lists(st.integers(0, 10**6), min_size=3, max_size=3)
@@ -160,3 +160,13 @@ def test_usage_is_summed_by_role_and_priced() -> None:
     }
     assert found["discarded_questions"]["cost"] == pytest.approx(0.005)
     assert one.usage == {"candidate": [2, 100, 10]}
+
+
+@relaxed
+@given(st.lists(interviews, max_size=8), scorers)
+def test_what_is_remembered_is_what_the_scorer_says(held: list[Interview], scorer: Scorer) -> None:
+    remembering = Remembering(scorer)
+    for one in held + held[::-1]:
+        expected = [scorer.score(one, aspect) for aspect in range(len(ASPECTS))]
+        assert remembering.scores(one) == expected
+        assert remembering.overall(one) == expected[-1]

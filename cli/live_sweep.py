@@ -1,0 +1,110 @@
+"""The progress of a sweep on stderr: a live table of its cells in a terminal, a plain line now and then elsewhere.
+
+It looks at the cells a few times a second; nothing is drawn from inside an event. What never belongs here: results.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+
+from viva.engine.events import Event, Retried
+
+from .output import harmless
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from viva.scenarios.sweep.progress import CellRun
+    from viva.scenarios.sweep.sweep import Sweep
+
+_TERMINAL_SECONDS = 0.5
+_PLAIN_SECONDS = 10.0
+_MOST_ROWS = 40
+# Which cells are shown where not all can be: those that say most first.
+_RANK = {"running": 0, "failed": 1, "part": 2, "waiting": 3, "stopped": 4, "done": 5}
+_STYLE = {"running": "cyan", "failed": "red", "stopped": "green", "done": "green"}
+
+
+class SweepProgress:
+    """``show`` displays a sweep until cancelled; ``line`` is its state in one line."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self._sweep = sweep
+        self._began = time.monotonic()
+        self._retried = self._throttled = 0
+        self.note = ""
+
+    def hear(self, event: Event) -> None:
+        """The listener of the sweep's own events."""
+        if isinstance(event, Retried):
+            self._retried += 1
+            self._throttled += event.error == "Throttled"
+
+    async def show(self) -> None:
+        """Display until cancelled."""
+        if not sys.stderr.isatty():
+            while True:
+                await anyio.sleep(_PLAIN_SECONDS)
+                print(self.line(), file=sys.stderr, flush=True)
+        from rich.console import Console
+        from rich.live import Live
+
+        console = Console(stderr=True)
+        with Live("", console=console, auto_refresh=False, transient=True) as live:
+            while True:
+                live.update(self.table(console.height), refresh=True)
+                await anyio.sleep(_TERMINAL_SECONDS)
+
+    def line(self) -> str:
+        """Where the sweep stands, in one line."""
+        runs = self._sweep.runs
+        states = [run.state for run in runs]
+        ended = sum(state in ("done", "stopped", "failed") for state in states)
+        parts = [f"{ended}/{len(runs)} cells"]
+        parts += [f"{states.count(state)} {state}" for state in ("failed", "stopped") if state in states]
+        done, total = sum(run.done for run in runs), sum(run.total or 0 for run in runs)
+        elapsed = max(1e-9, time.monotonic() - self._began)
+        parts += [f"{done}/{total} conversations", f"{sum(run.in_flight for run in runs)} in flight"]
+        calls, tokens = sum(run.calls for run in runs), sum(run.tokens for run in runs)
+        parts.append(f"{calls:,} calls ({calls / elapsed:.0f}/s), {tokens:,} tokens")
+        cost = sum(run.cost for run in runs)
+        parts += [f"cost {cost:.2f}"] if cost else []
+        failed = sum(run.failed for run in runs)
+        parts += [f"{failed} conversations failed"] if failed else []
+        parts += [f"{self._retried} retries ({self._throttled} throttled)"] if self._retried else []
+        return " · ".join(parts + [self.note] * bool(self.note))
+
+    def table(self, height: int) -> RenderableType:
+        """The cells, at most as many as there is room for; what is left out is counted."""
+        from rich.box import SIMPLE_HEAD
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        runs = self._sweep.runs
+        room = max(1, min(_MOST_ROWS, height - 6))
+        shown = runs if len(runs) <= room else self._worth_showing(room)
+        table = Table(box=SIMPLE_HEAD)
+        for name in ("cell", "state", "done", "in flight", "score"):
+            table.add_column(name, justify="right" if name in ("done", "in flight") else "left", no_wrap=True)
+        for run in shown:
+            done = f"{run.done}/{'?' if run.total is None else run.total}"
+            flight = str(run.in_flight) if run.state == "running" else ""
+            score = str(run.error) if run.error is not None else run.headline
+            state = Text(run.state, style=_STYLE.get(run.state, ""))
+            cell = run.cell.name.removeprefix("cells/")
+            table.add_row(Text(harmless(cell)), state, done, flight, Text(harmless(score)))
+        hidden = [run.state for run in runs if run not in shown]
+        counts = ", ".join(f"{hidden.count(state)} {state}" for state in _RANK if state in hidden)
+        parts = [Text(f"  … and {counts}")] if counts else []
+        return Group(table, *parts, Text(self.line()))
+
+    def _worth_showing(self, room: int) -> list[CellRun]:
+        """As many as there is room for, in their own order."""
+        places = {run: place for place, run in enumerate(self._sweep.runs)}
+        chosen = sorted(self._sweep.runs, key=lambda run: (_RANK[run.state], places[run]))[:room]
+        return sorted(chosen, key=places.__getitem__)

@@ -1,0 +1,84 @@
+"""Work that obeys signals, with its progress beside it: Ctrl-C drains, a second one halts, SIGTERM halts.
+
+What never belongs here: what the work is, and what is said when it has ended.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Stoppable(Protocol):
+    """What can be asked to stop: a run, or a sweep of runs."""
+
+    def drain(self) -> None:
+        """Finish what is in flight, begin nothing new."""
+
+    def halt(self) -> None:
+        """Stop now."""
+
+
+class Display(Protocol):
+    """What shows how the work goes; ``note`` is shown with it."""
+
+    note: str
+
+    async def show(self) -> None:
+        """Display until cancelled."""
+
+
+async def obeying(work: Callable[[Callable[[Any], None]], Awaitable[T]], display: Display) -> T:
+    """Await ``work(ready)``, obeying signals from the first moment on and showing progress.
+
+    ``ready`` is called with what the signals are for; before that a signal ends the work as if it had not begun.
+
+    :raises KeyboardInterrupt: a signal came before anything had begun.
+    """
+    import asyncio
+
+    import anyio
+
+    from viva.engine.errors import VivaError
+
+    done: list[T] = []
+    failure: VivaError | None = None
+    obeyed: Stoppable | None = None
+    interrupts = 0
+
+    def ready(what: Stoppable) -> None:
+        nonlocal obeyed
+        obeyed = what
+
+    def stop(*, now: bool) -> None:
+        nonlocal interrupts
+        interrupts += 1
+        if obeyed is None:  # the models are still being looked at: nothing has begun
+            group.cancel_scope.cancel()
+        elif now or interrupts > 1:
+            obeyed.halt()
+        else:
+            display.note = "finishing what is in flight (Ctrl-C again to stop now)"
+            obeyed.drain()
+
+    async with anyio.create_task_group() as group:
+        # From the first moment on: without a handler of its own the loop may sleep over a signal.
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, partial(stop, now=False))
+        loop.add_signal_handler(signal.SIGTERM, partial(stop, now=True))
+        group.start_soon(display.show)
+        try:
+            done.append(await work(ready))
+        except VivaError as error:  # out of the group as itself, not as one of a group of errors
+            failure = error
+        finally:
+            group.cancel_scope.cancel()
+    if done:
+        return done[0]
+    if failure is None and interrupts:
+        raise KeyboardInterrupt
+    raise failure or RuntimeError("the work was cancelled from outside")

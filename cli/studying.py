@@ -1,0 +1,65 @@
+"""``viva report`` over several runs and sweeps: the study on stdout and in files, in the forms that were asked for.
+
+What never belongs here: what a study says, and how a form looks.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(slots=True, frozen=True)
+class Wanted:
+    """What to print on stdout (tables, if nothing else), and which files to write."""
+
+    json: bool = False
+    markdown: bool = False
+    latex: bool = False
+    csv: Path | None = None
+    parquet: Path | None = None
+    html: Path | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Nothing is wanted that only a study has."""
+        return not (self.markdown or self.latex or self.csv or self.parquet or self.html)
+
+
+def show_study(folders: Sequence[Path], scorer: str | None, wanted: Wanted) -> None:
+    """Read the folders, write the files, print.
+
+    :raises ConfigurationError, JournalError: a folder, the scorer or a file is wrong, or a package is missing.
+    """
+    from viva.engine.collector import tuned_collector
+    from viva.scenarios.study.exports import check_parquet, write_csv, write_parquet
+    from viva.scenarios.study.markup import latex, markdown
+    from viva.scenarios.study.study import Study
+
+    from .output import print_json, print_tables, print_text
+
+    if wanted.parquet is not None:
+        check_parquet()
+    with tuned_collector():  # columns and tables hold no cycles, and there are many of them
+        study = Study(folders, scorer)
+        report = study.report()
+    if wanted.csv is not None:
+        write_csv(report, wanted.csv)
+    if wanted.parquet is not None:
+        write_parquet(report, wanted.parquet)
+    if wanted.html is not None:
+        from viva.web.report.page import write_html
+
+        write_html(report, wanted.html)
+    if wanted.json:
+        print_json(report)
+    elif wanted.latex:
+        print_text(latex(study.tables()))
+    elif wanted.markdown:
+        print_text(markdown(study.tables()))
+    else:
+        print_tables(study.tables())
+    for note in report["notes"]:
+        print(f"viva: note: {note}", file=sys.stderr)

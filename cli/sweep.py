@@ -1,0 +1,115 @@
+"""``viva sweep``: a grid of candidates, datasets and seeds in one file and one command.
+
+What never belongs here: how cells are made and run (``scenarios.sweep``), and what their results mean.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from .failing import DONE, FAILURES, INTERRUPTED, guarded
+
+if TYPE_CHECKING:
+    from viva.scenarios.sweep.sweep import Sweep
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+MaxFailures = Annotated[
+    int, typer.Option("--max-failures", min=0, help="Failed conversations, in all cells, that still count as success.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's command."""
+    app.command("sweep")(guarded(_sweep))
+
+
+def _sweep(
+    file: Annotated[Path, typer.Argument(help="YAML file: candidates, datasets, seeds, interviews, probes.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder to make or to go on with (default: runs/NAME of the file).")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what there is to do and what it may cost; open no model.")
+    ] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed conversations again.")] = False,
+    concurrency: Annotated[
+        int | None, typer.Option("--concurrency", min=1, help="Conversations in flight, over all cells.")
+    ] = None,
+    json: Json = False,
+    max_failures: MaxFailures = 0,
+) -> None:
+    """Interview and probe many candidates on many datasets; the same command again goes on where it stopped."""
+    from viva.scenarios.sweep.sweep import planned_sweep
+
+    sweep = planned_sweep(file, out, retry_failed=retry_failed, concurrency=concurrency)
+    if dry_run:
+        _forecast(sweep, json)
+    else:
+        _carry(sweep, json=json, max_failures=max_failures)
+
+
+def resume(out: Path, given: dict[str, Any], *, retry_failed: bool, json: bool, max_failures: int) -> NoReturn:
+    """Go on with the sweep in a folder; ``given`` are options of ``viva resume``.
+
+    :raises ConfigurationError: an option that has no meaning for a sweep.
+    """
+    from viva.engine.errors import ConfigurationError
+    from viva.scenarios.sweep.sweep import resumed_sweep
+
+    foreign = sorted(given.keys() - {"concurrency"})
+    if foreign:
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
+        raise ConfigurationError(f"{named}: a sweep's budgets stand in its file, for each cell of interviews or probes")
+    _carry(resumed_sweep(out, retry_failed=retry_failed, **given), json=json, max_failures=max_failures)
+
+
+def _carry(sweep: Sweep, *, json: bool, max_failures: int) -> NoReturn:
+    """Run, show progress, print the cells, and leave with the exit code that says how it went."""
+    from .live_sweep import SweepProgress
+    from .signals import obeying
+
+    progress = SweepProgress(sweep)
+    sweep.events.listen(progress.hear)
+    sweep.clock.run(lambda: obeying(sweep.run, progress))
+    _print(sweep, json)
+    print(progress.line(), file=sys.stderr)
+    failed = [run for run in sweep.runs if run.error is not None]
+    for run in failed:
+        print(f"viva: error: {run.cell.name}: {run.error}", file=sys.stderr)
+    print(f"sweep folder: {sweep.out}", file=sys.stderr)
+    if sweep.interrupted:
+        print(f"go on with: viva resume {sweep.out}", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    sys.exit(FAILURES if failed or sweep.failures > max_failures else DONE)
+
+
+def _print(sweep: Sweep, json: bool) -> None:
+    from viva.scenarios.sweep.overview import Overview
+
+    from .output import print_json, print_tables
+
+    overview = Overview(sweep)
+    if json:
+        print_json(overview.report())
+    else:
+        print_tables(overview.tables())
+
+
+def _forecast(sweep: Sweep, json: bool) -> NoReturn:
+    from viva.scenarios.sweep.forecast import Forecast
+
+    from .output import print_json, print_tables
+
+    forecast = Forecast(sweep)
+    if json:
+        print_json(forecast.report())
+    else:
+        print_tables(forecast.tables())
+        print("\n".join(forecast.assumptions), file=sys.stderr)
+    for name, error in forecast.problems.items():
+        print(f"viva: error: {name}: {error}", file=sys.stderr)
+    sys.exit(FAILURES if forecast.problems else DONE)

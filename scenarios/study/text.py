@@ -1,0 +1,55 @@
+"""Figures as the cells of a table: so many digits, and a dash where there is nothing.
+
+What never belongs here: markup, and which table shows what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+Table: TypeAlias = tuple[str, list[str], list[list[str]]]
+DASH = "–"
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """A number, or a dash."""
+    return DASH if value is None else f"{value:,.{digits}f}"
+
+
+def signed(value: float | None, digits: int = 1) -> str:
+    """A number with its sign."""
+    return DASH if value is None else f"{value:+,.{digits}f}"
+
+
+def percent(share: float | None) -> str:
+    """A share, 0–1, as per cent."""
+    return DASH if share is None else f"{100 * share:.1f}%"
+
+
+def small(p: float | None) -> str:
+    """A p-value: three digits, or the power of ten."""
+    return DASH if p is None else f"{p:.3f}" if p >= 0.0005 else f"{p:.1e}"
+
+
+def both(told: Mapping[str, Any] | None, digits: int = 1) -> tuple[str, str]:
+    """A mean and its standard error."""
+    return number((told or {}).get("mean"), digits), number((told or {}).get("se"), digits)
+
+
+def interval(told: Mapping[str, Any] | None, digits: int = 1) -> str:
+    """A value with the ends of its interval."""
+    if told is None or told.get("value") is None:
+        return DASH
+    if told["low"] is None:
+        return number(told["value"], digits)
+    return f"{number(told['value'], digits)} ({number(told['low'], digits)} to {number(told['high'], digits)})"
+
+
+def facts(report: Mapping[str, Any]) -> str:
+    """What titles say of how figures came about."""
+    told = report["facts"]
+    seeds = ", ".join(map(str, told["seeds"])) or "–"
+    tiers = " and ".join(told["tiers"]) or "–"
+    scorer = f"scorer {report['scorer']}, " if told["rounds"] else ""  # probes have none
+    return f"{scorer}seed{'s' * (len(told['seeds']) > 1)} {seeds}, tier {tiers}"

@@ -1,0 +1,74 @@
+"""``sweep.json``: what a sweep's file said, and the cells that followed from it.
+
+Everything that a report needs to find the cells stands in it, so that it can be made where neither the file nor the
+datasets are any more. What never belongs here: results (the cells have them).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from viva.engine.errors import ConfigurationError, JournalError
+from viva.engine.folder import write_atomically
+from viva.scoring.sequential import Until
+
+from .cells import Cell
+from .place import NAME
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """``folder`` is where the file's relative paths begin, ``written`` what it said, ``until`` its rule that ends
+    interviews early."""
+
+    folder: Path
+    written: dict[str, Any]
+    until: Until | None
+    cells: list[Cell]
+
+
+def write_sweep(out: Path, recorded: Recorded) -> None:
+    """Write the manifest; the same sweep leaves the file as it is.
+
+    :raises JournalError: it cannot be written.
+    """
+    data = {
+        "sweep": VERSION,
+        "folder": str(recorded.folder),
+        "file": recorded.written,
+        "cells": [cell.to_record() for cell in recorded.cells],
+    }
+    text = orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str)
+    try:
+        if not (out / NAME).exists() or (out / NAME).read_bytes() != text:
+            write_atomically(out / NAME, text)
+    except OSError as error:
+        raise JournalError(f"{out}: cannot write {NAME}: {error}") from error
+
+
+def read_sweep(out: Path) -> Recorded:
+    """The manifest of the sweep in a folder.
+
+    :raises ConfigurationError: there is none, or it is not one of this version.
+    """
+    file = out / NAME
+    try:
+        data = orjson.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise ConfigurationError(f"{out}: not the folder of a sweep (it has no {NAME})") from None
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise ConfigurationError(f"{file}: cannot be read: {error}") from None
+    if not isinstance(data, dict) or data.get("sweep") != VERSION:
+        raise ConfigurationError(f"{file}: not the manifest of a sweep of version {VERSION}")
+    try:
+        rule = data["file"].get("until")
+        until = None if rule is None else Until.parse(rule)
+        return Recorded(Path(data["folder"]), data["file"], until, [Cell.from_record(one) for one in data["cells"]])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{file}: cannot be used: {error}") from None

@@ -1,0 +1,85 @@
+"""A sweep read back: its cells as their folders have them, for reports.
+
+No model is opened and no dataset is read. What never belongs here: scores and tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from viva.engine.folder import RunFolder
+
+from .cells import groups
+from .place import is_sweep
+from .record import read_sweep
+from .standing import recorded_run
+from .stopping import Stopping
+
+__all__ = ["RecordedCell", "cells_of", "is_sweep", "planned_of"]
+
+
+@dataclass(slots=True)
+class RecordedCell:
+    """One cell. ``name`` is its folder below the sweep's, ``candidate`` and ``evaluator`` are labels (``evaluator``
+    None for probes), ``model`` the candidate's name in full, ``dataset`` its name as manifests have it.
+
+    ``folder`` is None where the cell has not begun, or where what lies there was made with other settings; ``planned``
+    counts its conversations (None: not begun). ``until`` is the record of the watch over it (``Watch.to_record``), None
+    where no rule ends interviews early; under ``decided`` all candidates on the same items have the same one.
+    """
+
+    name: str
+    scenario: str
+    candidate: str
+    model: str
+    dataset: str
+    seed: int
+    evaluator: str | None
+    folder: RunFolder | None
+    planned: int | None
+    until: dict[str, Any] | None
+
+
+def cells_of(folder: Path) -> list[RecordedCell]:
+    """The cells of the sweep in a folder, in the order of its file.
+
+    :raises ConfigurationError: the folder is not that of a sweep.
+    :raises JournalError: a journal that a rule must look at cannot be read.
+    """
+    recorded = read_sweep(folder)
+    found: dict[str, RecordedCell] = {}
+    for cell in recorded.cells:
+        run = recorded_run(folder, cell)
+        found[cell.name] = RecordedCell(
+            cell.name,
+            cell.scenario,
+            cell.candidate,
+            cell.model,
+            cell.dataset if run is None else str(run.manifest["dataset"]["name"]),
+            cell.seed,
+            cell.evaluator,
+            run,
+            None if run is None else planned_of(run),
+            None,
+        )
+    until = recorded.until
+    if until is not None:
+        interviews = [cell for cell in recorded.cells if cell.scenario == "kieval"]
+        for group in groups(interviews, until.decided):
+            runs = {cell.name: run for cell in group if (run := found[cell.name].folder) is not None}
+            if runs:
+                stopping = Stopping(until, group, max(map(planned_of, runs.values())))
+                for cell in group:
+                    if cell.name in runs:
+                        stopping.read(cell, runs[cell.name])
+                for cell in group:
+                    found[cell.name].until = stopping.watch.to_record()
+    return list(found.values())
+
+
+def planned_of(run: RunFolder) -> int:
+    """How many conversations a cell's run is to hold."""
+    sets = (run.manifest["dataset"], run.manifest.get("against"))
+    return sum(one["chosen"] for one in sets if one is not None)

@@ -1,0 +1,78 @@
+"""Rules that end interviews early, tied to cells: a watch is fed with what their journals hold or their runs tell.
+
+The decision follows from the conversations alone, so it is made anew from the journals whenever it is asked for.
+What never belongs here: the rules themselves (``scoring.sequential``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from viva.engine.events import ConversationFailed, ConversationFinished, Event
+from viva.engine.folder import RunFolder
+from viva.engine.history import History
+from viva.engine.runner import Runner
+from viva.scoring.kieval import Interview, Scorer
+from viva.scoring.sequential import Until, Watch
+
+from .cells import Cell
+
+
+class Stopping:
+    """The watch over cells that are decided about together: one cell, or all candidates on the same items."""
+
+    def __init__(self, until: Until, group: Sequence[Cell], planned: int) -> None:
+        self.watch = Watch(until, [cell.candidate for cell in group], planned)
+        self._runners: list[Runner] = []
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the rule holds."""
+        return self.watch.stopped_at is not None
+
+    def read(self, cell: Cell, folder: RunFolder) -> None:
+        """Take in what a cell's journal holds.
+
+        :raises JournalError: it cannot be read.
+        """
+        for place, score in _scores(cell, folder):
+            self.watch.add(cell.candidate, place, score)
+
+    def begun(self, runner: Runner) -> None:
+        """A run of one of the cells begins; it is drained when the rule holds."""
+        self._runners.append(runner)
+        if self.stopped:
+            runner.drain()
+
+    def listener(self, cell: Cell) -> Callable[[Event], None]:
+        """What is to listen to a cell's run; results restored from its journal are told too."""
+        scorer = _scorer(cell)
+
+        def hear(event: Event) -> None:
+            match event:
+                case ConversationFinished():
+                    score = scorer.score(Interview.from_record(event.result))
+                case ConversationFailed():
+                    score = None
+                case _:
+                    return
+            before = self.stopped
+            self.watch.add(cell.candidate, event.number, score)
+            if self.stopped and not before:
+                for runner in self._runners:
+                    runner.drain()
+
+        return hear
+
+
+def _scores(cell: Cell, folder: RunFolder) -> Iterator[tuple[int, float | None]]:
+    scorer = _scorer(cell)
+    with History(folder.journal) as history:
+        for ended in history.ended():
+            yield ended.number, None if ended.failed else scorer.score(Interview.from_record(ended.result))
+
+
+def _scorer(cell: Cell) -> Scorer:
+    settings: Any = cell.settings
+    return Scorer(settings.scorer, settings.decay, settings.early_stop)

@@ -1,0 +1,207 @@
+"""How all drawings look: colours for light and dark, marks, sizes, names that fit, and the way to SVG and PNG.
+
+Drawn by matplotlib (extra ``plots``). The same figures give the same bytes, under one version of matplotlib. Colours
+stay apart for colour-blind eyes, and dashes and markers tell the lines apart without any.
+What never belongs here: what is drawn.
+"""
+
+from __future__ import annotations
+
+import io
+import unicodedata
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from viva.engine.errors import ConfigurationError
+
+ENDINGS = (".svg", ".png")
+WIDTH = 3.7  # inches of a panel: as wide as a phone at about the size of its text
+BOTTOM = 0.44  # inches below a panel's axes, without a legend
+LINES = 6  # so many lines one panel can hold; more candidates are shown in rows
+
+# By name: on white, on black. Text and lines have a contrast of 4.5 at least on their ground; ``grid`` and ``rest`` are
+# grounds themselves. No two may be alike on white, where a page finds them to put its own in their place.
+COLOURS: dict[str, tuple[str, str]] = {
+    "paper": ("#ffffff", "#14171a"),
+    "ink": ("#1f2429", "#e6e8ea"),
+    "faint": ("#565e66", "#a3abb3"),
+    "grid": ("#d9dde1", "#3a4148"),
+    "rest": ("#c3c9cf", "#515a63"),
+    "point": ("#33658a", "#86b8dd"),
+    "flag": ("#c0452c", "#ff8d73"),
+    "line": ("#555555", "#b0b0b0"),
+    "blue": ("#0072b2", "#5cb8ec"),
+    "orange": ("#b85000", "#ff9f5c"),
+    "green": ("#007a5a", "#35cfa2"),
+    "purple": ("#9c4484", "#e59fcd"),
+    "ochre": ("#856a00", "#e0c243"),
+    "grey": ("#4a4a4a", "#cfcfcf"),
+}
+SERIES = ("blue", "orange", "green", "purple", "ochre", "grey")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)), (0, (3, 1)), (0, (8, 2)))
+TINY, SMALL, NORMAL, LARGE = 7, 8, 9, 10  # points
+
+
+def library() -> Any:
+    """matplotlib.
+
+    :raises ConfigurationError: it is missing.
+    """
+    try:
+        return import_module("matplotlib")
+    except ImportError:
+        message = "drawing needs matplotlib; install it with: pip install 'viva-exam[plots]'"
+        raise ConfigurationError(message) from None
+
+
+def colour(name: str) -> str:
+    """The colour of that name on white."""
+    return COLOURS[name][0]
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """While entered, what is drawn looks as it should. Text stays text in SVG; ids are the same each time.
+
+    :raises ConfigurationError: matplotlib is missing.
+    """
+    settings = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "viva",
+        "font.size": SMALL,
+        "axes.titlesize": LARGE,
+        "axes.labelsize": NORMAL,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.edgecolor": colour("faint"),
+        "axes.labelcolor": colour("ink"),
+        "axes.titlecolor": colour("ink"),
+        "text.color": colour("ink"),
+        "xtick.color": colour("faint"),
+        "ytick.color": colour("faint"),
+        "xtick.labelcolor": colour("ink"),
+        "ytick.labelcolor": colour("ink"),
+        "grid.color": colour("grid"),
+        "grid.linewidth": 0.6,
+        "axes.axisbelow": True,
+        "legend.frameon": False,
+        "legend.fontsize": SMALL,
+        "lines.linewidth": 1.4,
+        "lines.markersize": 4.5,
+    }
+    with library().rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # the reader's fonts may have what matplotlib's lack
+        yield
+
+
+def panel(height: float, *, left: float = 0.55, bottom: float = BOTTOM, top: float = 0.3) -> tuple[Any, Any]:
+    """A figure of one panel, and its axes; ``height`` is that of the axes, margins are added. All in inches."""
+    whole = height + bottom + top
+    figure = import_module("matplotlib.figure").Figure((WIDTH, whole))
+    width = WIDTH - left - 0.12
+    return figure, figure.add_axes((left / WIDTH, bottom / whole, width / WIDTH, height / whole))
+
+
+def title(axes: Any, text: str) -> None:
+    """Set a title over the left end of the whole figure."""
+    axes.figure.text(0.06 / WIDTH, 1 - 0.06 / axes.figure.get_figheight(), literal(text), va="top", fontsize=LARGE)
+
+
+def write_svg(figure: Any) -> str:
+    """The figure as SVG without a ground of its own."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None}, transparent=True)
+    return drawn.getvalue().decode()
+
+
+def save(figure: Any, file: Path) -> None:
+    """Write the figure to a file, SVG or PNG by its ending.
+
+    :raises OSError: the file cannot be written.
+    """
+    from viva.engine.folder import write_atomically
+
+    drawn = io.BytesIO()
+    metadata = {"Date": None} if file.suffix == ".svg" else {}
+    figure.savefig(drawn, format=file.suffix[1:], dpi=150, metadata=metadata)
+    write_atomically(file, drawn.getvalue())
+
+
+# -- names ----------------------------------------------------------------------------------------------------------
+
+
+def literal(text: str) -> str:
+    """A name as it is: matplotlib would read formulas between dollar signs, and SVG may not hold control characters."""
+    shown = "".join(f"\\x{ord(c):02x}" if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
+    return shown.replace("$", r"\$")
+
+
+def short(names: Iterable[str], room: int = 24) -> dict[str, str]:
+    """Each name cut in its middle to ``room`` columns, and no two cut to the same text."""
+    found: dict[str, str] = {}
+    for name in names:
+        cut, again = _cut(name, room), 1
+        while cut in found.values():
+            again += 1
+            cut = _cut(name, room - 4) + f" ({again})"
+        found[name] = cut
+    return found
+
+
+def columns(text: str) -> int:
+    """How many columns a text takes, wide letters two."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def inches(texts: Iterable[str], size: float = SMALL) -> float:
+    """About how wide the widest of the texts is, in points of ``size``."""
+    return max((columns(text) for text in texts), default=0) * 0.58 * size / 72
+
+
+def legend(figure: Any, handles: Sequence[Any], names: Sequence[str]) -> None:
+    """A legend at the figure's lower end, in as many columns as its names leave room for.
+
+    It needs the inches of ``legend_height`` there.
+    """
+    figure.legend(
+        handles,
+        [literal(name) for name in names],
+        loc="lower left",
+        bbox_to_anchor=(0.0, 0.0),
+        ncols=_across(names),
+        handlelength=2.2,
+        columnspacing=1.2,
+        borderaxespad=0.2,
+        labelspacing=0.3,
+    )
+
+
+def legend_height(names: Sequence[str]) -> float:
+    """The inches that a legend of these names needs."""
+    rows = -(-len(names) // _across(names))
+    return 0.08 + 0.165 * rows
+
+
+def _across(names: Sequence[str]) -> int:
+    one = inches(names) + 0.45
+    return max(1, min(3, len(names), int(WIDTH / one)))
+
+
+def _cut(name: str, room: int) -> str:
+    if columns(name) <= room:
+        return name
+    head, tail = "", ""
+    for letter in name:
+        if columns(head + letter) > room * 3 // 5:
+            break
+        head += letter
+    for letter in reversed(name):
+        if columns(letter + tail) > room - 1 - room * 3 // 5:
+            break
+        tail = letter + tail
+    return f"{head}…{tail}"

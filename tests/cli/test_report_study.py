@@ -1,0 +1,146 @@
+"""``viva report`` over several runs and sweeps, and the forms that only a study has."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from study_runs import SCIENCE, interviewed, probed
+
+from viva.engine.folder import RunFolder
+from viva.scenarios.launch import recorded_results
+from viva.scenarios.study.study import Study
+
+CANDIDATES = ("simulated:weak?knowledge=0.2", "simulated:mid?knowledge=0.5", "simulated:good?knowledge=0.9")
+SWEEP = f"""
+candidates: {list(CANDIDATES)}
+datasets: [{SCIENCE}]
+seeds: [1, 2]
+interviews: {{interactor: 'simulated:i', evaluator: 'simulated:e', n: 5}}
+probes: {{method: [letter], shots: 0, n: 5}}
+"""
+
+
+def viva(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The command's end: exit code, stdout, stderr."""
+    command = [sys.executable, "-m", "viva", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def told(*arguments: str | Path) -> Any:
+    """The JSON that a report prints."""
+    done = viva("report", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return orjson.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    root = tmp_path_factory.mktemp("runs")
+    one = [interviewed(root / f"run-{seed}", *CANDIDATES, n=5, seed=seed) for seed in (1, 2)]
+    return [*one, probed(root / "probe", *CANDIDATES, n=5, seed=1)]
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("sweep")
+    (root / "small.yaml").write_text(SWEEP)
+    done = viva("sweep", root / "small.yaml", "--out", root / "out")
+    assert done.returncode == 0, done.stderr
+    return root / "out"
+
+
+def test_one_run_is_reported_as_ever(runs: list[Path]) -> None:
+    assert told(runs[0]) == recorded_results(RunFolder.open(runs[0])).report()
+    assert viva("report", runs[0]).stdout.startswith("KIEval on science, scorer official, seed 1, tier C\n")
+
+
+def test_several_runs_make_a_study(runs: list[Path]) -> None:
+    assert told(*runs) == Study(runs).report()
+    shown = viva("report", *runs)
+    assert shown.stdout.startswith("KIEval on science: scorer official, seeds 1, 2, tier C")
+    assert (shown.returncode, shown.stderr) == (0, "")
+
+
+def test_a_sweep_makes_a_study(sweep: Path) -> None:
+    report = told(sweep)
+    assert report["facts"]["states"] == {"done": 12, "part": 0, "stopped": 0, "not begun": 0}
+    assert report["facts"]["candidates"] == ["weak", "mid", "good"]
+    assert all((sweep / cell["name"] / "manifest.json").is_file() for cell in report["cells"])
+    for cell in report["cells"]:
+        own = recorded_results(RunFolder.open(sweep / cell["name"])).report()
+        assert cell["result"] == own["candidates"][cell["candidate"]]
+    talks = report["cells"][-1]["transcripts"]
+    assert len(talks["examples"]) == 3
+    for key in talks["examples"]:
+        assert viva("show", sweep / talks["folder"], "--conversation", key).returncode == 0
+    assert report["correlations"]["accuracy"] == "letter"
+    assert str(sweep.parent) not in orjson.dumps(report).decode()
+
+
+def test_cells_that_have_not_begun_are_told(sweep: Path, tmp_path: Path) -> None:
+    (tmp_path / "out" / "cells").mkdir(parents=True)
+    (tmp_path / "out" / "sweep.json").write_bytes((sweep / "sweep.json").read_bytes())
+    page = tmp_path / "page.html"
+    report = told(tmp_path / "out", "--html", page, "--csv", tmp_path / "a.csv")
+    assert report["facts"]["states"]["not begun"] == len(report["cells"]) == 12
+    assert (report["pooled"], report["comparisons"]) == ([], [])
+    assert page.read_text().lower().startswith("<!doctype html>")
+
+
+def test_another_scorer_is_named_and_scores(runs: list[Path]) -> None:
+    report = told(runs[0], "--scorer", "corrected")
+    own = recorded_results(RunFolder.open(runs[0]), {"scorer": "corrected"}).report()
+    assert report["scorer"] == "corrected"
+    for cell in report["cells"]:
+        assert cell["result"] == own["candidates"][cell["candidate"]]
+
+
+@pytest.mark.parametrize(
+    ("option", "begins"),
+    [("--latex", "% \\usepackage{booktabs}"), ("--markdown", "### KIEval on science: scorer official")],
+)
+def test_tables_as_markup(runs: list[Path], option: str, begins: str) -> None:
+    done = viva("report", runs[0], option)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(begins)
+    assert "weak" in done.stdout
+
+
+def test_files_are_written_beside_what_is_printed(runs: list[Path], tmp_path: Path) -> None:
+    files = {name: tmp_path / f"all.{name}" for name in ("csv", "parquet", "html")}
+    options = [text for name, file in files.items() for text in (f"--{name}", str(file))]
+    assert told(runs[0], *options) == Study(runs[:1]).report()
+    assert len(list(csv.DictReader(files["csv"].read_text().splitlines()))) > 100
+    assert files["parquet"].read_bytes().startswith(b"PAR1")
+    assert "weak" in files["html"].read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (lambda run: (run, "--latex", "--json"), "exclude each other"),
+        (lambda run: (run, "--scorer", "generous"), "unknown scorer 'generous'; known: official, linear, corrected"),
+        (lambda run: (run, run.parent), "not a run folder"),
+        (lambda run: (run, "--csv", run / "none" / "a.csv"), "cannot be written"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    runs: list[Path], arguments: Callable[[Path], tuple[str | Path, ...]], says: str
+) -> None:
+    done = viva("report", *arguments(runs[0]))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+
+
+def test_what_is_mixed_is_noted_on_stderr(tmp_path: Path) -> None:
+    made = [interviewed(tmp_path / str(rounds), CANDIDATES[0], n=2, rounds=rounds) for rounds in (1, 2)]
+    done = viva("report", *made)
+    assert done.returncode == 0
+    assert "viva: note: cells differ in rounds: 1, 2" in done.stderr

@@ -1,0 +1,112 @@
+"""Run folders for tests of the study: interviews and probes of simulated models, and journals written as a test wants.
+
+What never belongs here: assertions about what a study says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from viva import KievalSettings, ProbeSettings, RealClock, RunFolder, VirtualClock, new_run
+from viva.engine.history import EndedConversation, History
+from viva.engine.journal import Journal
+from viva.scoring.kieval import Interview
+
+SCIENCE = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
+
+
+def dataset(path: Path, count: int, seed: int = 1) -> Path:
+    """A file of multiple-choice items; its name is the dataset's."""
+    draw = random.Random(seed)
+    lines = [
+        {"id": f"{path.stem}-{number}", "question": f"Which of these is {number}?", "choices": list("abcd")}
+        | {"answer": draw.randrange(4)}
+        for number in range(count)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def interviewed(path: Path, *candidates: str, **settings: Any) -> Path:
+    """The folder of a finished run of simulated interviews, in virtual time."""
+    given = {"dataset": str(SCIENCE), "interactor": "simulated:i", "evaluator": "simulated:e"} | settings
+    return _run("kieval", KievalSettings(candidate=list(candidates), **given), path)
+
+
+def probed(path: Path, *candidates: str, **settings: Any) -> Path:
+    """The folder of a finished run of simulated probes."""
+    given = {"dataset": str(SCIENCE), "shots": 0} | settings
+    return _run("probe", ProbeSettings(candidate=list(candidates), **given), path)
+
+
+def _run(name: str, settings: Any, path: Path) -> Path:
+    clock = VirtualClock()
+    launch = new_run(name, settings, path, clock=clock)
+    outcome = clock.run(launch.run)
+    assert outcome.how == "done"
+    return path
+
+
+def written(
+    path: Path, source: Path, ended: Sequence[Interview | dict[str, Any]], *candidates: str, **settings: Any
+) -> Path:
+    """A run of interviews as they are given, in their order; a mapping is the error of one that failed."""
+    given = {"dataset": str(source), "interactor": "simulated:i", "evaluator": "simulated:e"} | settings
+    run = new_run("kieval", KievalSettings(candidate=list(candidates), **given), path).folder
+    label = next(iter(run.manifest["models"]["candidate"]))
+
+    async def write() -> None:
+        async with Journal(run.journal, RealClock()) as journal:
+            for number, one in enumerate(ended):
+                failed = isinstance(one, dict)
+                key = f"{label}/failed-{number}" if isinstance(one, dict) else f"{one.candidate}/{one.item}"
+                journal.record_started(number, key, {"id": key})
+                journal.record_ended(
+                    number, "failed" if failed else "finished", one if isinstance(one, dict) else one.to_record()
+                )
+
+    asyncio.run(write())
+    return path
+
+
+def rewritten(run: Path, copy: Path, seed: int) -> Path:
+    """The same run, its conversations having ended in another order."""
+    source = RunFolder.open(run)
+    manifest = {name: value for name, value in source.manifest.items() if name != "manifest"}
+    folder = RunFolder.create(copy, manifest)
+    ended = list(records(run))
+    random.Random(seed).shuffle(ended)
+
+    async def write() -> None:
+        async with Journal(folder.journal, RealClock()) as journal:
+            for one in ended:
+                journal.record_started(one.number, one.key, one.item)
+                journal.record_ended(one.number, "failed" if one.failed else "finished", one.result)
+                await journal.flush()
+
+    asyncio.run(write())
+    return copy
+
+
+def records(run: Path) -> Iterable[EndedConversation]:
+    """What a run's journal holds of ended conversations."""
+    with History(RunFolder.open(run).journal) as history:
+        yield from history.ended()
+
+
+def talks(*runs: Path) -> list[tuple[int, str | None, Interview]]:
+    """The finished interviews of several runs, each with its run's seed and evaluator."""
+    found = []
+    for run in runs:
+        manifest = RunFolder.open(run).manifest
+        found += [
+            (manifest["seed"], manifest["models"]["evaluator"], Interview.from_record(one.result))
+            for one in records(run)
+            if not one.failed
+        ]
+    return found

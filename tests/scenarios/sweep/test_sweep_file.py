@@ -1,0 +1,139 @@
+"""A sweep's file: what it may say, where its paths begin, which cells follow, and what is said of a wrong one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from small_sweeps import INTERVIEWS, refused, write_file
+
+from viva.scenarios.sweep.sweep import planned_sweep
+
+
+def _names(file: Path) -> list[str]:
+    return [run.cell.name for run in planned_sweep(file, file.parent / "out").runs]
+
+
+def test_a_cell_is_one_candidate_dataset_seed_and_evaluator(tmp_path: Path) -> None:
+    file = write_file(
+        tmp_path,
+        names=("alpha", "beta"),
+        seeds=[1, 2],
+        evaluators=["simulated:e", "simulated:f"],
+        interviews={"interactor": "simulated:i"},
+        probes={"shots": 0},
+    )
+    names = _names(file)
+    assert len(names) == len(set(names)) == 2 * 2 * 2 * (2 + 1)
+    assert names[0] == "cells/probe/alpha/seed-1/a"
+    assert "cells/kieval/beta/seed-2/f/b" in names
+
+
+def test_paths_begin_at_the_files_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    write_file(tmp_path / "grid", interviews={**INTERVIEWS, "ids": "ids.txt"})
+    (tmp_path / "grid" / "ids.txt").write_text("alpha-1\n")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    settings: Any = planned_sweep(Path("../grid/grid.yaml"), None).runs[0].cell.settings
+    assert settings.dataset == str(tmp_path / "grid" / "alpha.jsonl")
+    assert settings.ids == str(tmp_path / "grid" / "ids.txt")
+    assert Path.cwd() == tmp_path / "elsewhere"
+
+
+def test_a_dataset_may_have_settings_of_its_own(tmp_path: Path) -> None:
+    own = {"dataset": "beta.jsonl", "n": 2, "against": "alpha.jsonl"}
+    file = write_file(
+        tmp_path, names=("alpha", "beta"), datasets=["alpha.jsonl", own], probes={"method": ["loss"], "n": 3}
+    )
+    by_name: dict[str, Any] = {run.cell.name: run.cell.settings for run in planned_sweep(file, None).runs}
+    assert by_name["cells/probe/alpha/seed-7/a"].n == 3
+    assert by_name["cells/probe/beta/seed-7/a"].n == 2
+    assert by_name["cells/probe/beta/seed-7/a"].against == str(tmp_path / "alpha.jsonl")
+    assert by_name["cells/kieval/beta/seed-7/e/a"].n == 2
+    assert by_name["cells/kieval/alpha/seed-7/e/a"].n is None
+
+
+def test_names_of_cells_are_readable_collide_with_none_and_depend_on_no_other_cell(tmp_path: Path) -> None:
+    odd = ["simulated:m/x", "simulated:m x", "simulated:m_x", "simulated:..", "simulated:é", "simulated:" + "long" * 50]
+    names = [name.rpartition("/")[2] for name in _names(write_file(tmp_path, candidates=odd))]
+    assert names[2] == "m_x"
+    assert all(name.startswith("m_x-") for name in names[:2])
+    assert len(set(names)) == len(odd)
+    assert all(name.isascii() and len(name) < 90 and not name.startswith(".") for name in names)
+    assert [name.rpartition("/")[2] for name in _names(write_file(tmp_path, candidates=odd[:2]))] == names[:2]
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown field": ({"candidate": ["simulated:a"]}, "candidate: unknown setting"),
+    "no candidates": ({"candidates": None}, "candidates is missing"),
+    "empty candidates": ({"candidates": []}, "candidates: List should have at least 1 item"),
+    "a name without kind": ({"candidates": ["gpt"]}, "candidates: model 'gpt': expected kind:where"),
+    "labels alike": ({"candidates": ["simulated:a", "simulated:a?noise=0"]}, "two models are called 'a'"),
+    "evaluators alike": (
+        {"evaluators": ["simulated:e", "simulated:e"], "interviews": {"interactor": "simulated:i"}},
+        "two models are called 'e'",
+    ),
+    "dataset twice": ({"datasets": ["alpha.jsonl", "./alpha.jsonl"]}, "alpha.jsonl is named twice"),
+    "seed twice": ({"seeds": [1, 2, 1]}, "seeds: 1 is named twice"),
+    "no whole seed": ({"seeds": ["one"]}, "seeds.0: Input should be a valid integer"),
+    "nothing to do": ({"interviews": None}, "neither interviews nor probes"),
+    "no evaluator": ({"interviews": {"interactor": "simulated:i"}}, "interviews.evaluator is missing"),
+    "two places for it": ({"evaluators": ["simulated:f"]}, "leave one of the two out"),
+    "evaluator without kind": ({"interviews": {**INTERVIEWS, "evaluator": "e"}}, "interviews.evaluator: model 'e'"),
+    "no interactor": ({"interviews": {"evaluator": "simulated:e"}}, "interviews.interactor is missing"),
+    "evaluators of probes": (
+        {"interviews": None, "probes": {"shots": 0}, "evaluators": ["simulated:e"]},
+        "evaluators: is of use to interviews only",
+    ),
+    "until of probes": ({"interviews": None, "probes": {"shots": 0}, "until": "decided"}, "until: is of use to"),
+    "seed in interviews": ({"interviews": {**INTERVIEWS, "seed": 1}}, "interviews.seed: is given by the sweep's own"),
+    "unknown setting": ({"interviews": {**INTERVIEWS, "round": 3}}, "interviews.round: unknown setting"),
+    "value out of range": ({"interviews": {**INTERVIEWS, "rounds": 0}}, "interviews.rounds: Input should be greater"),
+    "own setting unknown": (
+        {"datasets": [{"dataset": "alpha.jsonl", "shots": 3}]},
+        "datasets.0.shots: no setting of interviews",
+    ),
+    "own seed": ({"datasets": [{"dataset": "alpha.jsonl", "seed": 3}]}, "datasets.0.seed: cannot differ"),
+    "own value wrong": ({"datasets": [{"dataset": "alpha.jsonl", "n": 0}]}, "datasets.0.n: Input should be greater"),
+    "dataset without name": ({"datasets": [{"n": 3}]}, "datasets.0.dataset is missing"),
+    "unknown rule": ({"until": {"width": 2}}, "until.width: no such field"),
+    "nothing to decide": ({"candidates": ["simulated:a"], "until": "decided"}, "until: decided, with one candidate"),
+    "concurrency": ({"concurrency": 0}, "concurrency: Input should be greater"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_file_is_refused_by_name_field_and_finding(tmp_path: Path, name: str) -> None:
+    said, expected = WRONG[name]
+    file = write_file(tmp_path, **said)
+    message = refused(file)
+    assert message.startswith(f"{file}: ")
+    assert expected in message
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", "found nothing"), ("- a\n", "found list"), ("a: [", "cannot be read"), ("\x00", "cannot be read")],
+)
+def test_what_is_no_mapping_is_refused(tmp_path: Path, text: str, expected: str) -> None:
+    file = tmp_path / "grid.yaml"
+    file.write_text(text)
+    assert expected in refused(file)
+
+
+def test_datasets_of_one_name_are_refused(tmp_path: Path) -> None:
+    write_file(tmp_path / "one" / "arc")
+    write_file(tmp_path / "two" / "arc")
+    file = tmp_path / "grid.yaml"
+    file.write_text(
+        yaml.safe_dump(
+            {
+                "candidates": "simulated:a",
+                "datasets": [f"{one}/arc/alpha.jsonl" for one in ("one", "two")],
+                "probes": {},
+            }
+        )
+    )
+    assert "both go by the name 'alpha'" in refused(file)

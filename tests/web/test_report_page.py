@@ -1,0 +1,230 @@
+"""The report as a page: what stands in it, as text and in a real browser, on a phone and on a desk, light and dark."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Browser
+
+from viva.engine.errors import ConfigurationError
+from viva.scoring.plots.style import COLOURS
+from viva.web.report.page import write_html
+
+NASTY = "<script>alert('1')</script>"
+Study = dict[str, Any]
+Make = Callable[..., Study]
+
+
+class _Outline(HTMLParser):
+    """Headings by level, and the tags that a page should or should not have."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.levels: list[int] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if re.fullmatch("h[1-6]", tag):
+            self.levels.append(int(tag[1]))
+
+
+@pytest.fixture(scope="module")
+def study(make_study: Make) -> Study:
+    """Nobody changes it."""
+    return make_study(["expert", "cheater", "student", "novice"], ["science", "history & law"], [7, 8])
+
+
+@pytest.fixture(scope="module")
+def report(study: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("report") / "report.html"
+    write_html(study, file)
+    return file
+
+
+def test_the_same_study_gives_the_same_bytes_and_nothing_else_is_left(report: Path, study: Study) -> None:
+    before = report.read_bytes()
+    write_html(json.loads(json.dumps(study)), report)
+    assert report.read_bytes() == before
+    assert [one.name for one in report.parent.iterdir()] == ["report.html"]
+
+
+def test_what_was_run_stands_first_and_every_plot_says_what_it_rests_on(report: Path) -> None:
+    pytest.importorskip("matplotlib")
+    text = report.read_text("utf-8")
+    begin = text[: text.index("<main>")]
+    for fact in ("expert, cheater, student, novice", "7, 8", "960 finished of 960 planned", "standard (0f0f0f0f0f0f)"):
+        assert fact in begin
+    assert "<dt>Below the line</dt><dd>cheater (science, history &amp; law)</dd>" in begin
+    captions = re.findall("<figcaption>(.*?)</figcaption>", text)
+    assert len(captions) == 6
+    origin = "n = 960 talks · scorer official · seeds 7, 8 · tier C · unscored 0.7% · unparsed 1.8%"
+    assert all(origin in caption for caption in captions)
+
+
+def test_the_rates_of_the_facts_are_those_of_all_cells(report: Path, study: Study) -> None:
+    cells = [cell["result"] for cell in study["cells"]]
+    rounds, unscored = (sum(cell[name] for cell in cells) for name in ("verdicts", "unscored_rounds"))
+    share = f"{100 * unscored / rounds:.1f}% ({unscored:,} of {rounds:,} rounds)"
+    assert f"<dt>Unscored rounds</dt><dd>{share}</dd>" in report.read_text("utf-8")
+
+
+def test_transcripts_are_commands_that_a_shell_reads_as_they_are_meant(make_study: Make, tmp_path: Path) -> None:
+    study = make_study(["it's one"], ["science"], [7])
+    write_html(study, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text("utf-8")
+    commands = [unescape(found) for found in re.findall("<code>(.*?)</code>", text)]
+    words = subprocess.run(["sh", "-c", f"printf '%s\\n' {commands[0]}"], capture_output=True, text=True, check=True)
+    key = study["cells"][0]["transcripts"]["examples"][0]
+    assert words.stdout.splitlines() == ["viva", "show", study["cells"][0]["name"], "--conversation", key]
+    assert len(commands) == 3
+
+
+def test_names_and_reasons_stay_text(make_study: Make, tmp_path: Path) -> None:
+    study = make_study([NASTY, "$b_{$", "c\x1b[2J"], [f"set {NASTY}"], [7])
+    for place in (*study["cells"], *study["pooled"]):
+        (place.get("result") or place)["stop_reasons"] = {NASTY: 3}
+    study["notes"] = [NASTY]
+    write_html(study, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text("utf-8")
+    assert text.lower().count("<script") == 1  # its own
+    assert "&lt;script&gt;" in text
+
+
+def test_the_outline_is_in_order_and_all_is_labelled(report: Path) -> None:
+    text = report.read_text("utf-8")
+    outline = _Outline(text)
+    assert outline.levels[0] == 1
+    assert outline.levels.count(1) == 1
+    assert all(level <= before + 1 for before, level in zip(outline.levels, outline.levels[1:], strict=False))
+    assert all(told.get("scope") in ("row", "col") for tag, told in outline.tags if tag == "th")
+    assert all(told.get("role") == "img" and told.get("aria-label") for tag, told in outline.tags if tag == "svg")
+    ids = [told["id"] for _, told in outline.tags if "id" in told]
+    assert len(ids) == len(set(ids))
+    anchors = {told["href"] for tag, told in outline.tags if tag in ("a", "use")}
+    assert anchors <= {f"#{one}" for one in ids}
+    styles = "".join(told.get("style") or "" for _, told in outline.tags)
+    assert "#" not in re.sub(r"url\(#[^)]*\)", "", styles)  # colours of drawings are those of the theme
+
+
+def test_empty_sections_are_left_out(make_study: Make, tmp_path: Path) -> None:
+    study = make_study(["one"], ["science"], [7])
+    for cell in study["cells"]:
+        cell |= {"result": None, "running": None, "transcripts": None, "state": "not begun", "by_round": None}
+    study |= {"pooled": [], "tables": [], "correlations": {"figures": [], "lines": {}}}
+    write_html(study, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text("utf-8")
+    assert re.findall("<h2>(.*?)</h2>", text) == ["How figures are computed"]
+    assert "1 (1 not begun)" in text
+
+
+def test_tables_stand_in_their_sections_and_none_is_lost(make_study: Make, tmp_path: Path) -> None:
+    study = make_study(["one", "two"], ["science"], [7])
+    titles = ["KIEval compared item by item: x", "KIEval against accuracy: x", "The same without one", "2 cells", "Odd"]
+    study["tables"] = [{"title": "Unheard of", "header": ["a"], "rows": [["1"]]}] + [
+        {"title": title, "header": ["a", "b"], "rows": [["1", "–"]]} for title in titles
+    ]
+    write_html(study, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text("utf-8")
+    sections = {
+        heading: re.findall("<caption>(.*?)</caption>", part)
+        for heading, part in re.findall("<h2>(.*?)</h2>(.*?)</section>", text, re.DOTALL)
+    }
+    assert sections["Correlations"] == ["KIEval against accuracy: x", "The same without one"]
+    assert sections["Comparisons"] == ["KIEval compared item by item: x"]
+    assert sections["Further tables"] == ["Unheard of"]
+    assert sections["Cells and transcripts"][:2] == ["2 cells", "Odd"]
+
+
+def test_a_colour_means_the_same_candidate_in_every_panel(make_study: Make, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    study = make_study(["first", "second", "third"], ["whole", "less"], [7])
+    for part in ("cells", "pooled"):
+        study[part] = [one for one in study[part] if (one["candidate"], one["dataset"]) != ("first", "less")]
+    write_html(study, tmp_path / "report.html")
+    figures = re.findall("<figure.*?</figure>", (tmp_path / "report.html").read_text("utf-8"), re.DOTALL)
+    for figure in (figures[2], figures[3], figures[5]):  # survival, by round, running mean
+        for panel in re.findall("<svg.*?</svg>", figure, re.DOTALL):
+            assert panel.index(">first<") < panel.index(">second<") < panel.index(">third<")
+            assert all(colour in panel for colour in ("var(--blue)", "var(--orange)", "var(--green)"))
+
+
+def test_without_matplotlib_there_is_a_page_that_says_so(study: Study, tmp_path: Path) -> None:
+    (tmp_path / "matplotlib.py").write_text("raise ImportError('not installed')\n")
+    (tmp_path / "study.json").write_text(json.dumps(study))
+    code = (
+        "import json, pathlib; from viva.web.report.page import write_html;"
+        "write_html(json.loads(pathlib.Path('study.json').read_text()), pathlib.Path('report.html'))"
+    )
+    variables = os.environ | {"PYTHONPATH": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=variables, check=True)
+    text = (tmp_path / "report.html").read_text("utf-8")
+    assert "pip install &#39;viva-exam[plots]&#39;" in text
+    assert "<svg" not in text
+    assert "79." in text  # its tables are there
+
+
+def test_a_place_that_cannot_be_written_is_named(study: Study, tmp_path: Path) -> None:
+    empty = study | {"pooled": [], "cells": [], "correlations": {}}
+    with pytest.raises(ConfigurationError, match=r"none/report\.html: the page cannot be written"):
+        write_html(empty, tmp_path / "none" / "report.html")
+
+
+def test_thirty_candidates_on_five_datasets_stay_below_five_megabytes(make_study: Make, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    names = [f"family-{number // 3}-{number}b-instruct" for number in range(30)]
+    write_html(make_study(names, ["arc-e", "arc-c", "mmlu", "hellaswag", "c-eval"], [1, 2], 200), tmp_path / "big.html")
+    assert (tmp_path / "big.html").stat().st_size < 5e6
+
+
+# -- in a browser ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [320, 360, 1280])
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_browser_opens_it_without_complaint_or_request(
+    browser: Browser, report: Path, width: int, dark: bool
+) -> None:
+    page = browser.open(report, width, dark)
+    assert page.complaints == []
+    assert page.requests == [report.resolve().as_uri()]
+    assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth && innerWidth") == width
+    paper = COLOURS["paper"][dark]
+    shown = tuple(int(paper[at : at + 2], 16) for at in (1, 3, 5))
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == f"rgb{shown}"
+
+
+def test_wide_tables_scroll_in_their_box(browser: Browser, report: Path) -> None:
+    page = browser.open(report, 320)
+    assert page.evaluate("[...document.querySelectorAll('.scroll')].some(box => box.scrollWidth > box.clientWidth)")
+
+
+def test_clicking_a_heading_sorts_by_numbers(browser: Browser, report: Path) -> None:
+    page = browser.open(report, 1280)
+    column = "[...document.querySelector('table').tBodies[0].rows].map(row => parseFloat(row.cells[3].textContent))"
+    head = "document.querySelectorAll('table thead th')[3]"
+    before = page.evaluate(column)
+    page.evaluate(f"{head}.querySelector('button').click()")
+    assert page.evaluate(column) == sorted(before, reverse=True)
+    assert page.evaluate(f"{head}.getAttribute('aria-sort')") == "descending"
+    page.evaluate(f"{head}.querySelector('button').click()")
+    assert page.evaluate(column) == sorted(before)
+    assert page.complaints == []
+
+
+def test_what_slips_into_the_page_as_script_does_not_run(browser: Browser, report: Path, tmp_path: Path) -> None:
+    text = report.read_text("utf-8").replace("<main>", "<main><script>document.title = 'taken'</script>")
+    (tmp_path / "slipped.html").write_text(text, "utf-8")
+    page = browser.open(tmp_path / "slipped.html", 1280)
+    assert page.evaluate("document.title") == "Interviews: 4 candidates on 2 datasets"
