@@ -114,7 +114,7 @@ def interviews(bench: Bench) -> dict[str, float]:
                 "llama-server": ["--cache-ram", "0", "-no-kvu"],
                 "llama-server, as it comes": [],
             }.items():
-                if not (bench.quick or again) or name == "llama-server":
+                if not again and not (bench.quick and options == []):
                     lines.setdefault(name, []).append(bench.http(count, "--server", str(SERVER), *options))
         if XLLAMACPP.exists() and not (bench.quick or bench.gpu or again):
             lines.setdefault("xllamacpp", []).append(bench.http(count, "--python", str(XLLAMACPP)))
