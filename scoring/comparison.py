@@ -66,7 +66,7 @@ def compare(first: str, second: str, scores: Mapping[str, Scores], level: float 
 
     check_level(level)
     one, other = scores[first], scores[second]
-    shared = sorted(one.keys() & other.keys())
+    shared = one.keys() & other.keys()
     by_item: dict[str, list[float]] = {}
     for key in shared:
         left, right = one[key], other[key]

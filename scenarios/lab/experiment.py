@@ -14,12 +14,10 @@ from pathlib import Path
 from viva.engine.backends.base import ModelSpec
 from viva.engine.clock import Clock
 from viva.engine.errors import ConfigurationError
-from viva.engine.folder import RunFolder
 
 from ..kieval.settings import KievalSettings
-from ..launch import Launch, new_run, recorded_settings, resumed_run
+from ..launch import Launch, continued_run
 from ..probes.settings import ProbeSettings
-from ..scenario import RunSettings
 from .benchmark import write_benchmark
 from .card import read_card
 from .corpus import PACK, PROBE_PACK
@@ -113,7 +111,7 @@ class Experiment:
             shots_from=str(files["train"]) if self.shots else None,
             pack=PROBE_PACK,
         )
-        yield _begun_or_resumed("probe", probe, self.run_folder(seed, "probe"), clock)
+        yield continued_run("probe", probe, self.run_folder(seed, "probe"), clock)
         kieval = KievalSettings(
             seed=seed,
             concurrency=self.concurrency,
@@ -126,16 +124,8 @@ class Experiment:
             pack=PACK,
             candidate_tokens=_REPLY_TOKENS,
         )
-        yield _begun_or_resumed("kieval", kieval, self.run_folder(seed, "kieval"), clock)
+        yield continued_run("kieval", kieval, self.run_folder(seed, "kieval"), clock)
 
     def run_folder(self, seed: int, scenario: str) -> Path:
         """Where a seed's run of a scenario lies."""
         return self.folder / f"seed-{seed}" / scenario
-
-
-def _begun_or_resumed(name: str, settings: RunSettings, folder: Path, clock: Clock | None) -> Launch:
-    if (folder / "manifest.json").exists():
-        _, recorded = recorded_settings(RunFolder.open(folder))
-        if recorded == settings:
-            return resumed_run(folder, clock)
-    return new_run(name, settings, folder, clock)  # refuses a folder with anything else, and says what differs

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .text import DASH, Table, both, facts, interval, number, signed, small
+from .text import DASH, Table, facts, interval, mean, number, signed, small
 
 _HARDEST = 5  # of each dataset; the report has more
 _ROLES = ("candidate", "interactor", "evaluator")
@@ -19,8 +19,7 @@ def variants(report: Mapping[str, Any]) -> Table:
     told = report["ablation"]
     header = ["candidate", *(_switches(one) for one in told)]
     candidates = list(dict.fromkeys(name for one in told for name in one["candidates"]))
-    rows = [[name, *(" ± ".join(both(one["candidates"].get(name))) for one in told)] for name in candidates]
-    rows = [[row[0], *(DASH if text.startswith(DASH) else text for text in row[1:])] for row in rows]
+    rows = [[name, *(mean(one["candidates"].get(name)) for one in told)] for name in candidates]
     if any(one["accuracy"] is not None for one in told):
         r = [number(one["accuracy"] and one["accuracy"]["r"], 3) for one in told]
         rows.append(["r with accuracy", *r])
@@ -109,7 +108,7 @@ def cost_tables(report: Mapping[str, Any]) -> list[Table]:
     for dataset, roles in used.items():
         for role in _in_order(roles):
             counts = [number(roles[role][name], 0) for name in ("calls", "prompt_tokens", "completion_tokens")]
-            rows.append([dataset, role, *counts, number(roles[role]["cost"], 2)])
+            rows.append([dataset, role, *counts, _money(told, roles[role]["cost"])])
     header = ["dataset", "role", "calls", "prompt tokens", "completion tokens", "cost"]
     seeds = ", ".join(map(str, told["seeds"]))
     over = f"mean of {told['models']} model{'s' * (told['models'] != 1)}, {told['interviews']:,} interviews in all"
@@ -120,12 +119,17 @@ def cost_tables(report: Mapping[str, Any]) -> list[Table]:
     for one in told["projected"]:
         roles = one["roles"]
         total = {name: _sum(roles, name) for name in ("prompt_tokens", "completion_tokens", "cost")}
-        costs = [number(roles[role]["cost"], 2) if role in roles else DASH for role in _ROLES]
+        costs = [_money(told, roles[role]["cost"]) if role in roles else DASH for role in _ROLES]
         counts = [number(total[name], 0) for name in ("prompt_tokens", "completion_tokens")]
-        rows.append([str(one["models"]), *counts, *costs, number(total["cost"], 2)])
+        rows.append([str(one["models"]), *counts, *costs, _money(told, total["cost"])])
     header = ["models", "prompt tokens", "completion tokens", *(f"cost {role}" for role in _ROLES), "cost"]
     made.append((f"Projected for more models, linear in their number{unpriced}", header, rows if used else []))
     return made
+
+
+def _money(told: Mapping[str, Any], cost: float | None) -> str:
+    """A cost; a dash where no model has a price, for that is no price of 0."""
+    return number(cost, 2) if told["priced"] else DASH
 
 
 def _in_order(roles: Mapping[str, Any]) -> list[str]:
@@ -144,7 +148,7 @@ def cells(report: Mapping[str, Any]) -> Table:
         state = one["state"]
         if state == "stopped":
             state = f"stopped after {until['stopped_at']}"
-        score = " ± ".join(both(result["score"])) if "score" in result else DASH
+        score = mean(result.get("score"))
         if "score" not in result and result.get("accuracy"):
             score = f"accuracy {interval(next(iter(result['accuracy'].values())))}"
         row = [one["scenario"], one["candidate"], one["dataset"], str(one["seed"]), one["evaluator"] or DASH, state]

@@ -13,7 +13,7 @@ from viva.scoring.kieval import ASPECTS
 
 from .following import COEFFICIENTS, FIRST_ANSWER, PREFERRED, accuracy_of
 from .further import agreement, cells, comparisons, cost_tables, difficulty, needed, reasons, variants
-from .text import Table, both, facts, interval, number, percent
+from .text import Table, both, facts, interval, mean, number, percent
 
 _DETECTOR = "min_k_20"  # k = 20, as Shi et al. 2024 recommend
 _NAMES = {"pearson": "Pearson r", "spearman": "Spearman ρ", "kendall": "Kendall τ"}
@@ -97,7 +97,7 @@ def probes(report: Mapping[str, Any]) -> list[Table]:
     for row in rows:
         probe = row["probe"]
         line = [row["candidate"], row["dataset"] or "all"]
-        line += [" ± ".join(both(probe["accuracy"].get(name))) for name in methods]
+        line += [mean(probe["accuracy"].get(name)) for name in methods]
         found = probe.get("joined")
         line += ["–", "–", "–"] if found is None else [str(found["n"]), *_sides(found)]
         lines.append(line)
@@ -144,7 +144,7 @@ def _three(row: Mapping[str, Any], source: str) -> list[str]:
 
 
 def _sides(found: Mapping[str, Any]) -> list[str]:
-    return [" ± ".join(both(found[side])) for side in ("right", "wrong")]
+    return [mean(found[side]) for side in ("right", "wrong")]
 
 
 def _said(source: str) -> str:

@@ -37,6 +37,12 @@ def both(told: Mapping[str, Any] | None, digits: int = 1) -> tuple[str, str]:
     return number((told or {}).get("mean"), digits), number((told or {}).get("se"), digits)
 
 
+def mean(told: Mapping[str, Any] | None, digits: int = 1) -> str:
+    """A mean with its standard error in one cell; one dash where there is neither."""
+    value, error = both(told, digits)
+    return value if value == DASH else f"{value} ± {error}"
+
+
 def interval(told: Mapping[str, Any] | None, digits: int = 1) -> str:
     """A value with the ends of its interval."""
     if told is None or told.get("value") is None:

@@ -104,12 +104,12 @@ class Sweep:
         :raises JournalError: the folder cannot be written.
         """
         check_place(self.out)
+        lock = RunFolder(self.out, {})
         try:
             self.out.mkdir(parents=True, exist_ok=True)
+            lock.lock()
         except OSError as error:
             raise JournalError(f"{self.out}: cannot make the sweep's folder: {error}") from error
-        lock = RunFolder(self.out, {})
-        lock.lock()
         try:
             write_sweep(self.out, self.recorded)
             with tuned_collector(), each_checked_once():

@@ -75,7 +75,7 @@ def test_the_width_of_a_run_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_another_experiment_in_the_same_folder_is_refused(ideal: Experiment) -> None:
-    with pytest.raises(ConfigurationError, match="different"):
+    with pytest.raises(ConfigurationError, match="rounds was 5, is 2"):
         carried(replace(ideal, rounds=2))
     with pytest.raises(ConfigurationError, match="seed-3"):
         Findings(ideal, [3])
