@@ -20,6 +20,7 @@ from .history import RecordedCall
 from .likelihood import Likelihood, Reading
 from .messages import Completion, Request, Sampling, View, request_digest
 from .seeds import SeedLine
+from .tools import Toolbox
 
 if TYPE_CHECKING:
     from .backends.base import Backend
@@ -81,6 +82,7 @@ class Conversation:
         view: View,
         sampling: Sampling,
         *,
+        tools: Toolbox | None = None,
         hint: Any = None,
         watch: Sequence[Callable[[], Detector]] = (),
     ) -> Completion:
@@ -88,7 +90,7 @@ class Conversation:
 
         The call's seed, hash and place in the journal follow from the conversation and the role's own count of
         calls, so roles may overlap. ``watch`` makes detectors for this reply; what was said before one of them ended it
-        is recorded like any other reply.
+        is recorded like any other reply. With ``tools`` the completion may hold ``calls``.
 
         :raises ConversationStopped: a detector, a budget or somebody outside ended the conversation.
         :raises BackendError: the model could not answer.
@@ -96,13 +98,13 @@ class Conversation:
         """
         ordinal, backend = self._next_call(role)
         seed = self._seeds.seed(role, ordinal)
-        digest = request_digest(view, sampling, seed)
+        digest = request_digest(view, sampling, seed, tools)
         completion = self._recall(role, ordinal, digest) if self._recorded else None
         if completion is not None:
             await self._account(role, ordinal, backend, completion, replayed=True)
         else:
             self._require_budget()
-            request = Request(view.messages, sampling, seed, digest, self.key, role, ordinal, hint)
+            request = Request(view.messages, sampling, seed, digest, self.key, role, ordinal, hint, tools=tools)
             answer = self._watched(backend, request, watch) if watch else backend.generate(request)
             completion = await self._recorded_answer(role, ordinal, digest, backend, answer)
         if watch:
@@ -242,14 +244,15 @@ class Conversation:
         except ConversationStopped as stop:
             text = "".join(pieces)
             # The endpoint never got to say what this cost; four characters a token is the usual rule of thumb.
-            prompt = sum(len(message.content) for message in request.messages) // 4
-            completion = Completion(text, _WATCHED + stop.reason, prompt, max(1, len(text) // 4))
+            completion = Completion(text, _WATCHED + stop.reason, request.characters // 4, max(1, len(text) // 4))
             completion.latency = self._services.clock.now() - began
             return completion
 
     def _judge_watch(self, completion: Completion, watch: Sequence[Callable[[], Detector]]) -> None:
         if completion.finish.startswith(_WATCHED):
             raise self.stop("detector", completion.finish.removeprefix(_WATCHED))
+        if completion.calls and not completion.text:
+            return  # a call is an answer: that no word was said with it is no silence
         for make in watch:
             reason = make().finish(completion.text)
             if reason is not None:

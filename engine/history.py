@@ -18,6 +18,7 @@ from .errors import JournalError
 from .journal import SCHEMA_VERSION, journal_error
 from .likelihood import Likelihood
 from .messages import Completion
+from .tools import ToolCall
 
 
 @dataclass(slots=True)
@@ -135,6 +136,9 @@ def _call(row: tuple[Any, ...]) -> RecordedCall:
         likelihoods = more.pop("likelihoods", None)
         if likelihoods is not None:
             completion.likelihoods = [Likelihood.from_record(record) for record in likelihoods]
+        calls = more.pop("calls", None)
+        if calls is not None:
+            completion.calls = [ToolCall.from_record(record) for record in calls]
         for name, value in more.items():
             setattr(completion, name, value)
     return RecordedCall(role, ordinal, digest, completion, at)

@@ -43,7 +43,7 @@ _CHUNKS = (1024, 256, 64, 16, 4, 1)
 _GROUP_SECONDS = 0.02
 _EAGER_ROWS = 2048
 _FULL_ROWS = 20_000
-_NOTHING = (None,) * 5
+_NOTHING = (None,) * 6
 
 
 class Journal:
@@ -96,7 +96,7 @@ class Journal:
     ) -> None:
         """A model call was answered."""
         c = completion
-        rare = (c.logprobs, c.first_token, c.pieces, c.expected, c.likelihoods)
+        rare = (c.logprobs, c.first_token, c.pieces, c.expected, c.likelihoods, c.calls)
         extra = orjson.dumps(_extra(c)).decode() if c.attempts > 1 or rare != _NOTHING else None
         self._append(
             self._calls,
@@ -212,6 +212,8 @@ def _extra(c: Completion) -> dict[str, Any]:
             fields[name] = value
     if c.likelihoods is not None:
         fields["likelihoods"] = [likelihood.to_record() for likelihood in c.likelihoods]
+    if c.calls is not None:
+        fields["calls"] = [call.to_record() for call in c.calls]
     return fields
 
 

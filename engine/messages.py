@@ -14,10 +14,11 @@ from typing import Any, Literal
 import orjson
 
 from .likelihood import Likelihood
+from .tools import Toolbox, ToolCall
 
 # Runs of token ids, each either generated one by one (True) or computed at once (False).
 Pieces = list[tuple[bool, list[int]]]
-Party = Literal["system", "user", "assistant"]
+Party = Literal["system", "user", "assistant", "tool"]
 _DIGEST_BYTES = 16
 
 
@@ -26,11 +27,15 @@ class Message:
     """One message as a chat model takes it.
 
     ``pieces`` are the tokens of a local model's own reply, as it was computed; other models never look at them.
+    ``calls`` are an assistant's; ``call_id`` (which call it answers) and ``name`` (of the function) a tool's result's.
     """
 
     role: Party
     content: str
     pieces: Pieces | None = None
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str = ""
+    name: str = ""
 
 
 class View:
@@ -46,10 +51,27 @@ class View:
         self._messages: list[Message] = []
         self._digest = b""
 
-    def append(self, role: Party, content: str, pieces: Pieces | None = None) -> None:
-        """Add a message at the end; ``pieces`` as in ``Message`` (no part of the digest: it stands for the text)."""
-        self._messages.append(Message(role, content, pieces))
-        data = b"%b%c%b" % (self._digest, ord(role[0]), content.encode("utf-8", "surrogatepass"))
+    def append(
+        self,
+        role: Party,
+        content: str,
+        pieces: Pieces | None = None,
+        *,
+        calls: Sequence[ToolCall] = (),
+        call_id: str = "",
+        name: str = "",
+    ) -> None:
+        """Add a message at the end; all as in ``Message`` (``pieces`` are no part of the digest: they stand for the
+        text).
+        """
+        if calls or call_id or name:
+            message = Message(role, content, pieces, tuple(calls), call_id, name)
+            # The capital letter keeps such a message apart from one that merely says the same bytes.
+            data = b"%b%c%b" % (self._digest, ord(role[0].upper()), _with_tools(message))
+        else:
+            message = Message(role, content, pieces)
+            data = b"%b%c%b" % (self._digest, ord(role[0]), content.encode("utf-8", "surrogatepass"))
+        self._messages.append(message)
         self._digest = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
     def branch(self) -> View:
@@ -113,7 +135,8 @@ class Request:
     ``digest`` identifies what is asked (messages, sampling, seed; not the model, which the manifest names).
     ``on_text`` is called with each piece of text by backends that stream; what it raises ends the call at once;
     ``on_restart`` is called when a broken attempt begins anew and the pieces so far no longer count.
-    ``hint`` is what a simulated or oracle model may know of the item; real backends never read it.
+    ``hint`` is what a simulated or oracle model may know of the item; real backends never read it. ``tools`` are the
+    functions that the model may call.
     """
 
     messages: Sequence[Message]
@@ -126,6 +149,16 @@ class Request:
     hint: Any = None
     on_text: Callable[[str], None] | None = None
     on_restart: Callable[[], None] | None = None
+    tools: Toolbox | None = None
+
+    @property
+    def characters(self) -> int:
+        """How long the prompt is, tools included, for estimates where nobody has counted tokens."""
+        count = sum(len(message.content) for message in self.messages)
+        if self.tools is not None:
+            count += self.tools.characters
+            count += sum(len(call.name) + len(call.arguments) for message in self.messages for call in message.calls)
+        return count
 
 
 @dataclass(slots=True)
@@ -135,7 +168,7 @@ class Completion:
     ``finish``: ``stop``, ``length`` (hit ``max_tokens``), or ``watch:REASON`` when a detector ended the stream.
     ``logprobs``: per token ``[text, logprob, {alternative: logprob}]`` where it was asked for; ``pieces`` as in
     ``Message``; ``expected``: the mean of each score as the model weighs its digits, where that was asked for;
-    ``likelihoods``: the answer to a ``Reading``.
+    ``likelihoods``: the answer to a ``Reading``; ``calls``: the functions to call, None where the model asked for none.
     """
 
     text: str
@@ -149,9 +182,21 @@ class Completion:
     pieces: Pieces | None = None
     expected: list[float] | None = None
     likelihoods: list[Likelihood] | None = None
+    calls: list[ToolCall] | None = None
 
 
-def request_digest(view: View, sampling: Sampling, seed: int) -> bytes:
-    """The identity of a call: the view's chain, the sampling and the seed."""
+def request_digest(view: View, sampling: Sampling, seed: int, tools: Toolbox | None = None) -> bytes:
+    """The identity of a call: the view's chain, the sampling, the seed and the tools offered."""
     data = b"%b%b%d" % (view.digest, sampling.digest, seed)
+    if tools is not None:
+        data = b"%b/%b" % (data, tools.digest)
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
+
+
+def _with_tools(message: Message) -> bytes:
+    """A message's texts, each behind its length, so that no two messages read the same."""
+    texts = [message.content, message.call_id, message.name]
+    for call in message.calls:
+        texts += call.to_record()
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    return b"".join(b"%d:%b" % (len(text), text) for text in encoded)

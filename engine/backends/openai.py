@@ -21,7 +21,8 @@ import orjson
 from ..clock import Clock
 from ..errors import ConfigurationError, FormRefused, Rejected, Unavailable
 from ..likelihood import Reading
-from ..messages import Completion, Request, Sampling
+from ..messages import Completion, Message, Request, Sampling
+from ..tools import Toolbox, argument_text, numbered
 from .base import Backend, ModelSpec
 from .openai_echo import parse_echo
 from .openai_errors import error_from_response, scrub, transport_error
@@ -92,8 +93,12 @@ class OpenAIBackend(Backend):
         except Rejected as error:
             self._probing.pop(request.digest, None)
             # 400/422 may mean that the endpoint does not know this response format: ask again with less.
-            if mode == "prompt" or type(error) is not Rejected or error.status not in (400, 422):
+            if type(error) is not Rejected or error.status not in (400, 404, 422):
                 raise
+            if mode == "prompt" or error.status == 404:
+                if request.tools is None:
+                    raise
+                raise _with_tools(error, request.tools) from error
             self._probing[request.digest] = _JSON_MODES[_JSON_MODES.index(mode) + 1]
             raise FormRefused(
                 f"refused structured output as '{mode}'", model=self.label, status=error.status
@@ -121,8 +126,9 @@ class OpenAIBackend(Backend):
                 completion = parse_completion(await response.read(), self.label, self._key)
         completion.latency = self._clock.now() - began
         if not completion.prompt_tokens:  # endpoint without usage: keep totals meaningful
-            completion.prompt_tokens = sum(len(message.content) for message in request.messages) // 4
-            completion.completion_tokens = completion.completion_tokens or max(1, len(completion.text) // 4)
+            completion.prompt_tokens = request.characters // 4
+            said = len(completion.text) + sum(len(call.name) + len(call.arguments) for call in completion.calls or ())
+            completion.completion_tokens = completion.completion_tokens or max(1, said // 4)
         return completion
 
     async def read(self, reading: Reading) -> Completion:
@@ -143,7 +149,12 @@ class OpenAIBackend(Backend):
         sampling = request.sampling
         body: dict[str, Any] = {
             "model": self.model,
-            "messages": [{"role": message.role, "content": message.content} for message in request.messages],
+            "messages": [
+                _message(message)
+                if message.calls or message.role == "tool"
+                else {"role": message.role, "content": message.content}
+                for message in request.messages
+            ],
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             self._tokens_field: sampling.max_tokens,
@@ -151,6 +162,8 @@ class OpenAIBackend(Backend):
         if self._send_seed:
             body["seed"] = request.seed
         body |= _unusual(sampling)
+        if request.tools is not None:
+            body["tools"] = request.tools.specs
         if sampling.stop:
             body["stop"] = sampling.stop
         if sampling.logprobs is not None:
@@ -185,6 +198,29 @@ class OpenAIBackend(Backend):
         return {"json_mode": self._json_mode}
 
 
+def _message(message: Message) -> dict[str, Any]:
+    """An assistant's message with calls, or a tool's result, as endpoints take them."""
+    if message.role == "tool":
+        result = {"role": "tool", "tool_call_id": message.call_id, "content": message.content}
+        return result | {"name": message.name} if message.name else result
+    calls = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in message.calls
+    ]
+    return {"role": message.role, "content": message.content or None, "tool_calls": calls}
+
+
+def _with_tools(error: Rejected, tools: Toolbox) -> Rejected:
+    """The same refusal, and what is most likely behind it."""
+    said = str(error).removeprefix(f"{error.model}: ")
+    names = ", ".join(tools.names[:3]) + (", …" if len(tools.names) > 3 else "")
+    return Rejected(
+        f"{said} (the request offered tools: {names}; an endpoint or a model that takes none cannot be asked this)",
+        model=error.model,
+        status=error.status,
+    )
+
+
 def _unusual(sampling: Sampling) -> dict[str, float]:
     """Settings that are sent only where they are on: not every endpoint knows all of these fields."""
     fields = {"frequency_penalty": sampling.frequency_penalty, "presence_penalty": sampling.presence_penalty}
@@ -202,22 +238,34 @@ def parse_completion(data: bytes, label: str, key: str | None = None) -> Complet
     try:
         answer = orjson.loads(data)
         choice = answer["choices"][0]
-        text = choice["message"].get("content") or ""
+        message = choice["message"]
+        text = message.get("content") or ""
         finish = choice.get("finish_reason") or "stop"
         usage = answer.get("usage") or {}
         logprobs = _logprobs(choice.get("logprobs"))
         if not isinstance(text, str):
             raise TypeError(f"content is {type(text).__name__}, not text")
+        calls = message.get("tool_calls")
         return Completion(
             text,
             "length" if finish == "length" else "stop",
             int(usage.get("prompt_tokens") or 0),
             int(usage.get("completion_tokens") or 0),
             logprobs=logprobs,
+            calls=numbered(map(_call, calls)) if calls else None,
         )
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         shown = scrub(data.decode("utf-8", "replace"), key)[:200]
         raise Unavailable(f"the answer is not a chat completion ({error}): {shown}", model=label) from error
+
+
+def _call(entry: Any) -> tuple[str, str, str]:
+    """Id, name and arguments of a call; some endpoints send an object for arguments instead of text."""
+    function = entry["function"]
+    name = function["name"]
+    if not isinstance(name, str):
+        raise TypeError(f"a call's name is {type(name).__name__}, not text")
+    return str(entry.get("id") or ""), name, argument_text(function.get("arguments"))
 
 
 def _logprobs(data: Any) -> list[list[Any]] | None:

@@ -35,8 +35,9 @@ def error_from_response(label: str, status: int, body: bytes, retry_after: str |
         return Throttled(text, model=label, status=status, retry_after=after)
     if status == 408:
         return TimedOut(text, model=label, status=status)
-    if status >= 500 and "response_format" in message:
-        # llama-cpp-python's server reports a request it could not validate as its own fault; asking again is no use.
+    if status >= 500 and ("response_format" in message or "tools param" in message):
+        # llama-cpp-python's server reports a request it could not validate as its own fault, and so does llama.cpp's
+        # one with tools it was not started for; asking again is no use.
         return Rejected(text, model=label, status=422)
     if status >= 500:
         return Unavailable(text, model=label, status=status, retry_after=after)

@@ -72,8 +72,7 @@ class Governed(Backend):
     async def generate(self, request: Request) -> Completion:
         estimate = 0
         if self.limits.counts_tokens:
-            characters = sum(len(message.content) for message in request.messages)
-            estimate = characters // _CHARACTERS_PER_TOKEN + request.sampling.max_tokens
+            estimate = request.characters // _CHARACTERS_PER_TOKEN + request.sampling.max_tokens
         return await self._persist(
             lambda: self.inner.generate(request), estimate, request.seed, request.conversation, request.on_restart
         )

@@ -21,6 +21,7 @@ from ..errors import Throttled, Unavailable
 from ..likelihood import Likelihood, Reading
 from ..messages import Completion, Request
 from .base import Backend, ModelSpec, hint_field
+from .simulated_tools import Said, mistaken_answer, true_answer, verdict_text
 
 _NORMAL = NormalDist()
 _ASPECTS = ("accuracy", "logic", "relevance", "coherence", "conciseness")
@@ -44,10 +45,12 @@ _OFF_TOPIC = "That reminds me of a recipe for lemon cake, which needs three eggs
 class SimulatedBackend(Backend):
     """See the module. All rates are probabilities in 0…1.
 
-    :param knowledge: share of items whose subject the candidate understands.
+    :param knowledge: share of items whose subject the candidate understands; where tools are offered and the hint
+        tells the ``ground_truth``, an OpenAI-form message of the assistant: the chance that it answers with that.
     :param memorisation: share of items whose answer it can recite without understanding.
     :param verbosity: scales the number of extra sentences, 0 to twice this.
-    :param noise: chance that a verdict's score is off by one; :param malformed: that a verdict is not valid JSON.
+    :param noise: chance that a verdict's score is off by one, that a verdict of the role ``judge``, whose hint tells
+        whether the answer ``passed``, is wrong; :param malformed: that a verdict is not valid JSON.
     :param latency: median seconds of a log-normal with ``sigma``.
     :param fail: chance that an attempt ends in Unavailable; :param throttle: in Throttled.
     """
@@ -84,12 +87,14 @@ class SimulatedBackend(Backend):
         await self._clock.sleep(seconds)
         if self.fallible:
             self._maybe_fail(request.digest, request.seed)
-        text = self._say(request, chance)
-        if request.on_text is not None:
+        text, calls = self._say(request, chance)
+        if request.on_text is not None and (text or not calls):
             for piece in text.split(" "):
                 request.on_text(piece + " ")
-        prompt = sum(len(message.content) for message in request.messages) // 4
-        return Completion(text, "stop", prompt, max(1, len(text) // 4), seconds)
+        said = len(text)
+        if calls:
+            said += sum(len(call.name) + len(call.arguments) for call in calls)
+        return Completion(text, "stop", request.characters // 4, max(1, said // 4), seconds, calls=calls)
 
     async def read(self, reading: Reading) -> Completion:
         """Options of an item it knows, or recites, are likely where they are right; a text it recites is likely."""
@@ -130,12 +135,19 @@ class SimulatedBackend(Backend):
             raise Throttled("simulated 429", model=self.label, status=429, retry_after=1.0)
         self._tries.pop(digest, None)
 
-    def _say(self, request: Request, chance: list[float]) -> str:
+    def _say(self, request: Request, chance: list[float]) -> Said:
         if request.role == "evaluator":
-            return self._judge(request, chance)
+            return self._judge(request, chance), None
         if request.role == "interactor":
-            return _QUESTIONS[int(chance[1] * len(_QUESTIONS))]
-        return self._answer(request, chance)
+            return _QUESTIONS[int(chance[1] * len(_QUESTIONS))], None
+        if request.role == "judge" and (passed := hint_field(request.hint, "passed")) is not None:
+            text = verdict_text(bool(passed) != (chance[1] < self.noise))
+            return _spoil(text, chance[14]) if chance[13] < self.malformed else text, None
+        if request.tools is not None and (truth := hint_field(request.hint, "ground_truth")) is not None:
+            # Drawn for each call, not by item: turns of one talk, and repeated runs, differ as a model's do.
+            said = true_answer(truth)
+            return said if chance[1] < self.knowledge else mistaken_answer(said, request, request.tools, chance[2:4])
+        return self._answer(request, chance), None
 
     # -- candidate ------------------------------------------------------------------------------------------------
 

@@ -1,11 +1,14 @@
 """Reading a streamed chat completion (server-sent events). A stream that ends before its end is an error, whole.
 
+Text is handed on as it comes; calls are put together from their pieces and come with the completion only.
+
 What never belongs here: retries; anything about requests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import aiohttp
 import orjson
@@ -13,6 +16,7 @@ import orjson
 from ..clock import Clock
 from ..errors import Unavailable
 from ..messages import Completion
+from ..tools import ToolCall, argument_text, numbered
 
 _USAGE = ("prompt_tokens", "completion_tokens")
 
@@ -34,6 +38,7 @@ async def read_stream(
     finish: str | None = None
     usage: dict[str, int] = {}
     first: float | None = None
+    calls = _Calls()
     ended = False
     async for raw in content:
         line = raw.strip()
@@ -48,7 +53,11 @@ async def read_stream(
             problem = chunk.get("error")
             usage = {name: int(chunk["usage"].get(name) or 0) for name in _USAGE} if chunk.get("usage") else usage
             choices = chunk.get("choices") or ()
-            piece = (choices[0].get("delta") or {}).get("content") if choices else None
+            delta = (choices[0].get("delta") or {}) if choices else {}
+            piece = delta.get("content")
+            parts = delta.get("tool_calls")
+            if parts:
+                calls.add(parts)
             finish = (choices[0].get("finish_reason") if choices else None) or finish
             if not isinstance(piece, str | None):
                 raise TypeError(f"content is {type(piece).__name__}, not text")
@@ -57,18 +66,55 @@ async def read_stream(
             raise Unavailable(f"the stream holds something that is not a chunk: {shown}", model=label) from error
         if problem:
             raise Unavailable(f"the stream reported an error: {clean(str(problem))[:200]}", model=label)
+        if first is None and (piece or parts):
+            first = clock.now()
         if piece:
-            if first is None:
-                first = clock.now()
             pieces.append(piece)
             if on_text is not None:
                 on_text(piece)
     if not ended and finish is None:
         raise Unavailable("the stream broke off before its end", model=label)
+    called = calls.whole()
+    if called is not None and not all(call.name for call in called):
+        raise Unavailable("the stream holds a call without a name", model=label)
     return Completion(
         "".join(pieces),
         "length" if finish == "length" else "stop",
         usage.get("prompt_tokens", 0),
         usage.get("completion_tokens", 0),
         first_token=first,
+        calls=called,
     )
+
+
+class _Calls:
+    """The calls of a stream, in the order of their indices; the first id and name that come for one count."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, tuple[list[str], list[str], list[str]]] = {}
+
+    def add(self, parts: list[dict[str, Any]]) -> None:
+        """Take the pieces of a chunk.
+
+        :raises KeyError, TypeError, AttributeError: they are no pieces of calls.
+        """
+        for part in parts:
+            id_, function = part.get("id"), part.get("function") or {}
+            index = part.get("index")
+            if index is None:  # some endpoints send each call whole and do not number them
+                last = max(self._parts, default=-1)
+                index = last if last >= 0 and not id_ and not function.get("name") else last + 1
+            elif type(index) is not int:
+                raise TypeError(f"a call's index is {index!r}, not a number")
+            ids, names, arguments = self._parts.setdefault(index, ([], [], []))
+            for value, texts in ((id_, ids), (function.get("name"), names)):
+                if value:
+                    texts.append(str(value))
+            arguments.append(argument_text(function.get("arguments")))
+
+    def whole(self) -> list[ToolCall] | None:
+        """The calls, None if there was none."""
+        if not self._parts:
+            return None
+        ordered = [self._parts[index] for index in sorted(self._parts)]
+        return numbered(("".join(ids[:1]), "".join(names[:1]), "".join(texts)) for ids, names, texts in ordered)

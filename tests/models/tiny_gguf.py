@@ -1,12 +1,14 @@
 """Makes small GGUF models with random weights in a second: a real file for a real llama.cpp, of no intelligence.
 
 The vocabulary holds every byte, the printable characters and the pieces of some common words, so any text can be
-encoded. ``quote_bias`` raises the logit of the quotation mark, so that strings in constrained JSON come to an end.
+encoded. ``quote_bias`` raises the logit of the quotation mark, so that strings in constrained JSON come to an end;
+``marks`` are further tokens, such as the mark of a call.
 What never belongs here: models that know anything (those are the lab's).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import gguf
@@ -40,8 +42,8 @@ _TEXT = (
 WORDS = _TEXT.split()
 
 
-def vocabulary(size: int = 0) -> tuple[list[bytes], list[float], list[int]]:
-    """Tokens, scores and types of a SentencePiece vocabulary with byte fallback."""
+def vocabulary(size: int = 0, marks: Mapping[str, bool] | None = None) -> tuple[list[bytes], list[float], list[int]]:
+    """Tokens, scores and types of a SentencePiece vocabulary with byte fallback. ``marks``: whether each is control."""
     kind = gguf.TokenType
     tokens = ["<unk>", "<s>", "</s>", *_CONTROL]
     types = [kind.UNKNOWN, *[kind.CONTROL] * (len(tokens) - 1)]
@@ -53,6 +55,8 @@ def vocabulary(size: int = 0) -> tuple[list[bytes], list[float], list[int]]:
     pieces = list(dict.fromkeys(pieces))
     tokens += pieces
     types += [kind.NORMAL] * len(pieces)
+    tokens += marks or {}
+    types += [kind.CONTROL if control else kind.USER_DEFINED for control in (marks or {}).values()]
     filler = [f"▁filler{number}" for number in range(size - len(tokens))]  # never merged into, only computed
     tokens += filler
     types += [kind.NORMAL] * len(filler)
@@ -74,9 +78,16 @@ def make_model(
     quantised: bool = False,
     quote_bias: float = 0.0,
     template: str | None = CHAT_TEMPLATE,
+    tool_template: str | None = None,
+    marks: Mapping[str, bool] | None = None,
+    biases: Mapping[str, float] | None = None,
 ) -> Path:
-    """Write a llama-architecture model and return its path. ``quantised``: Q8_0 matrices, else F16."""
-    tokens, scores, types = vocabulary(vocab)
+    """Write a llama-architecture model and return its path.
+
+    ``quantised``: Q8_0 matrices, else F16. ``marks``: further tokens, and whether each is a control token, that is to
+    say no text. ``biases``: what is added to the logits of tokens, by their texts.
+    """
+    tokens, scores, types = vocabulary(vocab, marks)
     inner = feed_forward or width * 2
     rng = np.random.default_rng(seed)
     writer = gguf.GGUFWriter(str(path), "llama")
@@ -100,6 +111,8 @@ def make_model(
     writer.add_add_space_prefix(False)
     if template is not None:
         writer.add_chat_template(template)
+    if tool_template is not None:
+        writer.add_string("tokenizer.chat_template.tool_use", tool_template)
 
     def matrix(name: str, rows: int, columns: int, scale: float = 1.0) -> np.ndarray:
         return (rng.standard_normal((rows, columns)) * scale / np.sqrt(columns)).astype(np.float32)
@@ -119,6 +132,8 @@ def make_model(
     embedding[:, 0] = 4.0
     output[:, 0] = 0.0
     output[tokens.index(b'"'), 0] = quote_bias
+    for text, bias in (biases or {}).items():
+        output[tokens.index(text.encode()), 0] = bias
     add("token_embd.weight", embedding)
     for layer in range(layers):
         for name in ("attn_q", "attn_k", "attn_v", "attn_output"):

@@ -81,13 +81,14 @@ def test_unanswered_items_are_neither_right_nor_wrong(chaos: Chaos, tmp_path: Pa
     )
     told = report["candidates"]["m"]["accuracy"]["generate"]
     results = [result["generate"] for result in recorded(tmp_path / "run").values()]
-    assert told["unanswered"] == sum(result["choice"] is None for result in results) == 16
-    assert told["right"] == sum(result["right"] for result in results) < 16
+    # About half of them: where a broken connection is tried again, the cycle moves on.
+    assert 8 < told["unanswered"] == sum(result["choice"] is None for result in results) < 24
+    assert told["right"] == sum(result["right"] for result in results) <= 32 - told["unanswered"]
     assert told["value"] == 100 * told["right"] / 32
     header, row = (
         line for line in viva("report", tmp_path / "run").stdout.decode().splitlines() if line[:3] in ("  c", "  m")
     )
-    assert row.split()[-2:] == ["16", "0"]
+    assert row.split()[-2:] == [str(told["unanswered"]), "0"]
     assert header.split()[-2:] == ["unanswered", "failed"]
 
 

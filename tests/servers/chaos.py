@@ -37,7 +37,9 @@ class Script:
     numbers) and ``model_list`` (the status of GET /v1/models).
     A behaviour is a name or an object with ``do`` and options: ``say`` (an error's words or an answer's text; ``{key}``
     in it becomes the key that was sent), ``retry_after`` (header of any error), ``delay`` (seconds before anything
-    happens; ``slow`` is ``ok`` with one), ``refuses`` (the formats ``no_schema`` refuses), ``usage`` (false: none).
+    happens; ``slow`` is ``ok`` with one), ``refuses`` (the formats ``no_schema`` refuses), ``usage`` (false: none),
+    ``calls`` (what the message holds as ``tool_calls``, where tools are offered; its content is then ``say`` or null).
+    ``no_tools`` refuses requests that offer tools.
     """
 
     def __init__(self, plan: dict[str, Any]) -> None:
@@ -58,7 +60,8 @@ class Chaos:
     """The endpoint: the scripts, and the log of what came.
 
     GET /log?requests=N&left=M answers once N requests have come and M clients have left early. ``text`` in
-    an entry is what the model said if all of it was sent, else null; ``prompt`` that of a plain completion.
+    an entry is what the model said if all of it was sent, else null; ``prompt`` that of a plain completion; ``tools``
+    and ``messages`` are those of a request in which tools are offered or used.
     Plain completions echo their prompt with log-probabilities; ``no_echo`` answers them without.
     """
 
@@ -95,6 +98,8 @@ class Chaos:
             "format": format_of(body),
             "key": key_of(request),
             "prompt": body.get("prompt"),
+            "tools": body.get("tools"),
+            "messages": body["messages"] if uses_tools(body) else None,
             "text": None,
             "left": False,
         }
@@ -127,15 +132,20 @@ class Chaos:
             return web.Response(text=behaviour.get("say", "<html>It works!</html>").replace("{key}", key))
         if do == "no_schema" and entry["format"] in behaviour.get("refuses", ["json_schema"]):
             return refusal({"do": "400", "say": f"response_format {entry['format']} is not supported"}, key)
+        if do == "no_tools" and "tools" in body:
+            return refusal({"do": "400", "say": behaviour.get("say", "chaos does not support tools")}, key)
         if "prompt" in body:
             return web.json_response(echo(body["prompt"], do != "no_echo"))
         text = "The candidate did rather well on the whole." if do == "garbage_verdict" else answer(body)
         text = behaviour.get("say", text).replace("{key}", key)
+        calls = behaviour.get("calls") if "tools" in body else None
+        if calls and "say" not in behaviour:
+            text = ""
         usage = usage_of(body, text) if behaviour.get("usage", True) else None
         if body.get("stream"):
             entry["text"] = None if do in ("half_body", "truncated") else text
-            return await stream(request, body, text, usage, do)
-        whole = json.dumps(completion(text, usage)).encode()
+            return await stream(request, body, text, usage, do, calls)
+        whole = json.dumps(completion(text, usage, calls)).encode()
         if do in ("half_body", "truncated"):
             half = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": str(len(whole))})
             await half.prepare(request)
@@ -187,20 +197,49 @@ def format_of(body: dict[str, Any]) -> str | None:
 
 def usage_of(body: dict[str, Any], text: str) -> dict[str, int]:
     """One token per four characters, for both sides."""
-    prompt = sum(len(message["content"]) for message in body["messages"]) // 4
+    prompt = sum(len(message["content"] or "") for message in body["messages"]) // 4
     return {"prompt_tokens": prompt, "completion_tokens": len(text) // 4, "total_tokens": prompt + len(text) // 4}
 
 
-def completion(text: str, usage: dict[str, int] | None) -> dict[str, Any]:
+def uses_tools(body: dict[str, Any]) -> bool:
+    """Whether tools are offered, or any message is of one."""
+    return "tools" in body or any(
+        message["role"] == "tool" or "tool_calls" in message for message in body.get("messages", ())
+    )
+
+
+def completion(text: str, usage: dict[str, int] | None, calls: list[Any] | None = None) -> dict[str, Any]:
     """A whole answer."""
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    message = {"role": "assistant", "content": text}
+    choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": "stop"}
+    if calls:
+        choice |= {"message": {**message, "content": text or None, "tool_calls": calls}, "finish_reason": "tool_calls"}
     return {"id": "chaos", "object": "chat.completion", "choices": [choice]} | ({"usage": usage} if usage else {})
 
 
+def call_chunks(calls: list[Any]) -> list[dict[str, Any]]:
+    """Calls as deltas, the calls' pieces in turn: id and name first, then the arguments in three parts."""
+    rounds: list[list[dict[str, Any]]] = [[], [], [], []]
+    for index, call in enumerate(calls):
+        function, arguments = call["function"], call["function"].get("arguments")
+        rounds[0].append({**call, "index": index, "function": {"name": function["name"], "arguments": ""}})
+        third = len(arguments) // 3 if isinstance(arguments, str) else 0
+        parts = [arguments[:third], arguments[third : 2 * third], arguments[2 * third :]] if third else [arguments]
+        for pieces, part in zip(rounds[1:], parts, strict=False):
+            pieces.append({"index": index, "function": {"arguments": part}})
+    deltas = [piece for pieces in rounds for piece in pieces]
+    return [{"choices": [{"index": 0, "delta": {"tool_calls": [delta]}}]} for delta in deltas]
+
+
 async def stream(
-    request: web.Request, body: dict[str, Any], text: str, usage: dict[str, int] | None, do: str
+    request: web.Request,
+    body: dict[str, Any],
+    text: str,
+    usage: dict[str, int] | None,
+    do: str,
+    calls: list[Any] | None = None,
 ) -> web.StreamResponse:
-    """The text as server-sent events, a few words each.
+    """The text as server-sent events, a few words each, then the calls.
 
     After half of them a ``truncated`` stream ends in good order, as HTTP goes; a ``half_body`` loses its connection.
     """
@@ -208,12 +247,15 @@ async def stream(
     pieces = [" ".join(words[i : i + _WORDS_PER_CHUNK]) for i in range(0, len(words), _WORDS_PER_CHUNK)]
     pieces = [*(piece + " " for piece in pieces[:-1]), pieces[-1]]
     chunks: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]
-    chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    if calls:
+        chunks = [*(chunks if text else []), *call_chunks(calls)]
+    chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls" if calls else "stop"}]})
     if usage and (body.get("stream_options") or {}).get("include_usage"):
         chunks.append({"choices": [], "usage": usage})
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
-    for chunk in chunks[: len(pieces) // 2] if do in ("half_body", "truncated") else chunks:
+    half = len(chunks if calls else pieces) // 2
+    for chunk in chunks[:half] if do in ("half_body", "truncated") else chunks:
         await response.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
     if do == "half_body":
         hang_up(request)

@@ -17,6 +17,7 @@ import asyncio
 import os
 import sys
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from .reading import ContinuationReading
 from .sampler import Choice
 from .scheduler import Scheduler
 from .sizing import Plan, plan
+from .tooluse import Listener, ToolUse
 
 _REMEMBERED_CONVERSATIONS = 50_000
 _REMEMBERED_GRAMMARS = 32
@@ -73,6 +75,14 @@ class LlamaEngine:
         self.loop = InferenceLoop(self.lanes)
         self.grammars: dict[bytes, Grammar] = {}
         self.users = 0
+        self._tools: ToolUse | None = None
+
+    @property
+    def tools(self) -> ToolUse:
+        """What talks with tools need; made when the first one comes."""
+        if self._tools is None:
+            self._tools = ToolUse(self.model, self.chat, self.masks)
+        return self._tools
 
     def close(self) -> None:
         """Stop the thread, free KV and weights."""
@@ -136,22 +146,35 @@ class LlamaBackend(Backend):
     async def generate(self, request: Request) -> Completion:
         engine = self.engine
         sampling = request.sampling
-        segments = engine.chat.segments(request.messages)
+        use = None if request.tools is None else engine.tools
+        if use is not None or any(message.calls or message.role == "tool" for message in request.messages):
+            segments = engine.tools.segments(request.messages, request.tools)
+        else:
+            segments = engine.chat.segments(request.messages)
         generation = Generation(
             engine.model,
-            engine.masks,
+            engine.masks if use is None else use.masks,
             self._choice(request.seed, sampling),
             sampling.max_tokens,
             tuple(stop.encode() for stop in sampling.stop),
             self._grammar(request),
             engine.plan.forced,
             engine.chat.plain_tokens,
+            spelling=[] if use is None else use.spelling,
         )
-        shared = (1,) if request.messages and request.messages[0].role == "system" and len(segments) > 1 else ()
+        common = use is not None or (request.messages and request.messages[0].role == "system")
+        shared = (1,) if common and len(segments) > 1 else ()
         began = self._clock.now()
         ask = Ask(segments, _unheard, generation, begun=self._has_begun(request.conversation), shared=shared)
-        first = await self._answered(ask, request)
-        text = generation.text()
+        if use is None:
+            first = await self._answered(ask, request.on_text)
+            text, calls = generation.text(), None
+        else:
+            listener = None if request.on_text is None else Listener(request.on_text, use)
+            first = await self._answered(ask, listener)
+            if listener is not None:
+                listener.end()
+            text, calls = use.read(generation.text())
         return Completion(
             text,
             generation.finish or "stop",
@@ -162,6 +185,7 @@ class LlamaBackend(Backend):
             logprobs=generation.logprobs,
             pieces=generation.pieces or None,
             expected=generation.expected or None,
+            calls=calls,
         )
 
     async def read(self, reading: Reading) -> Completion:
@@ -186,7 +210,7 @@ class LlamaBackend(Backend):
             begun=True,
             shared=(1,) if reading.shared and len(segments) > 1 else (),
         )
-        await self._answered(ask, None)
+        await self._answered(ask)
         prompt = sum(map(len, [*runs, *continuations]))
         assert ask.reading is not None
         return Completion("", "stop", prompt, 0, self._clock.now() - began, likelihoods=ask.reading.results)
@@ -217,8 +241,8 @@ class LlamaBackend(Backend):
             "idle_s": round(self._engine.loop.idle, 3),
         }
 
-    async def _answered(self, ask: Ask, request: Request | None) -> float | None:
-        """Wait for an answer; pieces of text go to the request's listener in this task. When the first one came."""
+    async def _answered(self, ask: Ask, on_text: Callable[[str], None] | None = None) -> float | None:
+        """Wait for an answer; pieces of text go to the listener in this task. When the first one came."""
         loop = asyncio.get_running_loop()
         finished: asyncio.Future[None] = loop.create_future()
 
@@ -228,7 +252,7 @@ class LlamaBackend(Backend):
         ask.done = told
         pieces: asyncio.Queue[bytes | None] | None = None
         first: float | None = None
-        if request is not None and request.on_text is not None and ask.generation is not None:
+        if on_text is not None and ask.generation is not None:
             queue = pieces = asyncio.Queue()
 
             def said(data: bytes) -> None:
@@ -242,10 +266,10 @@ class LlamaBackend(Backend):
         inference.submit(ask)
         try:
             with self._clock.external():
-                if pieces is not None and request is not None and request.on_text is not None:
+                if pieces is not None and on_text is not None:
                     while (data := await pieces.get()) is not None:
                         first = first if first is not None else self._clock.now()
-                        request.on_text(data.decode("utf-8", "replace"))
+                        on_text(data.decode("utf-8", "replace"))
                 await finished
         except BaseException:
             inference.cancel(ask)
@@ -270,7 +294,11 @@ class LlamaBackend(Backend):
         )
 
     def _grammar(self, request: Request) -> Grammar | None:
-        schema = request.sampling.schema
+        schema, tools = request.sampling.schema, request.tools
+        if tools is not None:
+            if schema is not None:
+                raise ConfigurationError(f"{self.label}: local models take no JSON schema and tools in one request")
+            return self.engine.tools.grammar(tools)
         if schema is None:
             return None
         grammars = self.engine.grammars

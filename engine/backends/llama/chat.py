@@ -6,21 +6,21 @@ look like. So nothing a user writes can end a turn, and the tokens of a talk are
 continuation.
 
 Without a template in the GGUF (or with ``?template=plain``) messages are written as ``### System:`` blocks.
-What never belongs here: KV, sampling.
+What never belongs here: KV, sampling; talks with tools (``toolchat``).
 """
 
 from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import TemplateError
+from jinja2 import Template, TemplateError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ...errors import ConfigurationError, Rejected
@@ -60,13 +60,11 @@ class ChatFormat:
 
         :raises ConfigurationError: the template cannot be read or compiled.
         """
-        self._model = model
+        self.model = model
         source = self._source(template)
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-        environment.globals["raise_exception"] = _refuse
-        environment.globals["strftime_now"] = lambda form: datetime(2024, 1, 1).strftime(form)
+        self._tool_source = (None if template else model.metadata("tokenizer.chat_template.tool_use")) or source
         try:
-            self._template = environment.from_string(source)
+            self._template = _environment().from_string(source)
         except TemplateError as error:
             raise ConfigurationError(f"{model.path}: its chat template cannot be compiled: {error}") from None
         self._patterns: dict[tuple[str, ...], list[str]] = {}
@@ -86,7 +84,7 @@ class ChatFormat:
         for message, literal in zip(messages, literals[1:], strict=True):
             if message.role == "assistant":
                 segments.append(Segment(_joined(open_run)))
-                segments.extend(self._said(message))
+                segments.extend(self.said(message))
                 open_run = [self._tokens(literal, special=True)]
             else:
                 open_run.append(self._tokens(message.content, special=False))
@@ -106,16 +104,31 @@ class ChatFormat:
         """Plain text as it stands."""
         return self._tokens(text, special=False)
 
-    @property
-    def opening(self) -> Tokens:
-        """The token every text of this model begins with, if it has one."""
-        return np.array([self._model.bos] if self._model.adds_bos and self._model.bos >= 0 else [], dtype=np.int32)
+    def template_tokens(self, text: str) -> Tokens:
+        """A template's own text, in which control tokens count."""
+        return self._tokens(text, special=True)
 
-    def _said(self, message: Message) -> list[Segment]:
+    def tool_template(self, tojson: Callable[..., str]) -> Template | None:
+        """The template for talks with tools, with this filter ``tojson``; None if it never names the variable."""
+        environment = _environment()
+        environment.filters["tojson"] = tojson
+        try:
+            names = meta.find_undeclared_variables(environment.parse(self._tool_source))
+            return environment.from_string(self._tool_source) if "tools" in names else None
+        except TemplateError:  # one that is for tools only, and broken
+            return None
+
+    def said(self, message: Message) -> list[Segment]:
+        """The runs of what an assistant said."""
         pieces = message.pieces
         if pieces is None:
             return [Segment(self._tokens(message.content, special=False), decoded=True)]
         return [Segment(np.array(ids, dtype=np.int32), decoded) for decoded, ids in pieces]
+
+    @property
+    def opening(self) -> Tokens:
+        """The token every text of this model begins with, if it has one."""
+        return np.array([self.model.bos] if self.model.adds_bos and self.model.bos >= 0 else [], dtype=np.int32)
 
     def _literals(self, roles: tuple[str, ...]) -> list[str]:
         """The template's text before, between and after the contents of a talk with these roles."""
@@ -128,7 +141,7 @@ class ChatFormat:
         messages: list[dict[str, Any]] = [
             {"role": role, "content": f"\ue000{index}\ue001"} for index, role in enumerate(roles)
         ]
-        model = self._model
+        model = self.model
         tokens = {"bos_token": model.control_text(model.bos), "eos_token": model.control_text(model.eos)}
         try:
             text = self._template.render(messages=messages, add_generation_prompt=True, **tokens)
@@ -158,7 +171,7 @@ class ChatFormat:
         key = (text, special)
         tokens = self._texts.get(key)
         if tokens is None:
-            tokens = self._texts[key] = self._model.tokenize(text, special=special)
+            tokens = self._texts[key] = self.model.tokenize(text, special=special)
             if len(self._texts) > _CACHED_TEXTS:
                 self._texts.popitem(last=False)
         else:
@@ -176,7 +189,14 @@ class ChatFormat:
                 raise ConfigurationError(
                     f"template={template}: {why}; give a file or one of {', '.join(NAMED)}"
                 ) from None
-        return self._model.metadata("tokenizer.chat_template") or PLAIN
+        return self.model.metadata("tokenizer.chat_template") or PLAIN
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = lambda form: datetime(2024, 1, 1).strftime(form)
+    return environment
 
 
 def _joined(runs: list[Tokens]) -> Tokens:

@@ -28,7 +28,8 @@ class Generation:
     ``tokens`` are all tokens up to the one that completed a stop string, if one did; the text ends before that string,
     in the midst of a token maybe. ``logprobs`` has a row per sampled token of which a part, at least, is in the text.
     ``expected`` holds the expected value at each score position of the text where one could be known, in their order.
-    ``sampled``: whether any token was.
+    ``sampled``: whether any token was. ``spelling`` holds each token's bytes: the model's pieces, or others in which
+    control tokens that mark a call are text too.
     """
 
     model: NativeModel
@@ -40,6 +41,7 @@ class Generation:
     forcing: bool = True
     tokenize: Callable[[str], Tokens] | None = None
     on_bytes: Callable[[bytes], None] | None = None
+    spelling: list[bytes] = field(default_factory=list)
     state: State | None = None
     tokens: list[int] = field(default_factory=list)
     pieces: list[tuple[bool, list[int]]] = field(default_factory=list)
@@ -53,6 +55,7 @@ class Generation:
     _told: int = 0
 
     def __post_init__(self) -> None:
+        self.spelling = self.spelling or self.model.pieces
         if self.grammar is not None:
             self.state = self.grammar.start
         if self.choice.logprobs is not None:
@@ -109,7 +112,7 @@ class Generation:
         if not self.pieces or not self.pieces[-1][0]:
             self.pieces.append((True, []))
         self.pieces[-1][1].append(token)
-        piece = self.model.pieces[token]
+        piece = self.spelling[token]
         self.data += piece
         if self.grammar is not None and self.state is not None:
             self.state = self.grammar.advance(self.state, piece)
@@ -170,7 +173,7 @@ class Generation:
             return None
         if len(ids) > room:
             ids = ids[:room]
-            text = b"".join(self.model.pieces[token] for token in ids)
+            text = b"".join(self.spelling[token] for token in ids)
         else:
             self.state = after
         self.tokens.extend(int(token) for token in ids)
@@ -204,8 +207,8 @@ class Generation:
         end, cut = min(found)
         # Of a forced run, what lies behind the stop was never computed.
         size = len(self.data)
-        while self.tokens and size - len(self.model.pieces[self.tokens[-1]]) >= end:
-            size -= len(self.model.pieces[self.tokens.pop()])
+        while self.tokens and size - len(self.spelling[self.tokens[-1]]) >= end:
+            size -= len(self.spelling[self.tokens.pop()])
         del self.data[cut:]
         if self.logprobs is not None:
             del self.logprobs[bisect_left(self._row_starts, cut) :]
@@ -237,7 +240,7 @@ class Generation:
             self._told = end
 
     def _text(self, token: int) -> str:
-        return self.model.pieces[token].decode("utf-8", "replace")
+        return self.spelling[token].decode("utf-8", "replace")
 
 
 def _is_text(data: bytes) -> bool:

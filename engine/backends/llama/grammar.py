@@ -57,8 +57,18 @@ class Grammar:
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         """:raises ConfigurationError: the schema uses a keyword that is not supported."""
+        self._begin(compile_schema(schema))
+
+    @classmethod
+    def of(cls, frames: Frames) -> Grammar:
+        """The grammar of the texts that these frames let through."""
+        grammar = cls.__new__(cls)
+        grammar._begin(frames)
+        return grammar
+
+    def _begin(self, frames: Frames) -> None:
         self._states: dict[State, State] = {}
-        self.start = self._state(compile_schema(schema))
+        self.start = self._state(frames)
 
     def advance(self, state: State, data: bytes) -> State | None:
         """The state after ``data``, or None if it cannot come here."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .calling import Prose
 from .grammar import Grammar, State
 from .spelling import Text, text_end
 
@@ -40,6 +41,7 @@ class TokenMasks:
             elif (end := text_end(piece)) is not None:
                 self._plain[token] = True
                 self._characters[token] = end[1]
+        self._holding: dict[bytes, list[int]] = {}  # tokens that hold a byte, for the bytes that were asked for
         self._masks: dict[State, npt.NDArray[np.bool_]] = {}
         self._scores: dict[State, ScoreOptions | None] = {}
 
@@ -68,6 +70,8 @@ class TokenMasks:
 
     def _compute(self, grammar: Grammar, state: State) -> npt.NDArray[np.bool_]:
         head = state.frames[0] if state.frames else None
+        if isinstance(head, Prose):
+            return self._in_prose(grammar, state, head)
         if isinstance(head, Text) and head.mode == "text":
             mask = self._plain.copy() if head.most is None else self._plain & (self._characters <= head.most)
             candidates = self._special
@@ -79,6 +83,20 @@ class TokenMasks:
                 mask[token] = True
         if state.may_end:
             mask[self._ends] = True
+        return mask
+
+    def _in_prose(self, grammar: Grammar, state: State, head: Prose) -> npt.NDArray[np.bool_]:
+        """Anything may come in free text, but behind a mark that a token completes only what a call goes on with."""
+        mask = np.ones(len(self._pieces), dtype=bool)
+        beginnings, held = head.risky()
+        candidates = [token for byte in beginnings for token in self._by_first.get(byte, ())]
+        if held:
+            if held not in self._holding:
+                tokens = [token for of_byte in self._by_first.values() for token in of_byte]
+                self._holding[held] = [token for token in tokens if held in self._pieces[token]]
+            candidates += self._holding[held]
+        for token in candidates:
+            mask[token] = grammar.advance(state, self._pieces[token]) is not None
         return mask
 
     def _standing(self, grammar: Grammar, state: State) -> ScoreOptions | None:

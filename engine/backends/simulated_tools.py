@@ -1,0 +1,136 @@
+"""How the simulated model uses tools: the right answer that the hint tells it, or a mistake that models really make.
+
+Its judge gives a verdict on such an answer from the hint too. What never belongs here: chance that does not follow
+from the call's own draws; anything that a real backend's result could depend on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import ConfigurationError
+from ..messages import Message, Request
+from ..tools import Toolbox, ToolCall, argument_text, numbered
+
+Said = tuple[str, list[ToolCall] | None]
+_TEXTS = (
+    "I can take care of that for you.",
+    "Could you tell me a little more about what you need?",
+    "I am afraid there is nothing I can do about that.",
+)
+_RESULT = '{"status": "ok", "result": null}'
+
+
+def true_answer(truth: Any) -> Said:
+    """The text and the calls of an assistant's message in OpenAI's form.
+
+    :raises ConfigurationError: it has not that form.
+    """
+    try:
+        functions = [(entry.get("id"), entry["function"]) for entry in truth.get("tool_calls") or ()]
+        calls = numbered((id_ or "", f["name"], argument_text(f.get("arguments"))) for id_, f in functions)
+        return str(truth.get("content") or ""), calls or None
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ConfigurationError(f"hint 'ground_truth' is not an assistant's message ({error!r}): {truth!r}") from None
+
+
+def mistaken_answer(truth: Said, request: Request, tools: Toolbox, chance: Sequence[float]) -> Said:
+    """Another answer than the true one, of a kind that two numbers in [0, 1) choose.
+
+    Instead of a call: another function, a key too few or too many, a value of another type, or words. Instead of words:
+    a call, a result handed on as raw JSON, or other words.
+    """
+    text, calls = truth
+    kind, detail = chance
+    if not calls:
+        if kind < 0.5:
+            return "", [_made_up(tools, detail)]
+        if kind < 0.75:
+            return _last_result(request.messages), None
+        others = [other for other in _TEXTS if other != text]
+        return others[int(detail * len(others))], None
+    index = int(detail * len(calls))
+    ways = [_other_function, _key_too_few, _key_too_many, _other_type]
+    first = int(kind * (len(ways) + 1))
+    if first < len(ways):
+        # Not each mistake can be made with each call; a key too many can.
+        for way in ways[first:] + ways[:first]:
+            wrong = way(calls[index], tools, detail)
+            if wrong is not None:
+                return text, [*calls[:index], wrong, *calls[index + 1 :]]
+    return _TEXTS[int(detail * len(_TEXTS))], None
+
+
+def verdict_text(passed: bool) -> str:
+    """Reasons first, the verdict as JSON behind them."""
+    reasons = (
+        "Function, keys and values are what the talk asks for, and nothing is made up."
+        if passed
+        else "What the talk asks for and what the answer does are not the same."
+    )
+    return f"{reasons}\n{json.dumps({'verdict': 'pass' if passed else 'fail'})}"
+
+
+def _other_function(call: ToolCall, tools: Toolbox, chance: float) -> ToolCall | None:
+    names = [name for name in tools.names if name != call.name]
+    return ToolCall(call.id, names[int(chance * len(names))], call.arguments) if names else None
+
+
+def _key_too_few(call: ToolCall, tools: Toolbox, chance: float) -> ToolCall | None:
+    arguments = call.parsed()
+    if not arguments:
+        return None
+    left_out = list(arguments)[int(chance * len(arguments))]
+    return _with(call, {name: value for name, value in arguments.items() if name != left_out})
+
+
+def _key_too_many(call: ToolCall, tools: Toolbox, chance: float) -> ToolCall | None:
+    arguments = call.parsed()
+    properties = (tools.parameters(call.name) or {}).get("properties", {})
+    unused = [name for name in properties if name not in arguments]
+    name = unused[int(chance * len(unused))] if unused else "note"
+    while name in arguments:
+        name += "_2"
+    return _with(call, {**arguments, name: _value(properties.get(name, {}))})
+
+
+def _other_type(call: ToolCall, tools: Toolbox, chance: float) -> ToolCall | None:
+    arguments = call.parsed()
+    if not arguments:
+        return None
+    name = list(arguments)[int(chance * len(arguments))]
+    value = arguments[name]
+    return _with(call, {**arguments, name: [value] if isinstance(value, str) else _compact(value)})
+
+
+def _with(call: ToolCall, arguments: dict[str, Any]) -> ToolCall:
+    return ToolCall(call.id, call.name, _compact(arguments))
+
+
+def _made_up(tools: Toolbox, chance: float) -> ToolCall:
+    """A call that nobody asked for, its required arguments made up."""
+    name = tools.names[int(chance * len(tools.names))]
+    schema = tools.parameters(name) or {}
+    properties = schema.get("properties", {})
+    wanted = schema.get("required", list(properties))
+    return ToolCall("call-1", name, _compact({key: _value(properties.get(key, {})) for key in wanted}))
+
+
+def _value(schema: Any) -> Any:
+    if not isinstance(schema, Mapping):
+        return "unknown"
+    if schema.get("enum"):
+        return schema["enum"][0]
+    plain = {"integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}, "null": None}
+    kind = schema.get("type")
+    return plain.get(kind, "unknown") if isinstance(kind, str) else "unknown"
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _last_result(messages: Sequence[Message]) -> str:
+    return next((message.content for message in reversed(messages) if message.role == "tool"), _RESULT)

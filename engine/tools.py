@@ -1,0 +1,146 @@
+"""Tools: the functions that a request offers, and the calls that a model asks for.
+
+Specifications have the OpenAI form; ``ToolCall.arguments`` is the model's own text, which may be anything.
+What never belongs here: how a backend writes tools or reads calls, running a tool, grading a call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from .errors import ConfigurationError, MalformedOutput
+
+_DIGEST_BYTES = 16
+_SHOWN = 80
+
+
+@dataclass(slots=True, frozen=True)
+class ToolCall:
+    """One call a model asked for.
+
+    ``id`` is the endpoint's, else ``call-N``, N counting the calls of the answer from 1; ``arguments`` is the text
+    exactly as it was sent: JSON as a rule, possibly malformed or empty.
+    """
+
+    id: str
+    name: str
+    arguments: str
+
+    def parsed(self) -> dict[str, Any]:
+        """The arguments as an object; integers stay exact, of a key that is given twice the last value counts.
+
+        :raises MalformedOutput: they are not a JSON object (an empty text is none).
+        """
+        try:
+            value = json.loads(self.arguments, parse_constant=_no_number)
+        except (ValueError, RecursionError) as error:
+            raise MalformedOutput(f"the arguments of {self.name} are not JSON ({error}): {self._shown}") from None
+        if not isinstance(value, dict):
+            raise MalformedOutput(f"the arguments of {self.name} are not a JSON object: {self._shown}")
+        return value
+
+    def to_record(self) -> list[str]:
+        """``[id, name, arguments]``, as the journal keeps it."""
+        return [self.id, self.name, self.arguments]
+
+    @classmethod
+    def from_record(cls, record: Sequence[str]) -> ToolCall:
+        """The call of a record."""
+        id_, name, arguments = record
+        return cls(id_, name, arguments)
+
+    @property
+    def _shown(self) -> str:
+        return repr(self.arguments if len(self.arguments) <= _SHOWN else self.arguments[:_SHOWN] + "…")
+
+
+class Toolbox:
+    """Tools offered in a request. Made once and shared by many requests; not changed after it is made.
+
+    ``specs`` are in OpenAI's form, in the order given; ``names`` are their functions' names; ``digest`` is 16 bytes
+    that stand for all of it, the order of tools and of their properties included, for models see that order;
+    ``characters`` is how long they are as JSON.
+    """
+
+    __slots__ = ("_functions", "characters", "digest", "names", "specs")
+
+    def __init__(self, specs: Sequence[Mapping[str, Any]]) -> None:
+        """``specs``: ``{"type": "function", "function": {"name", "description", "parameters"}}``, or the inner object.
+
+        :raises ConfigurationError: one of them is not of that form, or a name comes twice; names index and field.
+        """
+        self.specs: list[dict[str, Any]] = [_spec(index, spec) for index, spec in enumerate(specs)]
+        self.names: list[str] = [spec["function"]["name"] for spec in self.specs]
+        self._functions: dict[str, dict[str, Any]] = {}
+        for index, (name, spec) in enumerate(zip(self.names, self.specs, strict=True)):
+            if name in self._functions:
+                raise _wrong(index, "name", f"'{name}' is offered twice; keep one of the two")
+            self._functions[name] = spec["function"]
+        if not self.specs:
+            raise ConfigurationError("tools: the list is empty; name at least one function, or offer no tools at all")
+        data = orjson.dumps(self.specs)
+        self.characters = len(data)
+        self.digest: bytes = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
+
+    def parameters(self, name: str) -> Mapping[str, Any] | None:
+        """The JSON schema of a function's arguments; None if no function has this name, or it names no schema."""
+        function = self._functions.get(name)
+        return None if function is None else function.get("parameters")
+
+    def __len__(self) -> int:
+        return len(self.specs)
+
+
+def argument_text(value: Any) -> str:
+    """Arguments as an endpoint sent them: text as it is, nothing as "", anything else as its compact JSON text."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else orjson.dumps(value).decode()
+
+
+def numbered(calls: Iterable[tuple[str, str, str]]) -> list[ToolCall]:
+    """Calls from (id, name, arguments) in the order of the answer; where the id is empty it becomes ``call-N``."""
+    return [ToolCall(id_ or f"call-{index}", name, text) for index, (id_, name, text) in enumerate(calls, 1)]
+
+
+def _spec(index: int, given: Any) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(f"tools[{index}]: expected an object, found {given!r}")
+    bare = "function" not in given
+    if not bare and given.get("type", "function") != "function":
+        raise _wrong(index, "type", f"expected 'function', found {given['type']!r}")
+    function = given if bare else given["function"]
+    if not isinstance(function, Mapping):
+        raise _wrong(index, "function", f"expected an object, found {function!r}")
+    where = "" if bare else "function."
+    name = function.get("name")
+    if not isinstance(name, str) or not name:
+        raise _wrong(index, f"{where}name", f"expected the function's name, found {name!r}")
+    if not isinstance(function.get("description", ""), str):
+        raise _wrong(index, f"{where}description", f"expected text, found {function['description']!r}")
+    parameters = function.get("parameters", {})
+    if not isinstance(parameters, Mapping):
+        raise _wrong(index, f"{where}parameters", f"expected a JSON schema, found {parameters!r}")
+    if parameters.get("type", "object") != "object":
+        raise _wrong(index, f"{where}parameters.type", f"expected 'object', found {parameters['type']!r}")
+    if not isinstance(parameters.get("properties", {}), Mapping):
+        raise _wrong(index, f"{where}parameters.properties", f"expected an object, found {parameters['properties']!r}")
+    try:
+        kept: dict[str, Any] = orjson.loads(orjson.dumps(function))  # a copy that nobody else can change
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"tools[{index}]: cannot be written as JSON: {error}") from None
+    return {"type": "function", "function": kept}
+
+
+def _wrong(index: int, field: str, problem: str) -> ConfigurationError:
+    return ConfigurationError(f"tools[{index}].{field}: {problem}")
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no JSON number")

@@ -1,0 +1,318 @@
+"""Tools in the engine: specifications, calls, digests, the journal, replay, and the simulated model's use of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_runs import results, small_run
+
+from viva.engine.backends.registry import build
+from viva.engine.backends.simulated_tools import true_answer
+from viva.engine.clock import VirtualClock
+from viva.engine.conversation import Conversation
+from viva.engine.detectors import detector_makers
+from viva.engine.errors import ConfigurationError, MalformedOutput
+from viva.engine.events import CallFinished, Event, EventStream
+from viva.engine.history import History
+from viva.engine.messages import Completion, Request, Sampling, View, request_digest
+from viva.engine.runner import Runner
+from viva.engine.tools import Toolbox, ToolCall
+
+relaxed = settings(deadline=None, derandomize=True)
+texts = st.text(max_size=4) | st.sampled_from(["{}", '{"a": 1}', "1:", "A"])
+calls = st.builds(ToolCall, texts, texts, texts)
+_PLACE = {
+    "type": "object",
+    "properties": {"place": {"type": "string"}, "days": {"type": "integer"}, "unit": {"enum": ["C", "F"]}},
+    "required": ["place"],
+}
+WEATHER = {"type": "function", "function": {"name": "weather", "description": "What it is like.", "parameters": _PLACE}}
+TOOLS = Toolbox([WEATHER, {"name": "time"}])
+RIGHT = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "c-1", "function": {"name": "weather", "arguments": '{"place": "Bern", "days": 2}'}}],
+}
+
+
+# -- specifications and calls -------------------------------------------------------------------------------------
+
+
+def test_a_toolbox_has_openais_form_whichever_it_was_given() -> None:
+    assert TOOLS.specs == [WEATHER, {"type": "function", "function": {"name": "time"}}]
+    assert TOOLS.names == ["weather", "time"]
+    assert TOOLS.parameters("weather") == _PLACE
+    assert TOOLS.parameters("time") is None
+    assert TOOLS.parameters("nothing") is None
+    assert Toolbox([WEATHER["function"], {"name": "time"}]).digest == TOOLS.digest  # type: ignore[list-item]
+
+
+def test_a_toolbox_is_a_copy_and_its_digest_knows_every_order() -> None:
+    spec: dict[str, Any] = {"name": "f", "parameters": {"properties": {"a": {}, "b": {}}}}
+    box = Toolbox([spec])
+    spec["parameters"]["properties"]["c"] = {}
+    assert "c" not in box.specs[0]["function"]["parameters"]["properties"]
+    other = Toolbox([{"name": "f", "parameters": {"properties": {"b": {}, "a": {}}}}])
+    assert len({box.digest, other.digest, Toolbox([{"name": "f"}]).digest, TOOLS.digest}) == 4
+    assert Toolbox([{"name": "time"}, WEATHER]).digest != TOOLS.digest
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("weather", r"tools\[1\]: expected an object, found 'weather'"),
+        ({"type": "retrieval", "function": {"name": "f"}}, r"tools\[1\].type: expected 'function', found 'retrieval'"),
+        ({"type": "function", "function": 3}, r"tools\[1\].function: expected an object"),
+        ({"type": "function", "function": {}}, r"tools\[1\].function.name: expected the function's name, found None"),
+        ({"name": ""}, r"tools\[1\].name: expected"),
+        ({"name": "f", "description": 3}, r"tools\[1\].description: expected text"),
+        ({"name": "f", "parameters": []}, r"tools\[1\].parameters: expected a JSON schema"),
+        ({"function": {"name": "f", "parameters": {"type": "string"}}}, r"\[1\].function.parameters.type: .*'string'"),
+        ({"name": "f", "parameters": {"properties": ["a"]}}, r"tools\[1\].parameters.properties: expected an object"),
+        ({"name": "f", "parameters": {"default": {1, 2}}}, r"tools\[1\]: cannot be written as JSON"),
+        ({"name": "weather"}, r"tools\[1\].name: 'weather' is offered twice"),
+    ],
+)
+def test_what_is_no_specification_is_named_with_its_place(spec: Any, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        Toolbox([WEATHER, spec])
+
+
+def test_no_tools_are_no_toolbox() -> None:
+    with pytest.raises(ConfigurationError, match="empty"):
+        Toolbox([])
+
+
+def test_arguments_are_parsed_exactly() -> None:
+    text = '{"n": 12345678901234567890123, "x": 1.0, "one": 1, "s": "1", "deep": {"a": [null, true]}}'
+    parsed = ToolCall("c", "f", text).parsed()
+    assert parsed == {"n": 12345678901234567890123, "x": 1.0, "one": 1, "s": "1", "deep": {"a": [None, True]}}
+    assert [type(parsed[name]) for name in ("n", "x", "one", "s")] == [int, float, int, str]
+
+
+@pytest.mark.parametrize("text", ["", " ", "[]", "null", '"{}"', '{"a": NaN}', '{"a": 1', "{'a': 1}", "[" * 100_000])
+def test_arguments_that_are_no_object_are_malformed(text: str) -> None:
+    with pytest.raises(MalformedOutput, match="the arguments of f are not"):
+        ToolCall("c", "f", text).parsed()
+
+
+@relaxed
+@given(calls)
+def test_a_call_comes_back_from_its_record(call: ToolCall) -> None:
+    assert ToolCall.from_record(json.loads(json.dumps(call.to_record()))) == call
+
+
+# -- digests ------------------------------------------------------------------------------------------------------
+
+
+def test_digests_without_tools_are_what_they_were_before_there_were_any() -> None:
+    view = View()
+    view.append("user", "Wörter")
+    assert view.digest.hex() == "42a4e59e8333bc4d2b68e4cac9462327"
+    assert request_digest(view, Sampling(), 3).hex() == "72b14602d66fa9c491d284059fdae49c"
+    view = View()
+    view.append("system", "Be brief.")
+    view.append("user", "Why?")
+    view.append("assistant", "Because.", [(True, [1])])
+    view.append("user", "And?")
+    sampling = Sampling(temperature=0.7, stop=("\n",), schema={"type": "object"})
+    assert view.digest.hex() == "654b6483d5fddf9afcc0bb924a4f1886"
+    assert request_digest(view, sampling, 2**31 - 1).hex() == "fd9be4d7617508b196a1af9019685860"
+
+
+Said = tuple[str, list[ToolCall], str, str]
+said = st.tuples(st.text("aA1:{", max_size=3), st.lists(calls, max_size=2), texts, texts)
+
+
+@settings(relaxed, max_examples=300)
+@given(st.lists(said, max_size=3), st.lists(said, max_size=3))
+def test_views_with_calls_have_the_same_digest_only_if_they_hold_the_same(one: list[Said], other: list[Said]) -> None:
+    def digest(talk: list[Said]) -> bytes:
+        view = View()
+        for content, made, call_id, name in talk:
+            view.append("assistant", content, calls=made, call_id=call_id, name=name)
+        return view.digest
+
+    assert (digest(one) == digest(other)) == (one == other)
+
+
+def test_the_tools_offered_are_part_of_a_requests_identity() -> None:
+    view = View()
+    view.append("user", "Why?")
+    digests = {request_digest(view, Sampling(), seed, tools) for seed in (1, 11) for tools in (None, TOOLS)}
+    digests.add(request_digest(view, Sampling(), 1, Toolbox([WEATHER])))
+    assert len(digests) == 5
+
+
+def test_a_tools_result_is_not_what_a_user_said() -> None:
+    view, other = View(), View()
+    view.append("user", "noon")
+    other.append("tool", "noon")
+    assert view.digest != other.digest
+
+
+# -- the journal, resume and replay -------------------------------------------------------------------------------
+
+
+async def two_turns(conversation: Conversation, payload: Any) -> list[Any]:
+    """A turn in which a call is due, its result, and a turn in words."""
+    view, sampling, made = View(), Sampling(), []
+    view.append("user", f"What is it like in Bern? ({payload})")
+    hints: list[Any] = [RIGHT, {"role": "assistant", "content": "It rains."}]
+    for hint in hints:
+        completion = await conversation.generate(
+            "candidate", view, sampling, tools=TOOLS, hint={"ground_truth": hint}, watch=detector_makers(["empty"])
+        )
+        view.append("assistant", completion.text, calls=completion.calls or ())
+        for call in completion.calls or ():
+            view.append("tool", '{"sky": "grey"}', call_id=call.id, name=call.name)
+        made.append([completion.text, [call.to_record() for call in completion.calls or ()]])
+    return made
+
+
+MODEL = "simulated:m?knowledge=0.5&latency=0.5"
+
+
+def test_calls_are_recorded_and_come_back(tmp_path: Path) -> None:
+    small_run(tmp_path, converse=two_turns, model=MODEL)
+    made = {number: result for number, _, result in results(tmp_path)}
+    with History(tmp_path / "journal.sqlite") as history:
+        for number, result in made.items():
+            recorded = [call.completion for call in history.calls(number)]
+            assert [[c.text, [call.to_record() for call in c.calls or ()]] for c in recorded] == result
+            assert all(c.calls is None or isinstance(c.calls[0], ToolCall) for c in recorded)
+    first = [result[0] for result in made.values()]
+    right = ["", [["c-1", "weather", '{"place": "Bern", "days": 2}']]]
+    assert 4 <= first.count(right) <= 16  # of twenty, at even odds
+
+
+def test_a_run_with_calls_resumes_where_it_was_halted(tmp_path: Path) -> None:
+    def prepare(runner: Runner, stream: EventStream) -> None:
+        finished = 0
+
+        def halt(event: Event) -> None:
+            nonlocal finished
+            finished += isinstance(event, CallFinished)
+            if finished == 11:
+                runner.halt()
+
+        stream.listen(halt)
+
+    cut, before = small_run(tmp_path / "cut", converse=two_turns, model=MODEL, prepare=prepare)
+    assert cut.interrupted
+    _, after = small_run(tmp_path / "cut", converse=two_turns, model=MODEL, resume=True)
+    replayed = [event for event in after if isinstance(event, CallFinished) and event.replayed]
+    fresh = [event for event in after if isinstance(event, CallFinished) and not event.replayed]
+    assert replayed
+    assert len(fresh) + sum(isinstance(event, CallFinished) for event in before) == 40
+    small_run(tmp_path / "whole", converse=two_turns, model=MODEL)
+    assert results(tmp_path / "cut") == results(tmp_path / "whole")
+
+
+# -- the simulated model ------------------------------------------------------------------------------------------
+
+
+def asked(name: str, requests: list[Request]) -> list[Completion]:
+    clock = VirtualClock()
+
+    async def main() -> list[Completion]:
+        async with build(name, clock) as backend:
+            return [await backend.generate(request) for request in requests]
+
+    return clock.run(main)
+
+
+def request(seed: int, truth: Any, tools: Toolbox | None = TOOLS, on_text: Any = None, **hint: Any) -> Request:
+    view = View()
+    view.append("user", "What is it like in Bern?")
+    view.append("assistant", "", calls=[ToolCall("c-0", "time", "{}")])
+    view.append("tool", '{"hour": 12}', call_id="c-0", name="time")
+    digest = request_digest(view, Sampling(), seed, tools)
+    hint |= {"ground_truth": truth}
+    return Request(view.messages, Sampling(), seed, digest, role="candidate", hint=hint, on_text=on_text, tools=tools)
+
+
+def kind_of(completion: Completion) -> str:
+    """Which mistake an answer to ``RIGHT`` makes."""
+    if not completion.calls:
+        return "words"
+    [call] = completion.calls
+    arguments, right = call.parsed(), {"place": "Bern", "days": 2}
+    if call.name != "weather":
+        return "function"
+    if arguments.keys() != right.keys():
+        return "missing" if arguments.keys() < right.keys() else "extra"
+    return "right" if arguments == right else "type"
+
+
+def test_what_it_knows_is_answered_as_the_truth_says() -> None:
+    for completion in asked("simulated:m?knowledge=1", [request(seed, RIGHT) for seed in range(20)]):
+        assert completion.text == ""
+        assert completion.calls == [ToolCall("c-1", "weather", '{"place": "Bern", "days": 2}')]
+    heard: list[str] = []
+    words = {"role": "assistant", "content": "It rains there."}
+    [completion] = asked("simulated:m?knowledge=1", [request(1, words, on_text=heard.append)])
+    assert (completion.text, completion.calls) == ("It rains there.", None)
+    assert "".join(heard).strip() == "It rains there."
+
+
+def test_what_it_does_not_know_it_gets_wrong_in_every_way() -> None:
+    wrong = [kind_of(one) for one in asked("simulated:m?knowledge=0", [request(seed, RIGHT) for seed in range(200)])]
+    assert {kind: wrong.count(kind) > 20 for kind in set(wrong)} == dict.fromkeys(
+        ("words", "function", "missing", "extra", "type"), True
+    )
+    assert wrong == [
+        kind_of(one) for one in asked("simulated:m?knowledge=0", [request(seed, RIGHT) for seed in range(200)])
+    ]
+    truth = {"content": "For which place?"}
+    answers = asked("simulated:m?knowledge=0", [request(seed, truth) for seed in range(100)])
+    assert all((one.text, one.calls) != ("For which place?", None) for one in answers)
+    assert any(one.text == '{"hour": 12}' for one in answers)  # a result handed on as it came
+    made_up = [one.calls[0] for one in answers if one.calls]
+    assert {call.name for call in made_up} == {"weather", "time"}
+    assert all(call.parsed() == ({"place": "unknown"} if call.name == "weather" else {}) for call in made_up)
+
+
+def test_a_lone_function_without_arguments_is_still_got_wrong() -> None:
+    tools = Toolbox([{"name": "time"}])
+    truth = {"tool_calls": [{"id": "c", "function": {"name": "time", "arguments": "{}"}}]}
+    for one in asked("simulated:m?knowledge=0", [request(seed, truth, tools) for seed in range(50)]):
+        assert not one.calls or one.calls[0].parsed()
+
+
+def test_a_truth_that_is_no_message_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="hint 'ground_truth' is not an assistant's message"):
+        true_answer({"tool_calls": [{"name": "weather"}]})
+    assert true_answer({"content": None, "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]}) == (
+        "",
+        [ToolCall("call-1", "f", '{"a":1}')],
+    )
+
+
+def verdicts(name: str, passed: bool) -> list[str]:
+    hint = {"passed": passed}
+    view = View()
+    view.append("user", "Did it pass?")
+    requests = [
+        Request(view.messages, Sampling(), seed, request_digest(view, Sampling(), seed), role="judge", hint=hint)
+        for seed in range(300)
+    ]
+    return [completion.text for completion in asked(name, requests)]
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_the_judge_reasons_first_and_errs_as_often_as_it_is_told_to(passed: bool) -> None:
+    right = "pass" if passed else "fail"
+    for text in verdicts("simulated:j?noise=0", passed):
+        reasons, _, verdict = text.rpartition("\n")
+        assert len(reasons) > 20
+        assert json.loads(verdict) == {"verdict": right}
+    noisy = [json.loads(text.rpartition("\n")[2])["verdict"] for text in verdicts("simulated:j?noise=0.3", passed)]
+    assert 0.2 < 1 - noisy.count(right) / len(noisy) < 0.4
+    broken = verdicts("simulated:j?malformed=0.5", passed)
+    assert 0.35 < sum(not text.endswith('"}') for text in broken) / len(broken) < 0.65
