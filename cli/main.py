@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from . import correlate, data, lab, report, run, sweep, validate
+from . import correlate, data, lab, report, review, run, sweep, validate
 
 app = typer.Typer(
     name="viva",
@@ -21,6 +21,7 @@ app = typer.Typer(
 run.register(app)
 sweep.register(app)
 report.register(app)
+review.register(app)
 data.register(app)
 validate.register(app)
 lab.register(app)

@@ -1,4 +1,4 @@
-"""Candidates by name: the label each goes by in tables and keys, and what its tokens cost.
+"""Candidates by name: the label each goes by in tables and keys, its name in a fork, and what its tokens cost.
 
 What never belongs here: anything about one scenario.
 """
@@ -27,6 +27,13 @@ def candidate_labels(candidates: list[str]) -> dict[str, str]:
             )
         labels[label] = text
     return labels
+
+
+def replayed(run: str, label: str, model: str) -> str:
+    """The name of a model that says again what this one said in a run; of one that replays already, its own: a fork of
+    a fork goes back to the talks themselves.
+    """
+    return model if ModelSpec.parse(model).kind == "replay" else f"replay:{run}?label={label}"
 
 
 def prices(model: str) -> list[float]:

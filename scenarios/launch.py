@@ -27,7 +27,7 @@ from viva.engine.runner import Outcome, Runner
 from viva.engine.slots import Slots
 from viva.engine.turnstile import Turnstile
 
-from .scenario import Aggregate, Prepared, RunSettings, Scenario, scenario
+from .scenario import Aggregate, Prepared, RunSettings, Scenario, TakesReviews, scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +236,8 @@ def recorded_results(folder: RunFolder, options: dict[str, Any] | None = None) -
     """
     which, _ = recorded_settings(folder)
     aggregate = which.aggregate(folder.manifest, options or {})
+    if isinstance(aggregate, TakesReviews):
+        aggregate.beside(folder.path)
     with History(folder.journal) as history:
         for ended in history.ended():
             if ended.failed:

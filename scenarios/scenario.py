@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -71,6 +71,14 @@ class Aggregate(Protocol):
 
     def tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
         """The report as titled tables: title, header, rows."""
+
+
+@runtime_checkable
+class TakesReviews(Protocol):
+    """An aggregate that heeds what people have put into the run's folder beside the journal."""
+
+    def beside(self, folder: Path) -> None:
+        """Take it in, before the first result."""
 
 
 class Prepared(Protocol):

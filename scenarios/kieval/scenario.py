@@ -10,7 +10,7 @@ from typing import Any
 
 from viva.agents.prompts import PromptPack, load_pack
 from viva.agents.verdicts import VERDICT_SCHEMA, read_verdict
-from viva.engine.backends.base import Backend, ModelSpec
+from viva.engine.backends.base import Backend
 from viva.engine.conversation import Conversation
 from viva.engine.detectors import detector_makers
 from viva.engine.errors import ConfigurationError, MalformedOutput
@@ -18,7 +18,7 @@ from viva.engine.messages import Sampling
 from viva.engine.runner import Plan
 from viva.scoring.kieval import SCORERS, Scorer
 
-from ..candidates import candidate_labels, prices
+from ..candidates import candidate_labels, prices, replayed
 from ..datasets.selection import Dataset, open_dataset
 from .interview import Protocol, Talk, Task
 from .report import KievalAggregate
@@ -127,8 +127,8 @@ class Kieval:
         return settings.model_copy(
             update={
                 **changes,
-                "candidate": [_replay(run, label, model) for label, model in labels.items()],
-                "interactor": _replay(run, "interactor", settings.interactor),
+                "candidate": [replayed(run, label, model) for label, model in labels.items()],
+                "interactor": replayed(run, "interactor", settings.interactor),
             }
         )
 
@@ -165,12 +165,6 @@ class Kieval:
                 if verdicts >= 2 and not _readable(latest["evaluator", verdicts - 2]):
                     break
         return lines
-
-
-def _replay(run: str, label: str, model: str) -> str:
-    if ModelSpec.parse(model).kind == "replay":
-        return model  # a fork of a fork goes back to the talks themselves
-    return f"replay:{run}?label={label}"
 
 
 def _readable(text: str) -> bool:

@@ -1,0 +1,177 @@
+"""The judge: one question with a rubric, answered by reasons and then ``pass`` or ``fail``.
+
+A verdict is read from a JSON object with the field ``verdict``, or from the last line of the text where that line is
+the verdict itself; it is never guessed from the reasons. An answer without one is asked for once more; a second failure
+leaves the item unscored.
+
+What never belongs here: rubrics' wording (prompt packs), what is judged, and grades on a scale (``verdicts``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from viva.engine.conversation import Conversation
+from viva.engine.errors import MalformedOutput
+from viva.engine.messages import Sampling, View
+
+from .prompts import PromptPack
+
+# Reasons come first so that the verdict follows from them, in a form that every structured-output backend takes.
+RULING_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"reasoning": {"type": "string"}, "verdict": {"type": "string", "enum": ["pass", "fail"]}},
+    "required": ["reasoning", "verdict"],
+    "additionalProperties": False,
+}
+
+_THOUGHT = re.compile(r"^\s*<think>.*?</think>", re.DOTALL)
+_DECORATION = re.compile(r"[*_`#>\"'“”‘’\[\](){}.,!。:：-]+")
+_LABEL = (
+    r"(?:(?:the|my|final|overall|verdict|decision|result|judge?ment|conclusion|answer|ruling|is"
+    r"|최종|판정|결정|결론|결과|평가|은|는)\s*)*"
+)
+_LINE = re.compile(rf"{_LABEL}(pass|fail)(?:ed|es|s)?(?:\s*(?:입니다|이다|합니다))?", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class Ruling:
+    """What came of judging one thing. ``passed`` None: unscored, and ``problem`` says why.
+
+    ``reasoning`` is what was said before the verdict; ``failures`` counts texts without a readable one (0, 1 or 2).
+    """
+
+    passed: bool | None
+    reasoning: str
+    failures: int = 0
+    problem: str | None = None
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain data for the journal."""
+        return {
+            "passed": self.passed,
+            "reasoning": self.reasoning,
+            "failures": self.failures,
+            "problem": self.problem,
+        }
+
+
+class Judge:
+    """Rules on one thing at a time; each ruling is a talk of its own. ``judge.system`` may be empty: no such message.
+
+    The pack needs ``judge.system`` and ``judge.again`` (with ``{problem}``) besides the rubrics.
+    """
+
+    role = "judge"
+    __slots__ = ("_conversation", "_pack", "_sampling")
+
+    def __init__(self, conversation: Conversation, pack: PromptPack, sampling: Sampling) -> None:
+        self._conversation, self._pack, self._sampling = conversation, pack, sampling
+
+    async def rule(self, question: str, hint: Any = None) -> Ruling:
+        """Its ruling on a rendered rubric.
+
+        :raises ConversationStopped, BackendError, LimitReached: as ``Conversation.generate``.
+        """
+        view = View()
+        system = self._pack.render("judge.system")
+        if system:
+            view.append("system", system)
+        view.append("user", question)
+        completion = await self._conversation.generate(self.role, view, self._sampling, hint=hint)
+        try:
+            passed, reasoning = read_ruling(completion.text, truncated=completion.finish == "length")
+            return Ruling(passed, reasoning)
+        except MalformedOutput as error:
+            first = completion.text.strip()
+            view.append("assistant", completion.text, completion.pieces)
+            view.append("user", self._pack.render("judge.again", problem=str(error)))
+        mended = await self._conversation.generate(self.role, view, self._sampling, hint=hint)
+        try:
+            passed, reasoning = read_ruling(mended.text, truncated=mended.finish == "length")
+        except MalformedOutput as error:
+            return Ruling(None, first, 2, str(error))
+        # Asked for the verdict alone, a judge need not give its reasons again: those it gave first count.
+        return Ruling(passed, reasoning or first, 1)
+
+
+def read_ruling(text: str, *, truncated: bool = False) -> tuple[bool, str]:
+    """Whether a judge's text says pass, and the reasons before the verdict.
+
+    All verdicts in the text must agree: every JSON object with the field ``verdict``, or every line that is a verdict
+    and nothing else (the last line with anything on it must be one).
+
+    :raises MalformedOutput: it holds no verdict, or several that differ; ``truncated`` (the text hit its token limit)
+        makes the message say so.
+    """
+    body = _THOUGHT.sub("", text, count=1).strip()
+    try:
+        if body.startswith("<think>"):
+            raise MalformedOutput("its thinking never ended")
+        return _from_json(body) or _from_lines(body)
+    except MalformedOutput as error:
+        if truncated:
+            message = f"it was cut off at the token limit before the verdict ({error})"
+            raise MalformedOutput(message, truncated=True) from None
+        raise
+
+
+def _from_json(body: str) -> tuple[bool, str] | None:
+    """The verdict of the JSON objects in the text; None if no object has one."""
+    decoder = json.JSONDecoder(strict=False)  # line breaks typed inside a string are what models write
+    verdicts: list[bool] = []
+    reasons = ""
+    place = body.find("{")
+    while place >= 0:
+        try:
+            value, end = decoder.raw_decode(body, place)
+        except (ValueError, RecursionError):
+            place = body.find("{", place + 1)
+            continue
+        if isinstance(value, dict) and "verdict" in value:
+            reasons = reasons if verdicts else _reasons(value, body[:place])
+            verdicts.append(_word(value["verdict"]))
+        place = body.find("{", end)
+    if not verdicts:
+        return None
+    if len(set(verdicts)) > 1:
+        raise MalformedOutput("it holds verdicts that differ")
+    return verdicts[0], reasons
+
+
+def _reasons(value: dict[str, Any], before: str) -> str:
+    told = value.get("reasoning")
+    if isinstance(told, str) and told.strip():
+        return told.strip()
+    return before.removesuffix("```json\n").strip().removesuffix("```json").strip()
+
+
+def _word(value: Any) -> bool:
+    word = value.strip().lower() if isinstance(value, str) else value
+    if word not in ("pass", "fail"):
+        raise MalformedOutput(f"its verdict is {value!r}, neither pass nor fail")
+    return bool(word == "pass")
+
+
+def _from_lines(body: str) -> tuple[bool, str]:
+    """The verdict of lines that hold nothing else."""
+    lines = [line for line in body.split("\n") if line.strip()]
+    if not lines:
+        raise MalformedOutput("it is empty")
+    read = [_line(line) for line in lines]
+    if read[-1] is None:
+        raise MalformedOutput("its last line is not a verdict")
+    if len({passed for passed in read if passed is not None}) > 1:
+        raise MalformedOutput("it holds verdicts that differ")
+    reasons = [line for line, passed in zip(lines, read, strict=True) if passed is None]
+    return read[-1], "\n".join(reasons).strip()
+
+
+def _line(line: str) -> bool | None:
+    """The verdict that a line is; None if it is something else."""
+    plain = " ".join(_DECORATION.sub(" ", line).split())
+    match = _LINE.fullmatch(plain)
+    return None if match is None else match.group(1).lower() == "pass"

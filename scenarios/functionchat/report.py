@@ -1,0 +1,181 @@
+"""The report of judged turns: the paper's tables by candidate, as judged and as corrected, as plain data and as text.
+
+What never belongs here: figures themselves (``figures``), what a correction is (``review``).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from viva.scoring.stream import Tally
+
+from ..candidates import label_of
+from ..study.text import Table, percent
+from .figures import (
+    Outcome,
+    corrected,
+    dialog_figures,
+    dialog_table,
+    judge_errors,
+    judge_table,
+    singlecall_figures,
+    singlecall_table,
+)
+from .review import Correction, disputed, recorded, standing
+from .taxonomy import TAGS
+from .turns import OUTPUT_TYPES
+from .userreport import add_usage, headline, role_prices, rounded, usage_of, usage_table
+
+
+class CandidateTurns:
+    """One candidate's turns, in any order."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+        self.tags: dict[str, Tally] = {kind: Tally() for kind in OUTPUT_TYPES}
+        self.unscored = self.judged = self.parse_failures = 0
+        self.stops, self.failures = Tally(), Tally()
+        self.usage: dict[str, list[int]] = {}
+
+    def add(self, key: str, result: dict[str, Any]) -> None:
+        """One turn's record."""
+        judge, passed = result["judge"], result["passed"]
+        cluster = result["item"].rpartition("/")[0]
+        kind, part = result["type"], result["tool_list"]
+        self.outcomes.append(Outcome(key, cluster, result["subset"], kind, part, passed, judge is not None))
+        self.unscored += passed is None
+        if judge is not None:
+            self.judged += 1
+            self.parse_failures += judge["failures"]
+        if passed is False and result["grade"] is not None:
+            for tag in result["grade"]["tags"]:
+                self.tags[kind].add(tag)
+        if "stopped" in result:
+            self.stops.add(result["stopped"])
+        add_usage(self.usage, result["usage"])
+
+    def to_dict(self, prices: dict[str, list[float]], corrections: dict[str, Correction]) -> dict[str, Any]:
+        """Everything as plain data; the corrected figures only where there are corrections of this candidate's."""
+        outcomes = sorted(self.outcomes, key=lambda one: one.key)
+        turns, texts = len(outcomes), self.judged + self.parse_failures
+        texts -= sum(one.judged and one.passed is None for one in outcomes)  # the second failure was the last text
+        data: dict[str, Any] = {
+            "turns": turns,
+            "decided_by_rule": turns - self.judged - sum(self.stops.counts.values()),
+            "judged": self.judged,
+            "unscored": self.unscored,
+            "unscored_rate": _share(self.unscored, turns),
+            "parse_failures": self.parse_failures,
+            "parse_failure_rate": _share(self.parse_failures, texts),
+            "stopped": self.stops.to_dict(),
+            "failed": sum(self.failures.counts.values()),
+            "failures": self.failures.to_dict(),
+            "singlecall": singlecall_figures(outcomes),
+            "dialog": dialog_figures(outcomes),
+            "tags": {
+                kind: {name: tally.counts[name] for name in TAGS if name in tally.counts}
+                for kind, tally in self.tags.items()
+            },
+            "usage": usage_of(self.usage, prices),
+        }
+        if any(one.key in corrections for one in outcomes):
+            mended = corrected(outcomes, corrections)
+            data["corrected"] = {"singlecall": singlecall_figures(mended), "dialog": dialog_figures(mended)}
+        return data
+
+
+class TurnAggregate:
+    """All candidates of a run in mode turns."""
+
+    def __init__(self, manifest: dict[str, Any]) -> None:
+        self._manifest = manifest
+        self._corrections: list[Correction] = []
+        self.candidates = {label: CandidateTurns() for label in manifest["models"]["candidate"]}
+
+    def beside(self, folder: Path) -> None:
+        """Take in what reviewers have corrected in a run's folder.
+
+        :raises DatasetError: the file with corrections cannot be read.
+        """
+        self._corrections = recorded(folder)
+
+    def add(self, key: str, result: Any) -> None:
+        self.candidates[result["candidate"]].add(key, result)
+
+    def add_failure(self, key: str, error: dict[str, Any]) -> None:
+        self.candidates[label_of(key, list(self.candidates))].failures.add(str(error.get("type", "error")))
+
+    def headline(self) -> str:
+        return headline({
+            label: (sum(out.passed is True for out in one.outcomes), len(one.outcomes) - one.unscored)
+            for label, one in self.candidates.items()
+        })  # fmt: skip
+
+    def report(self) -> dict[str, Any]:
+        manifest = self._manifest
+        counting = standing(self._corrections)
+        report = {
+            "scenario": "functionchat",
+            "mode": "turns",
+            "seed": manifest["seed"],
+            "tier": manifest["tier"],
+            "repeats": manifest["settings"]["repeats"],
+            "models": manifest["models"],
+            "dataset": manifest["dataset"],
+            "pack": manifest["pack"],
+            "candidates": {
+                label: one.to_dict(role_prices(manifest, label), counting) for label, one in self.candidates.items()
+            },
+        }
+        if self._corrections:
+            every = sorted((out for one in self.candidates.values() for out in one.outcomes), key=lambda out: out.key)
+            report["corrections"] = {
+                "outputs": len(counting),
+                "reviewers": sorted({one.reviewer for one in self._corrections}),
+                "disputed": disputed(self._corrections),
+                "judge_errors": judge_errors(every, counting),
+            }
+        return report
+
+    def tables(self) -> list[Table]:
+        report = self.report()
+        of = f"{report['dataset']['name']}, seed {report['seed']}, tier {report['tier']}"
+        told = {"": report["candidates"]}
+        if "corrections" in report:
+            mended = {label: one.get("corrected", one) for label, one in report["candidates"].items()}
+            told = {", as judged": report["candidates"], ", as corrected": mended}
+        tables = []
+        for how, candidates in told.items():
+            single = {label: one["singlecall"] for label, one in candidates.items()}
+            tables.append(singlecall_table(f"Single calls passed, by tool list: {of}{how}", single))
+        for how, candidates in told.items():
+            dialogs = {label: one["dialog"] for label, one in candidates.items()}
+            tables.append(dialog_table(f"Pass rates in dialogs, by type: {of}{how}", dialogs))
+        if "corrections" in report:
+            tables.append(judge_table("The judge's errors, as far as reviewed", report["corrections"]["judge_errors"]))
+        return [*tables, self._tags(report), self._grading(report), usage_table(report)]
+
+    def _tags(self, report: dict[str, Any]) -> Table:
+        """What was wrong with, or struck the eye in, outputs that failed."""
+        candidates = report["candidates"]
+        rows = [
+            [kind, name, *(str(one["tags"][kind].get(name, 0)) for one in candidates.values()), TAGS[name].meaning]
+            for kind in OUTPUT_TYPES
+            for name in TAGS
+            if any(name in one["tags"][kind] for one in candidates.values())
+        ]
+        return ("What was seen in answers that failed, by type of turn", ["type", "tag", *candidates, "meaning"], rows)
+
+    def _grading(self, report: dict[str, Any]) -> Table:
+        rows = []
+        for label, one in report["candidates"].items():
+            row = [label, *(str(one[name]) for name in ("turns", "decided_by_rule", "judged"))]
+            row += [percent(one["unscored_rate"]), percent(one["parse_failure_rate"])]
+            rows.append([*row, str(sum(one["stopped"].values())), str(one["failed"])])
+        header = ["candidate", "turns", "by rule", "judged", "unscored", "unparsed", "stopped", "failed"]
+        return ("How turns were graded", header, rows)
+
+
+def _share(part: int, whole: int) -> float | None:
+    return rounded(part / whole) if whole else None

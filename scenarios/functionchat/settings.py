@@ -1,0 +1,107 @@
+"""The settings of a FunctionChat run: what the command line, a configuration file and an embedding program may say.
+
+What never belongs here: settings of every run (``scenario.RunSettings``), and defaults anywhere else.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from viva.engine.backends.registry import full_path
+
+from ..scenario import RunSettings, full_file
+
+Subsets = Literal["singlecall", "dialog", "both"]
+PACK, DATA = "pack", "data"  # where the candidate's system prompt may come from, besides a file
+EXAMPLES = "examples"  # the tasks that come with the program
+
+
+class FunctionChatSettings(RunSettings):
+    """Tool-use dialogs: FunctionChat-Bench (Lee et al. 2024), and talks with a simulated user."""
+
+    data: str = Field(
+        description="Folder with FunctionChat's files, or a JSONL file of their form; in mode user a YAML or JSONL "
+        "file of tasks, or 'examples'."
+    )
+    candidate: list[str] = Field(min_length=1, description="Model under examination; may be given several times.")
+    judge: str | None = Field(None, description="Model that judges what cannot be decided exactly (mode turns).")
+    interactor: str | None = Field(None, description="Model that plays the user (mode user).")
+    mode: Literal["turns", "user"] = Field(
+        "turns", description="turns: each turn from the recorded talk before it; user: whole talks with a played user."
+    )
+    subset: Subsets = Field("both", description="singlecall, dialog or both (mode turns).")
+    n: int | None = Field(None, ge=1, description="Turns, or tasks, drawn by the seed (all if not given).")
+    repeats: int = Field(1, ge=1, le=1000, description="How often each of them is held.")
+    system: str = Field(
+        PACK,
+        description="The candidate's system prompt: pack (the pack's), data (system_prompt.txt beside the data) or a "
+        "file.",
+    )
+    rubrics: str | None = Field(
+        None, description="Folder with rubric_call.txt, rubric_completion.txt, …, used in place of the pack's rubrics."
+    )
+    language: str | None = Field(
+        None, description="Language that replies must be in (default: Korean in mode turns; '' for any)."
+    )
+    pack: str = Field("functionchat", description="Prompt pack: a shipped name or a YAML file.")
+    temperature: float = Field(0.0, ge=0, le=2, description="Sampling temperature of the candidate.")
+    judge_temperature: float = Field(0.0, ge=0, le=2, description="Sampling temperature of the judge.")
+    interactor_temperature: float = Field(0.0, ge=0, le=2, description="Sampling temperature of the interactor.")
+    candidate_tokens: int = Field(512, ge=1, description="Longest answer of the candidate, in tokens.")
+    judge_tokens: int = Field(1024, ge=1, description="Longest reasoning with verdict.")
+    interactor_tokens: int = Field(256, ge=1, description="Longest message of the interactor.")
+    exchanges: int = Field(10, ge=1, le=1000, description="Messages of the played user at most (mode user).")
+    steps: int = Field(10, ge=1, le=1000, description="Answers of the candidate to one of them at most (mode user).")
+
+    # Files are remembered by their full path, so that a run can be resumed from another folder.
+    @field_validator("rubrics")
+    @classmethod
+    def _folder_by_full_path(cls, name: str | None) -> str | None:
+        return _full(name) if name is not None else None
+
+    @field_validator("pack", "system")
+    @classmethod
+    def _file_by_full_path(cls, name: str) -> str | None:
+        return name if name in (PACK, DATA) else full_file(name)
+
+    @field_validator("candidate", "judge", "interactor")
+    @classmethod
+    def _local_models_by_full_path(cls, models: str | list[str] | None) -> str | list[str] | None:
+        if models is None:
+            return None
+        return [full_path(model) for model in models] if isinstance(models, list) else full_path(models)
+
+    @model_validator(mode="after")
+    def _data_by_full_path(self) -> FunctionChatSettings:
+        if (self.mode, self.data) != ("user", EXAMPLES):
+            self.data = _full(self.data)
+        return self
+
+    @model_validator(mode="after")
+    def _roles_of_the_mode(self) -> FunctionChatSettings:
+        if self.mode == "turns":
+            if self.judge is None:
+                raise ValueError("judge: mode turns needs a model that judges; give one with --judge")
+            if self.interactor is not None:
+                raise ValueError("interactor: only mode user has a played user; add --mode user")
+        elif self.judge is not None:
+            raise ValueError("judge: in mode user calls are compared exactly and nothing is judged; leave it out")
+        if self.mode == "user" and self.subset != "both":
+            raise ValueError("subset: mode user has tasks of its own and no subsets; leave it out")
+        return self
+
+    @property
+    def spoken(self) -> str:
+        """The language that replies must be in; empty where any will do."""
+        return self.language if self.language is not None else "Korean" if self.mode == "turns" else ""
+
+
+def _full(name: str) -> str:
+    """The full path of a file or folder; as it is where there is none (the error comes later)."""
+    try:
+        return str(Path(name).resolve()) if Path(name).exists() else name
+    except (OSError, ValueError):  # too long to be a path at all, or holds a NUL
+        return name

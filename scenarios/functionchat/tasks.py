@@ -1,0 +1,266 @@
+"""Tasks for talks with a played user: what the user wants, what tools answer, what must have happened at the end.
+
+Files are YAML (a list of tasks) or JSONL (a task a line); the form is described in docs/functionchat.md.
+What never belongs here: the talk itself (``users``).
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from heapq import nsmallest
+from pathlib import Path
+from typing import Any
+
+import orjson
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from viva.engine import seeds
+from viva.engine.errors import ConfigurationError, DatasetError, MalformedOutput
+from viva.engine.tools import Toolbox, ToolCall
+
+from ..datasets.reading import read_records
+from .settings import EXAMPLES
+from .source import file_digest
+from .values import same
+
+SHIPPED = Path(__file__).parent / "examples" / "tasks.yaml"
+PythonTool = Callable[[str, dict[str, Any], dict[str, Any]], Any]
+
+
+@dataclass(slots=True, frozen=True)
+class Made:
+    """A call that was made; ``text`` are its arguments as they were sent."""
+
+    name: str
+    arguments: dict[str, Any]
+    text: str
+
+
+class Pattern(BaseModel):
+    """A call to ``name`` in which each argument named here has this very value; others may have any."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    arguments: dict[str, Any] = {}
+
+    def matches(self, made: Made) -> bool:
+        """Whether a call is one of these."""
+        return made.name == self.name and all(
+            key in made.arguments and same(value, made.arguments[key]) for key, value in self.arguments.items()
+        )
+
+
+class Scripted(Pattern):
+    """What a call that fits is answered with: text as it is, everything else as JSON."""
+
+    result: Any
+
+
+class Task(BaseModel):
+    """One task. The user is played by a model with a ``goal``, or reads what it ``says``, line by line."""
+
+    model_config = ConfigDict(extra="forbid", ignored_types=(cached_property,))
+
+    id: str = Field(pattern=r"^[^#]+$")  # behind # a conversation's key has the number of the repeat
+    goal: str | None = None
+    says: list[str] | None = Field(None, min_length=1)
+    system: str | None = None
+    tools: list[dict[str, Any]] = Field(min_length=1)
+    results: list[Scripted] = []
+    python: str | None = None
+    state: dict[str, Any] = {}
+    expected: list[Pattern] = []
+    expected_state: dict[str, Any] | None = None
+    forbidden: list[Pattern] = []
+
+    @field_validator("python")
+    @classmethod
+    def _can_be_found(cls, name: str | None) -> str | None:
+        if name is not None:
+            python_tool(name)
+        return name
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Task:
+        if (self.goal is None) == (self.says is None):
+            raise ValueError("give either a goal (a model plays the user) or what the user says, and not both")
+        if not self.expected and self.expected_state is None and not self.forbidden:
+            raise ValueError("nothing is expected and nothing forbidden: there is nothing to succeed in")
+        if self.python is None and (self.state or self.expected_state is not None):
+            raise ValueError("only a Python tool has a state; name one under python")
+        offered = set(self.toolbox.names)
+        for where in ("results", "expected", "forbidden"):
+            for index, pattern in enumerate(getattr(self, where)):
+                if pattern.name not in offered:
+                    raise ValueError(f"{where}.{index}.name: '{pattern.name}' is none of the tools")
+        return self
+
+    @cached_property
+    def toolbox(self) -> Toolbox:
+        """The tools that the candidate is offered."""
+        try:
+            return Toolbox(self.tools)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain data for the journal: what was written in the file."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+def python_tool(name: str) -> PythonTool:
+    """The function that ``module:function`` names.
+
+    :raises ValueError: there is none.
+    """
+    module, colon, function = name.partition(":")
+    if not colon:
+        raise ValueError(f"'{name}': expected module:function")
+    try:
+        found: PythonTool = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"'{name}': {error}") from None
+    if not callable(found):
+        raise ValueError(f"'{name}': is no function")
+    return found
+
+
+@dataclass(slots=True)
+class Workshop:
+    """A task's tools at work in one talk: answers calls, keeps the state, remembers what was called.
+
+    ``calls`` are those of offered functions whose arguments could be read, in their order.
+    """
+
+    task: Task
+    state: dict[str, Any]
+    calls: list[Made] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, task: Task) -> Workshop:
+        """The workshop at the beginning of a talk."""
+        return cls(task, copy.deepcopy(task.state))
+
+    def answer(self, call: ToolCall) -> str:
+        """The result of a call as the candidate is told it; what cannot be done is told as ``{"error": …}``."""
+        try:
+            arguments = call.parsed() if call.arguments.strip() else {}
+        except MalformedOutput as error:
+            return _text({"error": str(error)})
+        if call.name not in self.task.toolbox.names:
+            return _text({"error": f"there is no function {call.name}"})
+        self.calls.append(Made(call.name, arguments, call.arguments))
+        for scripted in self.task.results:
+            if scripted.matches(self.calls[-1]):
+                return _text(scripted.result)
+        if self.task.python is None:
+            return _text({"error": "nothing was found for these arguments"})
+        try:
+            return _text(python_tool(self.task.python)(call.name, copy.deepcopy(arguments), self.state))
+        except ValueError as error:  # how a tool refuses; anything else is a fault of its own
+            return _text({"error": str(error)})
+
+    def missing(self) -> list[int]:
+        """The expected calls, by index, that were not made. Order does not matter; one call serves one expectation."""
+        # Kuhn's augmenting paths: a call that fits two expectations goes where it is needed.
+        served: dict[int, int] = {}
+
+        def place(wanted: int, seen: set[int]) -> bool:
+            for index, made in enumerate(self.calls):
+                if index not in seen and self.task.expected[wanted].matches(made):
+                    seen.add(index)
+                    if index not in served or place(served[index], seen):
+                        served[index] = wanted
+                        return True
+            return False
+
+        return [wanted for wanted in range(len(self.task.expected)) if not place(wanted, set())]
+
+    def forbidden(self) -> list[int]:
+        """The calls, by index, that are forbidden."""
+        return [index for index, made in enumerate(self.calls) if any(one.matches(made) for one in self.task.forbidden)]
+
+    def state_reached(self) -> bool:
+        """Whether each part of the state that the task names is as it should be."""
+        wanted = self.task.expected_state or {}
+        return all(key in self.state and same(value, self.state[key]) for key, value in wanted.items())
+
+
+def _text(result: Any) -> str:
+    return result if isinstance(result, str) else orjson.dumps(result).decode()
+
+
+class Tasks:
+    """The chosen tasks of a file, all held: a task is small, and talks share it."""
+
+    def __init__(self, data: str, *, limit: int | None, seed: int) -> None:
+        """:raises DatasetError: the file or a task in it is wrong, or an id comes twice."""
+        path = SHIPPED if data == EXAMPLES else Path(data)
+        self.name = EXAMPLES if data == EXAMPLES else path.stem
+        self.digest = file_digest([path])
+        every: dict[str, Task] = {}
+        for line, raw in _records(path):
+            task = _task(raw, path, line)
+            if task.id in every:
+                raise DatasetError(f"a second task has the id '{task.id}'", path=str(path), line=line, field="id")
+            every[task.id] = task
+        if not every:
+            raise DatasetError("holds no task", path=str(path))
+        self.total = len(every)
+        chosen = set(every)
+        if limit is not None:
+            chosen = set(nsmallest(limit, every, key=lambda id_: (seeds.uniform(seed, "sample", id_), id_)))
+        self._tasks = [task for id_, task in every.items() if id_ in chosen]
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self._tasks)
+
+    def to_record(self) -> dict[str, Any]:
+        """What a run's manifest says of them."""
+        return {"name": self.name, "digest": self.digest, "tasks": self.total, "chosen": len(self)}
+
+
+class _Plain(yaml.SafeLoader):
+    """YAML's safe loader, but a date stays the text that it is: tools speak JSON, which has no dates."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def _records(path: Path) -> Iterator[tuple[int | None, Any]]:
+    """The raw tasks of a file with their lines, where lines can be told."""
+    if path.suffix not in (".yaml", ".yml"):
+        for number, raw in read_records(path):
+            if isinstance(raw, DatasetError):
+                raise raw
+            yield number, raw
+        return
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        node, read = yaml.compose(text, _Plain), yaml.load(text, _Plain)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise DatasetError(f"cannot be read: {error}", path=str(path)) from None
+    if not isinstance(read, list) or not isinstance(node, yaml.SequenceNode):
+        raise DatasetError(f"expected a list of tasks, found {type(read).__name__}", path=str(path))
+    yield from ((part.start_mark.line + 1, raw) for part, raw in zip(node.value, read, strict=True))
+
+
+def _task(raw: Any, path: Path, line: int | None) -> Task:
+    try:
+        return Task.model_validate(raw)
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        place = ".".join(map(str, detail["loc"])) or None
+        message = str(detail["msg"]).removeprefix("Value error, ")
+        raise DatasetError(message, path=str(path), line=line, field=place) from None

@@ -1,0 +1,115 @@
+"""A turn of FunctionChat-Bench: what a model is shown, what it is to give, and what else is right (paper, section 3).
+
+What never belongs here: file formats (``items``) and whether an output is right (``grading``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, get_args
+
+from viva.engine.tools import ToolCall
+
+OutputType: TypeAlias = Literal["call", "completion", "slot", "relevance"]
+Subset: TypeAlias = Literal["singlecall", "dialog"]
+OUTPUT_TYPES: tuple[OutputType, ...] = get_args(OutputType)
+TOOL_LISTS = ("exact", "4_random", "4_close", "8_random", "8_close")
+
+
+@dataclass(slots=True, frozen=True)
+class Acceptable:
+    """What the data say of values beside those of the ground truth.
+
+    ``kind``: ``unsaid`` (nothing is said), ``only`` (only the ground truth is right), ``values`` (they are listed), or
+    ``remark`` (a sentence for the judge). ``values``: for each call of the ground truth, in its order, the further
+    values of its arguments; an argument that the ground truth lacks may be left out, or have one of them. ``text``: as
+    the data have it, for judges and reviewers; empty where nothing is said.
+    """
+
+    kind: Literal["unsaid", "only", "values", "remark"] = "unsaid"
+    values: tuple[Mapping[str, tuple[Any, ...]], ...] = ()
+    text: str = ""
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain data."""
+        values = [{name: list(one) for name, one in call.items()} for call in self.values]
+        return {"kind": self.kind, "values": values, "text": self.text}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Acceptable:
+        """The rule of a record."""
+        values = tuple({name: tuple(one) for name, one in call.items()} for call in record["values"])
+        return cls(record["kind"], values, record["text"])
+
+
+@dataclass(slots=True, frozen=True)
+class Turn:
+    """One output to generate and to grade.
+
+    ``id``: ``singlecall/SERIAL/TOOL_LIST`` or ``dialog/DIALOG/SERIAL``, unique and stable. ``tools``: in OpenAI's form,
+    at least one; turns that offer the same share the list. ``messages``: the history as it should have been, in
+    OpenAI's form, without a system message. ``ground_truth``: an assistant message, with ``tool_calls`` where ``type``
+    is ``call``, else with ``content``. ``tool_list``: one of ``TOOL_LISTS``, None in dialogs.
+    """
+
+    id: str
+    subset: Subset
+    type: OutputType
+    tools: list[dict[str, Any]]
+    messages: list[dict[str, Any]]
+    ground_truth: dict[str, Any]
+    acceptable: Acceptable = field(default_factory=Acceptable)
+    tool_list: str | None = None
+
+    @property
+    def cluster(self) -> str:
+        """What the turn shares with others: its query under other tool lists, or its dialog."""
+        return self.id.rpartition("/")[0]
+
+    def expected(self) -> list[ToolCall]:
+        """The calls of the ground truth; none where the type is not ``call``."""
+        return message_calls(self.ground_truth)
+
+    def query(self) -> str:
+        """The history as text: the user's words alone where there is nothing else, else a line for each message."""
+        if len(self.messages) == 1 and self.messages[0]["role"] == "user":
+            return str(self.messages[0]["content"])
+        return "\n".join(f"{one['role']}: {said(one['content'] or '', message_calls(one))}" for one in self.messages)
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {
+            "id": self.id,
+            "subset": self.subset,
+            "type": self.type,
+            "tools": self.tools,
+            "messages": self.messages,
+            "ground_truth": self.ground_truth,
+            "acceptable": self.acceptable.to_record(),
+            "tool_list": self.tool_list,
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Turn:
+        """The turn of a record."""
+        return cls(**{**record, "acceptable": Acceptable.from_record(record["acceptable"])})
+
+
+def message_calls(message: Mapping[str, Any]) -> list[ToolCall]:
+    """The calls of a message in OpenAI's form."""
+    return [
+        ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"])
+        for call in message.get("tool_calls") or []
+    ]
+
+
+def said(content: str, calls: Iterable[ToolCall]) -> str:
+    """An output as text: what was said, then each call as ``name(arguments)`` on a line of its own."""
+    return "\n".join([*([content] if content else []), *(f"{call.name}({call.arguments})" for call in calls)])
+
+
+def shown_json(value: Sequence[Any] | Mapping[str, Any]) -> str:
+    """Data as compact JSON in readable letters."""
+    return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))

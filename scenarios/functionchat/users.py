@@ -1,0 +1,144 @@
+"""Whole tool-use talks: an interactor plays a user with a goal, the candidate calls tools, and the task's own answer.
+
+Success is decided by what was called and, where a Python tool keeps one, by the state that is left; no judge is asked.
+What never belongs here: the form of tasks and their tools (``tasks``), wording (``rubric``), totals (``userreport``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from viva.engine.conversation import Conversation, ConversationStopped
+from viva.engine.messages import Sampling, View
+
+from .rubric import Words
+from .talk import CANDIDATE
+from .tasks import Task, Workshop
+
+INTERACTOR = "interactor"
+DONE = "[DONE]"  # how a played user says that the talk is over
+
+
+@dataclass(slots=True)
+class UserTask:
+    """One task for one candidate."""
+
+    candidate: str
+    task: Task
+    repeat: int
+
+
+@dataclass(slots=True)
+class UserProtocol:
+    """What all talks of a run share. ``exchanges`` bounds the user's messages, ``steps`` the answers to one of them."""
+
+    words: Words
+    answering: Sampling
+    asking: Sampling
+    exchanges: int
+    steps: int
+
+    async def hold(self, conversation: Conversation, user_task: UserTask) -> dict[str, Any]:
+        """The talk's record. ``ended_by``: user, exchanges, steps, or who stopped it (a budget)."""
+        talk = Talk(conversation, self, user_task.task)
+        try:
+            ended_by = await talk.hold()
+        except ConversationStopped as stop:
+            ended_by = stop.by
+        workshop = talk.workshop
+        missing, forbidden, reached = workshop.missing(), workshop.forbidden(), workshop.state_reached()
+        usage = conversation.usage
+        return {
+            "candidate": user_task.candidate,
+            "item": user_task.task.id,
+            "repeat": user_task.repeat,
+            "success": not missing and not forbidden and reached,
+            "missing": missing,
+            "forbidden": forbidden,
+            "state_reached": reached,
+            "calls": [[made.name, made.text] for made in workshop.calls],
+            "exchanges": talk.exchanges,
+            "ended_by": ended_by,
+            "usage": {role: usage[role].to_record() for role in sorted(usage)},
+        }
+
+
+class Talk:
+    """One talk under way."""
+
+    __slots__ = ("_conversation", "_protocol", "_seen_by_candidate", "_task", "_user", "exchanges", "workshop")
+
+    def __init__(self, conversation: Conversation, protocol: UserProtocol, task: Task) -> None:
+        self._conversation, self._protocol, self._task = conversation, protocol, task
+        self.workshop = Workshop.of(task)
+        self.exchanges = 0
+        self._seen_by_candidate = View()
+        self._seen_by_candidate.append("system", task.system or protocol.words.system)
+        self._user = User(conversation, protocol, task)
+
+    async def hold(self) -> str:
+        """Talk to the end; says what ended it."""
+        reply: str | None = None
+        while True:
+            said = await self._user.next(reply)
+            if said is None:
+                return "user"
+            if self.exchanges == self._protocol.exchanges:
+                return "exchanges"
+            self.exchanges += 1
+            self._seen_by_candidate.append("user", said)
+            reply = await self._reply()
+            if reply is None:
+                return "steps"
+
+    async def _reply(self) -> str | None:
+        """The candidate's answer in words, after all its calls; None where the calls do not end."""
+        view = self._seen_by_candidate
+        for _ in range(self._protocol.steps):
+            completion = await self._conversation.generate(
+                CANDIDATE, view, self._protocol.answering, tools=self._task.toolbox, hint=self._hint()
+            )
+            calls = completion.calls or []
+            view.append("assistant", completion.text, completion.pieces, calls=calls)
+            if not calls:
+                return completion.text
+            for call in calls:
+                view.append("tool", self.workshop.answer(call), call_id=call.id, name=call.name)
+        return None
+
+    def _hint(self) -> dict[str, Any]:
+        """What a simulated candidate may know: the next expected call, or that all have been made."""
+        missing = self.workshop.missing()
+        truth: dict[str, Any] = {"role": "assistant", "content": "That is done."}
+        if missing:
+            wanted = self._task.expected[missing[0]]
+            function = {"name": wanted.name, "arguments": orjson.dumps(wanted.arguments).decode()}
+            truth = {"role": "assistant", "tool_calls": [{"id": "call-1", "type": "function", "function": function}]}
+        return {"id": self._conversation.key, "ground_truth": truth}
+
+
+class User:
+    """The user: a model with a goal, or lines that are read out."""
+
+    __slots__ = ("_conversation", "_lines", "_sampling", "_view")
+
+    def __init__(self, conversation: Conversation, protocol: UserProtocol, task: Task) -> None:
+        self._conversation, self._sampling = conversation, protocol.asking
+        self._lines = None if task.says is None else iter(task.says)
+        self._view = View()
+        if task.goal is not None:
+            self._view.append("system", protocol.words.render("user.system", goal=task.goal.strip(), done=DONE))
+            self._view.append("user", protocol.words.render("user.opening"))
+
+    async def next(self, reply: str | None) -> str | None:
+        """What the user says to the candidate's reply (None at the beginning); None when the talk is over."""
+        if self._lines is not None:
+            return next(self._lines, None)
+        if reply is not None:
+            self._view.append("user", reply)
+        completion = await self._conversation.generate(INTERACTOR, self._view, self._sampling)
+        self._view.append("assistant", completion.text, completion.pieces)
+        return None if DONE in completion.text else completion.text

@@ -1,0 +1,123 @@
+"""``viva review``: a table goes out, comes back as Excel saves it, and changes the report but not the journal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from small_dialogs import write_data
+
+from viva.engine.folder import RunFolder
+from viva.scenarios.launch import recorded_results
+
+Row = dict[str, str]
+
+
+def _viva(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([sys.executable, "-m", "viva", *map(str, arguments)], capture_output=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("review")
+    data = write_data(folder / "data")
+    models = ["--candidate", "simulated:c?knowledge=0", "--judge", "simulated:j?noise=0.5", "--repeats", "4"]
+    done = _viva("run", "functionchat", "--data", data, *models, "--out", folder / "run")
+    assert done.returncode == 0, done.stderr.decode()
+    return folder / "run"
+
+
+def _export(run: Path, to: Path) -> list[Row]:
+    done = _viva("review", run, "--out", to)
+    assert done.returncode == 0, done.stderr.decode()
+    data = to.read_bytes()
+    assert data.startswith(b"\xef\xbb\xbf")
+    rows = list(csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""), dialect="excel-tab"))
+    assert f"{len(rows)} judged outputs".encode() in done.stdout
+    return rows
+
+
+def _save(rows: list[Row], to: Path) -> None:
+    """As Excel saves 'Unicode text' and people rename it: other line ends, quotes where they are needed."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]), dialect="excel-tab")
+    writer.writeheader()
+    writer.writerows(rows)
+    to.write_bytes(text.getvalue().encode("utf-16"))
+
+
+def _report(run: Path) -> dict[str, Any]:
+    return recorded_results(RunFolder.open(run)).report()
+
+
+def test_corrections_go_out_come_back_and_stand_beside_the_judges_verdicts(run: Path, tmp_path: Path) -> None:
+    journal = (run / "journal.sqlite").read_bytes()
+    before = _report(run)
+    assert "corrections" not in before
+    rows = _export(run, tmp_path / "out.tsv")
+    passed = [row for row in rows if row["judge verdict"] == "pass"]
+    assert passed
+    assert len(passed) < len(rows)
+    for row in rows:  # the candidate was always wrong: each pass is the judge's error
+        if row["judge verdict"] == "pass":
+            row.update({"corrected verdict": "Fail", "reviewer": "Noor", "reason": "says\nsomething else"})
+    _save(rows, tmp_path / "back.tsv")
+    done = _viva("review", run, "--apply", tmp_path / "back.tsv")
+    assert done.returncode == 0, done.stderr.decode()
+    assert f"{len(passed)} corrections added".encode() in done.stdout
+    again = _viva("review", run, "--apply", tmp_path / "back.tsv")
+    assert b"0 corrections added" in again.stdout
+    after = _report(run)
+    one = after["candidates"]["c"]
+    assert {name: one[name] for name in before["candidates"]["c"]} == before["candidates"]["c"]
+    assert one["corrected"]["dialog"]["micro"]["mean"] == 0
+    assert after["corrections"]["judge_errors"]["all"]["false_positives"] == len(passed)
+    assert after["corrections"]["judge_errors"]["all"]["false_negatives"] == 0
+    assert orjson.loads(_viva("report", run, "--json").stdout) == after
+    tables = _viva("report", run).stdout.decode()
+    for title in ("as judged", "as corrected", "judge's errors"):
+        assert title in tables
+    assert (run / "journal.sqlite").read_bytes() == journal
+    assert _report(run) == after
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"corrected verdict": "pass", "reviewer": "Noor"}, [":2:", "reason"]),
+        ({"corrected verdict": "maybe", "reviewer": "Noor", "reason": "x"}, [":2:", "corrected verdict"]),
+        ({"id": "c/nothing", "corrected verdict": "pass", "reviewer": "Noor", "reason": "x"}, [":2:", "c/nothing"]),
+    ],
+)
+def test_a_wrong_table_changes_nothing(run: Path, tmp_path: Path, change: Row, words: list[str]) -> None:
+    rows = _export(run, tmp_path / "out.tsv")
+    rows[0].update(change)
+    _save(rows, tmp_path / "back.tsv")
+    before = _report(run)
+    done = _viva("review", run, "--apply", tmp_path / "back.tsv")
+    assert done.returncode == 2
+    for word in ("back.tsv", *words):
+        assert word in done.stderr.decode()
+    assert _report(run) == before
+
+
+def test_one_of_both_ways_has_to_be_chosen_and_only_judged_turns_can_be_reviewed(run: Path, tmp_path: Path) -> None:
+    for options in ([], ["--out", tmp_path / "a.tsv", "--apply", tmp_path / "b.tsv"]):
+        done = _viva("review", run, *options)
+        assert done.returncode == 2
+        assert b"either --out" in done.stderr
+    tasks = tmp_path / "tasks.jsonl"
+    task = {"id": "a", "says": ["Hello."], "tools": [{"name": "f"}], "forbidden": [{"name": "f"}]}
+    tasks.write_bytes(orjson.dumps(task))
+    models = ["--candidate", "simulated:c", "--mode", "user"]
+    talks = _viva("run", "functionchat", "--data", tasks, *models, "--out", tmp_path / "talks")
+    assert talks.returncode == 0, talks.stderr.decode()
+    done = _viva("review", tmp_path / "talks", "--out", tmp_path / "a.tsv")
+    assert done.returncode == 2
+    assert b"only judged turns" in done.stderr
