@@ -16,6 +16,7 @@ from .turns import message_calls
 from .values import leaves
 
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
+_MARKS = re.compile(r"[\W_]+")
 _WORD = re.compile(r"[^\W\d_]+")
 
 
@@ -63,7 +64,7 @@ def _folded(text: str) -> str:
 
 def _bare(text: str) -> str:
     """Letters and digits alone."""
-    return "".join(character for character in text if character.isalnum())
+    return _MARKS.sub("", text)
 
 
 def _figure(text: str) -> str:
