@@ -1,4 +1,5 @@
-"""What every test may use: the chaos server as a factory, and the one event loop the project runs on."""
+"""What every test may use: the chaos server as a factory, and the one event loop the project runs on; and how
+hypothesis draws its examples."""
 
 from __future__ import annotations
 
@@ -10,9 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from tests.servers.process import Plan, Server
+
+# The same examples in every run, and no test fails for being slow.
+settings.register_profile("viva", deadline=None, derandomize=True)
+settings.load_profile("viva")
 
 # The servers are scripts, not a package: their folder is how tests find what starts them.
 sys.path.insert(0, str(Path(__file__).parent / "servers"))
