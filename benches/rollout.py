@@ -1,9 +1,10 @@
 """The llama.cpp loop beside llama.cpp's own programs, on one model file with the same threads, turn about.
 
 Peers: ``llama-batched-bench`` and ``llama-server``, built by ``make peers`` from the sources that the Python package
-was built from; ``xllamacpp`` (the server in process); ``llama_cpp.Llama`` in a loop. A peer that is absent is left out
-with a message. ``--quick`` takes fewer conversations and lets each program run once. ``--gpu`` puts all layers of an
-8B-shaped random model on the device and counts the GPU-hours of 200 interviews of five rounds.
+was built from; ``xllamacpp`` (the server in process); ``llama_cpp.Llama`` in a loop. A peer that is absent is left
+out with a message. ``--quick`` takes a model of two layers instead of twelve, fewer conversations, and each program
+once. ``--gpu`` puts all layers of an 8B-shaped random model on the device and counts the GPU-hours of 200 interviews
+of five rounds.
 
 What never belongs here: how a program does its work (``peers/``), or pass and fail.
 """
@@ -86,7 +87,7 @@ class Bench:
 def decode(bench: Bench) -> dict[str, float]:
     """(a) Plain decode beside llama-batched-bench, turn about."""
     figures, cells = {}, []
-    for lanes in (1, 16, 32):
+    for lanes in (1, 16) if bench.quick else (1, 16, 32):
         tokens = 64 if bench.quick else 128
         ours, theirs = [], []
         for _ in range(bench.repeats):
@@ -104,7 +105,7 @@ def decode(bench: Bench) -> dict[str, float]:
 
 def interviews(bench: Bench) -> dict[str, float]:
     """(b) KIEval-shaped interviews beside servers, the package in a loop, and the floor."""
-    count = 8 if bench.quick else 32
+    count = 4 if bench.quick else 32
     lines: dict[str, list[Line]] = {}
     for again in range(1 if bench.quick else 2):
         lines.setdefault("viva", []).append(bench.viva("interviews", count))
@@ -138,14 +139,16 @@ def interviews(bench: Bench) -> dict[str, float]:
         # What attention costs goes by the context: prompts and tokens as deep in it as the work's are on the average.
         depths = round(2 * ours["prompt_depth"]), round(ours["reply_depth"]) - 32
         fewest, generated = ours["fewest_prompt_tokens"], ours["generated"]
-        for name, (first, second) in {"floor": depths, "floor behind 512 tokens": (512, 512)}.items():
+        floors = {"floor": depths} if bench.quick else {"floor": depths, "floor behind 512 tokens": (512, 512)}
+        for name, (first, second) in floors.items():
             prompt = median(bench.batched(first, 1, LANES)[0] for _ in range(bench.repeats))
             tokens = median(bench.batched(second, 64, LANES)[1] for _ in range(bench.repeats))
             rate[name] = count / (fewest / prompt + generated / tokens)
             cells.append([name, f"{rate[name]:.3f}", f"{rate['viva'] / rate[name]:.2f}", f"{fewest:,}"])
             note(f"{name}: prompts of {first}, {prompt:.0f}/s; behind {second}, {tokens:.0f}/s")
         figures["interviews_vs_floor"] = rate["viva"] / rate["floor"]
-        figures["interviews_vs_floor_behind_512"] = rate["viva"] / rate["floor behind 512 tokens"]
+        if not bench.quick:
+            figures["interviews_vs_floor_behind_512"] = rate["viva"] / rate["floor behind 512 tokens"]
     header = ["program", "interviews/s", "viva is × as fast", "prompt tokens computed"]
     table.show(f"(b) {count} interviews of 3 rounds, {LANES} lanes", header, cells)
     return figures
@@ -183,7 +186,7 @@ def verdicts(bench: Bench) -> dict[str, float]:
     """(c) Evaluator turns with the verdict's schema, forced tokens as prompt or one by one."""
     cells, figures = [], {}
     for lanes in (LANES,) if bench.quick else (LANES, 4):
-        count = 8 if bench.quick else lanes
+        count = 4 if bench.quick else lanes
         lines: dict[str, list[Line]] = {"as prompt": [], "one by one": []}
         for _ in range(bench.repeats):
             lines["as prompt"].append(bench.viva("verdicts", count, lanes=lanes))
@@ -253,7 +256,7 @@ def main() -> None:
     for peer in (SERVER, BATCHED, XLLAMACPP):
         if not peer.exists():
             print(f"{peer.name} is left out: there is no {peer.relative_to(ROOT)}; `make peers` builds it")
-    bench = Bench(model_file(given.gpu), given.quick, given.gpu)
+    bench = Bench(model_file(given.gpu, layers=2 if given.quick else 0), given.quick, given.gpu)
     began = time.perf_counter()
     figures: dict[str, float] = {}
     try:
