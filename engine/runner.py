@@ -242,6 +242,9 @@ class Runner:
                 result = await self._converse(conversation, plan.payload)
             except ConversationStopped as stop:
                 result = {"stopped": {"by": stop.by, "reason": stop.reason}}
+            finally:
+                for backend in plan.backends.values():
+                    backend.ended(plan.key)
             self._journal.record_ended(plan.number, "finished", result)
             self._outcome.finished += 1
             self._events.publish(ConversationFinished(self._clock.wall(), plan.key, plan.number, result))

@@ -59,7 +59,7 @@ async def talks(backend: LlamaBackend, count: int) -> dict[str, Any]:
         return completion
 
     began = time.perf_counter()
-    await interviews(count, complete)
+    await interviews(count, complete, backend.ended)
     wall = time.perf_counter() - began
     lanes = backend.engine.lanes
     return {

@@ -35,7 +35,7 @@ def words(count: int, *seed: object) -> str:
     return "".join(f" {rng.choice(WORDS)}" for _ in range(count))
 
 
-async def interview(number: int, complete: Complete) -> None:
+async def interview(number: int, complete: Complete, ended: Callable[[str], None] | None) -> None:
     """One conversation."""
     views = {role: View() for role in SYSTEM}
     question = words(QUESTION, number, "question")
@@ -51,6 +51,8 @@ async def interview(number: int, complete: Complete) -> None:
         views["interactor"].append("user", said["candidate"])
         views["evaluator"].append("user", opening + said["interactor"] + said["candidate"])
         await _speak(number, "evaluator", views, complete)
+    if ended is not None:
+        ended(f"talk-{number}")
 
 
 async def _speak(number: int, role: str, views: dict[str, View], complete: Complete) -> None:
@@ -59,11 +61,11 @@ async def _speak(number: int, role: str, views: dict[str, View], complete: Compl
     view.append("assistant", completion.text, completion.pieces)
 
 
-async def interviews(count: int, complete: Complete) -> None:
-    """All conversations at once."""
+async def interviews(count: int, complete: Complete, ended: Callable[[str], None] | None = None) -> None:
+    """All conversations at once; who wants to know is told of each that has ended."""
     async with asyncio.TaskGroup() as group:
         for number in range(count):
-            group.create_task(interview(number, complete))
+            group.create_task(interview(number, complete, ended))
 
 
 class Fewest:

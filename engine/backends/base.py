@@ -51,6 +51,9 @@ class Backend(ABC):
         """
         raise ConfigurationError(f"{self.label}: this kind of model gives no log-probabilities of a given text")
 
+    def ended(self, conversation: str) -> None:
+        """Nothing more will be asked in this conversation: what was kept for its sake may go."""
+
     async def check(self) -> None:
         """Find out within seconds whether the model can be reached at all.
 

@@ -69,6 +69,9 @@ class Governed(Backend):
     async def check(self) -> None:
         await self.inner.check()
 
+    def ended(self, conversation: str) -> None:
+        self.inner.ended(conversation)
+
     async def generate(self, request: Request) -> Completion:
         estimate = 0
         if self.limits.counts_tokens:

@@ -22,13 +22,14 @@ class Ask:
 
     ``segments`` are the prompt's runs; then either a ``generation`` grows or a ``reading`` is read. ``shared`` holds
     how many leading segments other requests begin with too, ascending: their KV is kept for them. ``begun`` says that
-    the request belongs to a conversation under way. The rest is the thread's own.
+    the request belongs to a conversation under way, ``conversation`` whose KV it is. The rest is the thread's own.
     """
 
     segments: list[Segment]
     done: Callable[[Ask], None]
     generation: Generation | None = None
     reading: ContinuationReading | None = None
+    conversation: str = ""
     begun: bool = False
     shared: tuple[int, ...] = ()
     error: VivaError | None = None

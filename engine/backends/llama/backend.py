@@ -37,7 +37,6 @@ from .lanes import Lanes
 from .loop import InferenceLoop
 from .masks import TokenMasks
 from .native import NativeContext, NativeModel
-from .prefix import PrefixStore
 from .reading import ContinuationReading
 from .sampler import Choice
 from .scheduler import Scheduler
@@ -71,7 +70,7 @@ class LlamaEngine:
             raise
         chosen = self.plan
         scheduler = Scheduler(chosen.lanes, batch=chosen.batch, strict=chosen.strict, shape=chosen.shape)
-        self.lanes = Lanes(self.context, scheduler, PrefixStore(self.plan.kv_cache))
+        self.lanes = Lanes(self.context, scheduler, self.plan.kv_cache)
         self.loop = InferenceLoop(self.lanes)
         self.grammars: dict[bytes, Grammar] = {}
         self.users = 0
@@ -165,7 +164,8 @@ class LlamaBackend(Backend):
         common = use is not None or (request.messages and request.messages[0].role == "system")
         shared = (1,) if common and len(segments) > 1 else ()
         began = self._clock.now()
-        ask = Ask(segments, _unheard, generation, begun=self._has_begun(request.conversation), shared=shared)
+        talk = request.conversation
+        ask = Ask(segments, _unheard, generation, conversation=talk, begun=self._has_begun(talk), shared=shared)
         if use is None:
             first = await self._answered(ask, request.on_text)
             text, calls = generation.text(), None
@@ -214,6 +214,11 @@ class LlamaBackend(Backend):
         prompt = sum(map(len, [*runs, *continuations]))
         assert ask.reading is not None
         return Completion("", "stop", prompt, 0, self._clock.now() - began, likelihoods=ask.reading.results)
+
+    def ended(self, conversation: str) -> None:
+        self._conversations.pop(conversation, None)
+        if self._engine is not None and conversation:
+            self._engine.loop.end(conversation)
 
     def tokens(self, text: str) -> list[int]:
         """The token ids of plain text."""

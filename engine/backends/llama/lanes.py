@@ -7,13 +7,14 @@ threads and waiting (``loop``).
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from typing import Any
 
 import numpy as np
 
 from ...errors import BackendError, ContextTooLong, Unavailable, VivaError
 from .ask import Ask
+from .buffers import Buffers, capacity
 from .chat import Segment
 from .native import Logits, NativeContext
 from .prefix import PrefixStore
@@ -27,10 +28,14 @@ _LOGITS_AT_ONCE = 16_000_000
 class Lanes:
     """Carries out the scheduler's steps. ``timings`` are seconds by kind of work, ``counts`` are tokens and steps."""
 
-    def __init__(self, context: NativeContext, scheduler: Scheduler, store: PrefixStore) -> None:
-        self.context, self.scheduler, self.store = context, scheduler, store
+    def __init__(self, context: NativeContext, scheduler: Scheduler, budget: int) -> None:
+        """``budget``: bytes of host memory for KV that is in no lane."""
+        self.context, self.scheduler = context, scheduler
+        self._buffers = Buffers()
+        self.store = PrefixStore(budget, self._buffers.give)
         self._name = context.model.path.name
         self._asks: dict[int, Ask] = {}
+        self._talks: Counter[str] = Counter()  # how many requests of each conversation are here
         self._numbers = 0
         self._lengths = [0] * context.lanes
         self.timings = {"decode": 0.0, "prompt": 0.0, "copy": 0.0, "rest": 0.0}
@@ -59,6 +64,7 @@ class Lanes:
         self._numbers += 1
         ask.job = Job(self._numbers, deque(ask.segments), begun=ask.begun)
         self._asks[self._numbers] = ask
+        self._talks[ask.conversation] += 1
         self.scheduler.submit(ask.job)
 
     def refuse(self, ask: Ask, error: Exception) -> None:
@@ -92,7 +98,10 @@ class Lanes:
             self.context.forget(job.lane)
             self._lengths[job.lane] = 0
         self.scheduler.release(job)
-        self._asks.pop(job.number, None)
+        if self._asks.pop(job.number, None) is not None:
+            self._talks[ask.conversation] -= 1
+            if not self._talks[ask.conversation]:
+                del self._talks[ask.conversation]
 
     def release_all(self, error: VivaError) -> None:
         """End every request with an error."""
@@ -118,17 +127,28 @@ class Lanes:
         job.common = ask.common()
         if state is not None:
             self.context.restore(job.lane, state)
+            if ask.conversation and self._talks[ask.conversation] == 1:
+                self._supersede(ask)  # now, for a lane that is done will have use for the memory
         else:
             self.context.forget(job.lane)
         self._lengths[job.lane] = job.position
         self.counts["found"] += job.position
         self.timings["copy"] += time.perf_counter() - began
 
-    def _keep(self, path: list[Segment], lane: int) -> None:
+    def _supersede(self, ask: Ask) -> None:
+        """Of a talk only the newest state is wanted again: forget the one that this request went on from."""
+        if ask.found and ask.found not in ask.shared:
+            self.store.drop(ask.segments[: ask.found])
+
+    def _keep(self, path: list[Segment], lane: int, owner: str = "") -> None:
         began = time.perf_counter()
-        size = self.context.saved_size(lane)
-        if size <= self.store.budget:
-            self.store.keep(path, self.context.save(lane), size)
+        size, budget = self.context.saved_size(lane), self.store.budget
+        if (room := capacity(size)) <= budget:
+            self.store.make_room(room)  # first, for what goes leaves its memory
+            memory = self._buffers.take(size, budget - self.store.used - room)
+            self.context.save(lane, memory)
+            if not self.store.keep(path, memory, memory.nbytes, owner):
+                self._buffers.give(memory)
         self.timings["copy"] += time.perf_counter() - began
 
     def _share(self, ask: Ask) -> None:
@@ -286,9 +306,8 @@ class Lanes:
         runs = generation.computed(self._lengths[job.lane] - ask.prompt_tokens)
         length = ask.prompt_tokens + sum(len(run.tokens) for run in runs)
         self.context.forget(job.lane, length)
-        if ask.found and ask.found not in ask.shared:
-            self.store.drop(ask.segments[: ask.found])  # of a talk only the newest state is wanted again
-        self._keep([*ask.segments, *runs], job.lane)
+        self._supersede(ask)
+        self._keep([*ask.segments, *runs], job.lane, ask.conversation)
         self.release(ask)
         ask.done(ask)
 

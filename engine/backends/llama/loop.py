@@ -22,6 +22,7 @@ class InferenceLoop:
         self.lanes = lanes
         self.idle = 0.0
         self._inbox: deque[Ask] = deque()
+        self._ended: deque[str] = deque()
         self._wake = threading.Condition()
         self._closing = False
         self._broken: VivaError | None = None
@@ -45,6 +46,10 @@ class InferenceLoop:
         with self._wake:
             ask.cancelled = True
             self._wake.notify()
+
+    def end(self, conversation: str) -> None:
+        """Nothing more will be asked in a conversation: its KV goes before the next step."""
+        self._ended.append(conversation)
 
     def close(self) -> None:
         """Stop the thread; requests under way fail."""
@@ -70,6 +75,8 @@ class InferenceLoop:
                     return
                 arrived = [self._inbox.popleft() for _ in range(len(self._inbox))]
             self.idle += time.perf_counter() - began
+            while self._ended:
+                self.lanes.store.release(self._ended.popleft())
             for ask in arrived:
                 try:
                     self.lanes.accept(ask)

@@ -184,16 +184,13 @@ class NativeContext:
         size: int = lib.llama_state_seq_get_size(self._handle, lane)
         return size
 
-    def save(self, lane: int) -> npt.NDArray[np.uint8]:
-        """A lane's whole KV as bytes in host memory."""
+    def save(self, lane: int, memory: npt.NDArray[np.uint8]) -> None:
+        """Write a lane's whole KV into host memory that has room for it, or more."""
         size = self.saved_size(lane)
-        buffer = np.empty(size, dtype=np.uint8)
-        written = lib.llama_state_seq_get_data(
-            self._handle, buffer.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8)), size, lane
-        )
+        pointer = memory.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+        written = lib.llama_state_seq_get_data(self._handle, pointer, memory.nbytes, lane)
         if written != size:
             raise Unavailable(f"llama.cpp saved {written} of {size} bytes of KV", model=self.model.path.name)
-        return buffer
 
     def restore(self, lane: int, state: npt.NDArray[np.uint8]) -> None:
         """Give a lane the KV that ``save`` returned, in place of its own."""

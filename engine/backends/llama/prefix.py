@@ -10,7 +10,7 @@ What never belongs here: llama.cpp, lanes, requests.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from .chat import Segment
 Key = tuple[bool, bytes]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Node:
     parent: _Node | None
     key: Key
@@ -27,19 +27,23 @@ class _Node:
     children: dict[Key, _Node] = field(default_factory=dict)
     state: Any = None
     size: int = 0
+    owner: str = ""
 
 
 class PrefixStore:
     """``find`` the longest kept prefix of a list of segments; ``keep`` the state of one.
 
-    ``budget`` is in bytes of state; a state larger than all of it is not kept.
+    ``budget`` is in bytes of state; a state larger than all of it is not kept. ``gone`` is told of each state that was
+    kept and is no more.
     """
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int, gone: Callable[[Any], None] = lambda _: None) -> None:
         self.budget = budget
+        self._gone = gone
         self.used = 0
         self._root = _Node(None, (False, b""), 0)
         self._recent: OrderedDict[int, _Node] = OrderedDict()
+        self._owned: dict[str, list[_Node]] = {}
         self._hit_tokens = self._missed_tokens = self._evictions = 0
 
     def find(self, segments: Sequence[Segment]) -> tuple[int, Any]:
@@ -66,8 +70,11 @@ class PrefixStore:
             node = node.children.get(segment.key()) if node is not None else None
         return node is not None and node.state is not None
 
-    def keep(self, segments: Sequence[Segment], state: Any, size: int) -> bool:
-        """Keep the state computed for exactly these segments, making room; says whether it was kept."""
+    def keep(self, segments: Sequence[Segment], state: Any, size: int, owner: str = "") -> bool:
+        """Keep the state computed for exactly these segments, in place of an older one; says whether it was kept.
+
+        A state with an ``owner`` (a conversation) goes when that is released.
+        """
         if size > self.budget or not segments:
             return False
         node = self._root
@@ -78,15 +85,28 @@ class PrefixStore:
                 child = node.children[key] = _Node(node, key, node.tokens + len(segment.tokens))
             node = child
         self._drop_state(node)
-        node.state, node.size = state, size
+        node.state = state  # before room is made: a node without one goes with the last that is below it
+        self.make_room(size)
+        node.size, node.owner = size, owner
+        if owner:
+            self._owned.setdefault(owner, []).append(node)
         self._recent[id(node)] = node
         self.used += size
-        while self.used > self.budget:
+        return True
+
+    def release(self, owner: str) -> None:
+        """Forget the states kept for this owner alone: it is done."""
+        for node in self._owned.get(owner, ())[:]:
+            self._drop_state(node)
+            self._prune(node)
+
+    def make_room(self, size: int) -> None:
+        """Let the least recently used states go until so many bytes are left of the budget, or none is kept."""
+        while self._recent and self.used + size > self.budget:
             oldest = next(iter(self._recent.values()))
             self._drop_state(oldest)
             self._prune(oldest)
             self._evictions += 1
-        return True
 
     def drop(self, segments: Sequence[Segment]) -> None:
         """Forget the state kept for exactly these segments, if any (a longer one has taken its place)."""
@@ -110,7 +130,13 @@ class PrefixStore:
     def _drop_state(self, node: _Node) -> None:
         if node.state is not None:
             self.used -= node.size
-            node.state, node.size = None, 0
+            self._gone(node.state)
+            if node.owner:
+                owned = self._owned[node.owner]
+                owned.remove(node)
+                if not owned:
+                    del self._owned[node.owner]
+            node.state, node.size, node.owner = None, 0, ""
             del self._recent[id(node)]
 
     def _prune(self, node: _Node) -> None:

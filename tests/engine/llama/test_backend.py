@@ -162,6 +162,29 @@ def test_streaming_says_the_same_and_cancelling_frees_the_lane(model: Path) -> N
     assert running == 0
 
 
+def test_what_is_kept_for_a_talk_goes_when_it_has_ended(model: Path) -> None:
+    async def main(backend: LlamaBackend) -> list[tuple[int, int]]:
+        kept = []
+        for number in range(3):
+            view = View()
+            view.append("system", "Be brief.")
+            for text in TALKS:
+                view.append("user", text)
+                sampling = Sampling(max_tokens=8)
+                request = Request(view.messages, sampling, number + 1, b"", f"talk-{number}", "candidate", 0)
+                completion = await backend.generate(request)
+                view.append("assistant", completion.text, completion.pieces)
+            told = backend.statistics()
+            kept.append((told["states"], told["bytes"]))
+            backend.ended(f"talk-{number}")
+        return kept
+
+    # The shared beginning, and of each talk its newest state.
+    kept = using(f"llama:{model}?lanes=1&ctx=512", main)
+    assert [states for states, _ in kept] == [2, 2, 2]
+    assert len({size for _, size in kept}) == 1
+
+
 def test_sampling_settings_come_with_the_request_or_with_the_model(model: Path) -> None:
     async def main(backend: LlamaBackend) -> list[str]:
         settings: list[dict[str, Any]] = [{}, {"temperature": 1.5}, {"temperature": 1.5, "top_k": 1}]

@@ -152,3 +152,32 @@ def test_a_state_larger_than_the_budget_leaves_everything_as_it_was() -> None:
     assert (store.used, len(nodes(store))) == (20, 1)
     assert store.keep([run(1)], "another", 5)
     assert (store.used, store.find([run(1)])) == (5, (1, "another"))
+
+
+def test_what_was_kept_for_a_talk_goes_with_it_and_memory_is_handed_back() -> None:
+    gone: list[str] = []
+    store = PrefixStore(20, gone.append)
+    store.keep([run(1)], "shared", 1)
+    store.keep([run(1), run(2)], "mine", 2, "talk")
+    store.keep([run(1), run(2), run(3)], "my newest", 3, "talk")
+    store.keep([run(1), run(4)], "another's", 4, "other talk")
+    store.keep([run(1), run(2)], "taken over", 5, "other talk")
+    assert gone == ["mine"]
+    store.release("talk")
+    store.release("talk")
+    store.release("nobody")
+    assert gone == ["mine", "my newest"]
+    assert [store.find([run(1), run(token)])[1] for token in (2, 3, 4)] == ["taken over", "shared", "another's"]
+    store.keep([run(5)], "large", 20)
+    assert sorted(gone) == ["another's", "mine", "my newest", "shared", "taken over"]
+    store.release("other talk")
+    assert (store.used, len(nodes(store))) == (20, 1)
+    store.drop([run(5)])
+    assert (store.used, gone[-1]) == (0, "large")
+
+
+def test_a_node_on_the_way_stays_while_room_is_made_for_it() -> None:
+    store = PrefixStore(10)
+    store.keep([run(1), run(2)], "below", 8)
+    assert store.keep([run(1)], "above", 8)  # the only thing below it goes, and it stays
+    assert store.find([run(1), run(2)]) == (1, "above")

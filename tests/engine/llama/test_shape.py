@@ -79,7 +79,9 @@ class Bench:
         for lane, count in counts.items():
             self.context.forget(lane, HELD[lane] + count)
             if count:
-                found.append((next(rows).tobytes(), self.context.save(lane).tobytes()))
+                kept = np.zeros(self.context.saved_size(lane), dtype=np.uint8)
+                self.context.save(lane, kept)
+                found.append((next(rows).tobytes(), kept.tobytes()))
             self.context.forget(lane, HELD[lane])
         return found
 
