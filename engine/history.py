@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from .errors import JournalError
-from .journal import SCHEMA_VERSION, journal_error
+from .journal import SAME, SCHEMA_VERSION, journal_error
 from .likelihood import Likelihood
 from .messages import Completion
 from .tools import ToolCall
@@ -34,7 +34,10 @@ class RecordedCall:
 
 @dataclass(slots=True)
 class EndedConversation:
-    """One ended conversation; ``result`` is the protocol's record, or the error's record where ``failed``."""
+    """One ended conversation; ``result`` is the protocol's record, or the error's record where ``failed``.
+
+    Conversations on the same item may share the object: it is not to be changed.
+    """
 
     number: int
     key: str
@@ -51,6 +54,7 @@ class History:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._latest: tuple[int, Any] = (-1, None)
         if not path.exists():
             raise JournalError(f"{path}: no journal here; name the folder that `viva run` printed")
         try:
@@ -83,7 +87,7 @@ class History:
     def started(self, number: int) -> tuple[str, Any] | None:
         """Key and item of a conversation that was admitted, else None."""
         for key, item in self._select("select key, item from started where number = ?", (number,)):
-            return str(key), orjson.loads(item)
+            return str(key), self._item(item)
         return None
 
     def numbers(self) -> Iterator[int]:
@@ -103,7 +107,7 @@ class History:
             " order by ended.number"
         )
         for number, key, item, status, result in rows:
-            yield EndedConversation(number, key, orjson.loads(item), status == "failed", orjson.loads(result))
+            yield EndedConversation(number, key, self._item(item), status == "failed", orjson.loads(result))
 
     def keys(self) -> dict[str, int]:
         """The number of every admitted conversation by its key."""
@@ -115,6 +119,18 @@ class History:
         tail = [n for (n,) in self._select("select number from started where substr(key, ?) = ?", (-len(key), key))]
         found = exact or tail
         return found[0] if len(found) == 1 else None
+
+    def _item(self, text: str) -> Any:
+        """The item that stands in a row, or with the conversation whose number stands in its place."""
+        if not text.startswith(SAME):
+            return orjson.loads(text)
+        number = int(text.removeprefix(SAME))
+        if number != self._latest[0]:
+            found = list(self._select("select item from started where number = ?", (number,)))
+            if not found:
+                raise JournalError(f"{self.path}: the item of conversation {number} is missing: the file is damaged")
+            self._latest = (number, self._item(found[0][0]))
+        return self._latest[1]
 
     def _select(self, sql: str, parameters: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         try:

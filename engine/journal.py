@@ -43,6 +43,7 @@ _CHUNKS = (1024, 256, 64, 16, 4, 1)
 _GROUP_SECONDS = 0.02
 _EAGER_ROWS = 2048
 _FULL_ROWS = 20_000
+SAME = "="  # no JSON begins like this
 _NOTHING = (None,) * 6
 
 
@@ -62,6 +63,7 @@ class Journal:
         self._started: deque[tuple[Any, ...]] = deque()
         self._calls: deque[tuple[Any, ...]] = deque()
         self._ended: deque[tuple[Any, ...]] = deque()
+        self._latest: tuple[Any, int] = (None, 0)
         self._wake = threading.Event()
         self._hurry = threading.Event()
         self._closing = False
@@ -88,8 +90,18 @@ class Journal:
         self._thread.join()
 
     def record_started(self, number: int, key: str, item: Any) -> None:
-        """A conversation was admitted; ``item`` is kept so that the run folder explains itself."""
-        self._append(self._started, (number, key, orjson.dumps(item).decode()))
+        """A conversation was admitted; ``item`` is kept so that the run folder explains itself.
+
+        Where it is the very object that the conversation before had (another candidate on the same item), the number of
+        the one that it was first written with is kept instead, behind ``SAME``.
+        """
+        latest, first = self._latest
+        if item is latest and item is not None and number != first:
+            text = f"{SAME}{first}"
+        else:
+            text = orjson.dumps(item).decode()
+            self._latest = (item, number)
+        self._append(self._started, (number, key, text))
 
     def record_call(
         self, number: int, role: str, ordinal: int, digest: bytes, completion: Completion, at: float

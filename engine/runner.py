@@ -44,7 +44,7 @@ from .turnstile import Turnstile
 class Plan:
     """One conversation to be: its number in the run, its key, the models by role, and what the protocol needs.
 
-    ``record`` is kept in the journal as the conversation's item; it must be plain JSON data.
+    ``record`` is kept in the journal as the conversation's item; it must be plain JSON data, not changed afterwards.
     """
 
     number: int

@@ -16,6 +16,12 @@ import orjson
 
 from .errors import ConfigurationError, MalformedOutput
 
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no JSON number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
 _DIGEST_BYTES = 16
 _SHOWN = 80
 
@@ -38,7 +44,7 @@ class ToolCall:
         :raises MalformedOutput: they are not a JSON object (an empty text is none).
         """
         try:
-            value = json.loads(self.arguments, parse_constant=_no_number)
+            value = _DECODER.decode(self.arguments)
         except (ValueError, RecursionError) as error:
             raise MalformedOutput(f"the arguments of {self.name} are not JSON ({error}): {self._shown}") from None
         if not isinstance(value, dict):
@@ -140,7 +146,3 @@ def _spec(index: int, given: Any) -> dict[str, Any]:
 
 def _wrong(index: int, field: str, problem: str) -> ConfigurationError:
     return ConfigurationError(f"tools[{index}].{field}: {problem}")
-
-
-def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is no JSON number")

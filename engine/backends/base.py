@@ -147,5 +147,5 @@ class ModelSpec:
 
 
 def hint_field(hint: Any, name: str) -> Any:
-    """A field of a request's hint, or None."""
-    return hint.get(name) if isinstance(hint, Mapping) else None
+    """A field of a request's hint, a mapping or an object with attributes; None if it has no such field."""
+    return hint.get(name) if isinstance(hint, Mapping) else getattr(hint, name, None)

@@ -125,7 +125,7 @@ def _compare(turn: Turn, right: ToolCall, rule: Mapping[str, Sequence[Any]], cal
             kind = " or ".join(types(schema)) or "of another type"
             found.error(f"'{name}' is specified as {kind}, found {shown(value)}", *type_tags(value, schema))
         elif name in wanted:
-            if not any(same(value, one) for one in (wanted[name], *others)):
+            if not (same(value, wanted[name]) or any(same(value, one) for one in others)):
                 _differs(turn, found, name, value, [wanted[name], *others], schema)
         elif others:
             if not any(same(value, one) for one in (_default(schema), *others)):
@@ -138,7 +138,7 @@ def _compare(turn: Turn, right: ToolCall, rule: Mapping[str, Sequence[Any]], cal
 def _differs(turn: Turn, found: Compared, name: str, value: Any, right: Sequence[Any], schema: Any) -> None:
     """A value of a right type that is none of the right ones: an error, or open."""
     why = f"'{name}' is {shown(value)} instead of {shown(right[0])}"
-    kind, choices = turn.acceptable.kind, schema.get("enum") if isinstance(schema, Mapping) else None
+    kind, choices = turn.acceptable.kind, schema.get("enum") if isinstance(schema, dict) else None
     if isinstance(choices, list) and not any(same(value, one) for one in choices):
         found.error(why, "outside_choices")
     elif isinstance(value, str) and not value.strip() and isinstance(right[0], str):
@@ -216,4 +216,4 @@ def required(turn: Turn, name: str) -> Sequence[str]:
 
 
 def _default(schema: Any) -> Any:
-    return schema.get("default", _ABSENT) if isinstance(schema, Mapping) else _ABSENT
+    return schema.get("default", _ABSENT) if isinstance(schema, dict) else _ABSENT

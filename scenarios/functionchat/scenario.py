@@ -13,7 +13,7 @@ from viva.agents.judge import RULING_SCHEMA
 from viva.engine.backends.base import Backend
 from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError
-from viva.engine.messages import Sampling
+from viva.engine.messages import Sampling, View
 from viva.engine.runner import Plan
 from viva.engine.tools import Toolbox
 
@@ -23,7 +23,7 @@ from .report import TurnAggregate
 from .rubric import Words
 from .settings import FunctionChatSettings
 from .source import Toolboxes, Turns, open_turns
-from .talk import CANDIDATE, JUDGE, TurnProtocol, TurnTask
+from .talk import CANDIDATE, JUDGE, TurnProtocol, TurnTask, view_of
 from .tasks import Tasks
 from .transcripts import transcript
 from .turns import Turn
@@ -46,7 +46,7 @@ class PreparedFunctionChat:
         answering = Sampling(temperature=s.temperature, max_tokens=s.candidate_tokens)
         if s.mode == "turns":
             self.data = open_turns(s.data, s.subset, limit=s.n, seed=s.seed)
-            self._payload = _turn_tasks()
+            self._payload = _turn_tasks(self.words.system)
             schema = None if self.words.free else RULING_SCHEMA
             judging = Sampling(temperature=s.judge_temperature, max_tokens=s.judge_tokens, schema=schema)
             self.protocol = TurnProtocol(self.words, answering, judging)
@@ -121,15 +121,15 @@ class FunctionChat:
         return transcript(item, calls)
 
 
-def _turn_tasks() -> Payload:
+def _turn_tasks(system: str) -> Payload:
     boxes = Toolboxes()
-    last: tuple[Turn, Toolbox] | None = None  # of a turn come all candidates and repeats before the next
+    last: tuple[Turn, Toolbox, View] | None = None  # of a turn come all candidates and repeats before the next
 
     def payload(label: str, turn: Turn, repeat: int) -> TurnTask:
         nonlocal last
         if last is None or last[0] is not turn:
-            last = (turn, boxes.of(turn.tools))
-        return TurnTask(label, turn, last[1], repeat)
+            last = (turn, boxes.of(turn.tools), view_of(system, turn.messages))
+        return TurnTask(label, *last, repeat)
 
     return payload
 

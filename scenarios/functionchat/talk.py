@@ -28,6 +28,7 @@ class TurnTask:
     candidate: str
     turn: Turn
     tools: Toolbox
+    view: View  # shared by all who are given the turn: nobody appends to it
     repeat: int
 
 
@@ -63,9 +64,8 @@ class TurnProtocol:
 
     async def _answer_and_grade(self, conversation: Conversation, task: TurnTask, record: dict[str, Any]) -> None:
         turn = task.turn
-        view = view_of(self.words.system, turn.messages)
         hint = {"id": turn.id, "type": turn.type, "ground_truth": turn.ground_truth}
-        completion = await conversation.generate(CANDIDATE, view, self.answering, tools=task.tools, hint=hint)
+        completion = await conversation.generate(CANDIDATE, task.view, self.answering, tools=task.tools, hint=hint)
         calls = completion.calls or []
         record["output"] = output_record(completion)
         graded = grade(turn, completion.text, calls)

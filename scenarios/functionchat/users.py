@@ -97,9 +97,10 @@ class Talk:
     async def _reply(self) -> str | None:
         """The candidate's answer in words, after all its calls; None where the calls do not end."""
         view = self._seen_by_candidate
+        hint = Hint(self._conversation.key, self.workshop)
         for _ in range(self._protocol.steps):
             completion = await self._conversation.generate(
-                CANDIDATE, view, self._protocol.answering, tools=self._task.toolbox, hint=self._hint()
+                CANDIDATE, view, self._protocol.answering, tools=self._task.toolbox, hint=hint
             )
             calls = completion.calls or []
             view.append("assistant", completion.text, completion.pieces, calls=calls)
@@ -109,15 +110,23 @@ class Talk:
                 view.append("tool", self.workshop.answer(call), call_id=call.id, name=call.name)
         return None
 
-    def _hint(self) -> dict[str, Any]:
-        """What a simulated candidate may know: the next expected call, or that all have been made."""
+
+@dataclass(slots=True, frozen=True)
+class Hint:
+    """What a simulated candidate may know. Found out when it asks, for no other model does."""
+
+    id: str
+    workshop: Workshop
+
+    @property
+    def ground_truth(self) -> dict[str, Any]:
+        """The next expected call, or that all have been made."""
         missing = self.workshop.missing()
-        truth: dict[str, Any] = {"role": "assistant", "content": "That is done."}
-        if missing:
-            wanted = self._task.expected[missing[0]]
-            function = {"name": wanted.name, "arguments": orjson.dumps(wanted.arguments).decode()}
-            truth = {"role": "assistant", "tool_calls": [{"id": "call-1", "type": "function", "function": function}]}
-        return {"id": self._conversation.key, "ground_truth": truth}
+        if not missing:
+            return {"role": "assistant", "content": "That is done."}
+        wanted = self.workshop.task.expected[missing[0]]
+        function = {"name": wanted.name, "arguments": orjson.dumps(wanted.arguments).decode()}
+        return {"role": "assistant", "tool_calls": [{"id": "call-1", "type": "function", "function": function}]}
 
 
 class User:

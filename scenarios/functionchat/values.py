@@ -6,7 +6,7 @@ What never belongs here: which difference is an error (``grading``).
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -27,7 +27,7 @@ def fits(value: Any, schema: Any) -> bool:
     An integer is a number, but a number written with a fraction or exponent (3.0, 3e0) is no integer, as the rubric
     for calls says; true and false are neither. A schema that names no type, or one unknown here, lets everything pass.
     """
-    if not isinstance(schema, Mapping):
+    if not isinstance(schema, dict):
         return True
     choices = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(choices, list) and not any(fits(value, one) for one in choices):
@@ -39,13 +39,15 @@ def fits(value: Any, schema: Any) -> bool:
         return all(fits(one, schema.get("items")) for one in value)
     if isinstance(value, dict):
         known = schema.get("properties")
-        return not isinstance(known, Mapping) or all(fits(one, known.get(name)) for name, one in value.items())
+        return not isinstance(known, dict) or all(fits(one, known.get(name)) for name, one in value.items())
     return True
 
 
 def types(schema: Any) -> tuple[str, ...]:
     """The types that a schema names itself, as far as they are JSON Schema's; none means any."""
-    named = schema.get("type") if isinstance(schema, Mapping) else None
+    named = schema.get("type") if isinstance(schema, dict) else None
+    if isinstance(named, str):
+        return (named,) if named in _KINDS else ()
     several: list[Any] = named if isinstance(named, list) else [named]
     return tuple(several) if all(isinstance(one, str) and one in _KINDS for one in several) else ()
 
@@ -72,14 +74,14 @@ def same(first: Any, second: Any) -> bool:
     Texts are compared character by character, after Unicode's canonical composition: what looks the same by
     definition is the same.
     """
+    if type(first) is type(second) is str:
+        return first == second or composed(first) == composed(second)
     if isinstance(first, bool) or isinstance(second, bool):
         return first is second
     if isinstance(first, int | float) and isinstance(second, int | float):
         return first == second
     if type(first) is not type(second):
         return False
-    if isinstance(first, str):
-        return first == second or composed(first) == composed(second)
     if isinstance(first, list):
         return len(first) == len(second) and all(map(same, first, second))
     if isinstance(first, dict):

@@ -11,6 +11,7 @@ import anyio
 import pytest
 from small_runs import SAMPLING, results, small_run, three_questions
 
+from viva.engine.backends.simulated import SimulatedBackend
 from viva.engine.budget import Budget
 from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError, Unauthorized, VivaError
@@ -188,6 +189,25 @@ def test_failed_conversations_stay_failed_unless_asked_for(tmp_path: Path) -> No
     assert kept.failed == 4
     retried, _ = small_run(tmp_path, count=4, resume=True, retry_failed=True)
     assert (retried.failed, retried.finished) == (0, 4)
+
+
+def test_models_are_told_of_each_conversation_that_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(SimulatedBackend, "ended", lambda self, conversation: told.append(conversation))
+
+    async def converse(conversation: Conversation, payload: int) -> list[str]:
+        said = await three_questions(conversation, payload)
+        if payload == 3:
+            raise ValueError("a fault")
+        if payload == 4:
+            raise conversation.stop("somebody", "enough")
+        return said
+
+    small_run(tmp_path / "bare", converse=converse, count=8, concurrency=3)
+    assert sorted(told) == [f"talk-{number}" for number in range(8)]
+    told.clear()
+    small_run(tmp_path / "governed", model="simulated:m?concurrency=2", count=8)
+    assert sorted(told) == [f"talk-{number}" for number in range(8)]
 
 
 def test_a_broken_dataset_ends_the_run_with_its_error(tmp_path: Path) -> None:

@@ -1,0 +1,86 @@
+"""What tool-use dialogs cost beside the engine's own figures: per call, and per dialog of ten thousand in flight.
+
+Whole talks with a played user and tools; single turns of FunctionChat-Bench, each a conversation of a single call that
+is graded, where its files are at hand (``VIVA_DATA``); and interviews of KIEval on the same engine, for comparison.
+Each program runs as its own process and reports its own CPU time. ``--quick`` measures everything once.
+
+What never belongs here: how a run is made (``peers/``), models that think, or pass and fail.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+import table
+from running import ROOT, Line, PeerFailed, last_line, note
+
+DATA = Path(os.environ.get("VIVA_DATA", ROOT.parent / "shared" / "data")) / "functionchat"
+IN_FLIGHT = 10_000
+# The bounds are those of the engine itself (overhead.py).
+REACH: table.Reach = {"us_per_call": ("<=", 60), "kb_per_dialog": ("<=", 30)}
+
+
+def dialogs(mode: str, data: str, *more: str) -> Line:
+    """Dialogs over canned models."""
+    note(f"dialogs_run.py {mode} {' '.join(more)}")
+    return last_line([sys.executable, "dialogs_run.py", mode, "--data", data, *more])
+
+
+def interviews(count: int, width: int) -> Line:
+    """KIEval interviews over canned models."""
+    note(f"engine_run.py {count} {width}")
+    return last_line([sys.executable, "engine_run.py", "--conversations", str(count), "--concurrency", str(width)])
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description="what tool-use dialogs cost")
+    parser.add_argument("--quick", action="store_true", help="everything once, under a minute")
+    given = parser.parse_args()
+    turns = DATA.is_dir()
+    if not turns:
+        print(f"single turns are left out: there is no {DATA} (see VIVA_DATA)")
+    began = time.perf_counter()
+    lines: dict[str, list[Line]] = {}
+    weights: dict[str, float] = {}
+    many = str(-(-IN_FLIGHT // 12))  # four candidates, three tasks
+    held = ["--concurrency", str(2 * IN_FLIGHT)]
+    try:
+        for _ in range(1 if given.quick else 3):
+            lines.setdefault("talks", []).append(dialogs("user", "examples", "--candidates", "4", "--repeats", "300"))
+            if turns:
+                lines.setdefault("turns", []).append(dialogs("turns", str(DATA), "--repeats", "60"))
+            lines.setdefault("interviews", []).append(interviews(3_000, 1_000))
+        talks = dialogs("user", "examples", "--candidates", "4", "--repeats", many, *held, "--memory")
+        weights["talks"], lines["talks, all at once"] = talks["kb_per_conversation"], [talks]
+        if turns:
+            weights["turns"] = dialogs("turns", str(DATA), "--repeats", "15", *held, "--memory")["kb_per_conversation"]
+        lines["interviews, all at once"] = [interviews(IN_FLIGHT, IN_FLIGHT)]
+    except PeerFailed as failed:
+        raise SystemExit(f"dialogs: {failed}") from None
+    cost = {name: median(line["us_per_call"] for line in some) for name, some in lines.items()}
+    cells = [
+        [name, f"{some[0]['conversations']:,}", f"{some[0]['calls']:,}", f"{cost[name]:.1f}"]
+        for name, some in lines.items()
+    ]
+    table.show("CPU per call", ["what", "conversations", "calls", "µs"], cells)
+    table.show("Waiting for an answer", ["what", "kB each"], [[what, f"{kb:.1f}"] for what, kb in weights.items()])
+    figures = {"us_per_call": cost["talks"], "us_per_call_all_at_once": cost["talks, all at once"]}
+    figures |= {
+        "us_per_call_kieval": cost["interviews"],
+        "us_per_call_kieval_all_at_once": cost["interviews, all at once"],
+    }
+    figures |= {"kb_per_dialog": weights["talks"], "dialogs_in_flight": float(talks["most_in_flight"])}
+    if turns:
+        figures |= {"us_per_single_turn": cost["turns"], "kb_per_single_turn": weights["turns"]}
+    table.conclude("dialogs", {name: round(value, 2) for name, value in figures.items()}, REACH)
+    print(f"took {time.perf_counter() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

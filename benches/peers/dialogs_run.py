@@ -1,0 +1,148 @@
+"""Tool-use dialogs on the real engine over models that answer at once: whole talks with a played user, or single turns.
+
+Everything a user's run has is on: data, prompt pack, seeds, journal on disk, events, grading. Only the models' thinking
+is missing: ``canned`` hands out what the simulated models said to the same turn before, after one turn of the loop, or
+so many seconds.
+
+What it is not: a comparison (``dialogs.py``), or a test of any backend.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import sys
+import tempfile
+import types
+from pathlib import Path
+from typing import Any
+
+import workload
+
+from viva.engine.backends import registry, simulated
+from viva.engine.backends.base import Backend, ModelSpec
+from viva.engine.clock import Clock
+from viva.engine.events import ConversationFinished, Event
+from viva.engine.messages import Completion, Request
+from viva.scenarios.functionchat.settings import FunctionChatSettings
+from viva.scenarios.launch import Launch, new_run
+
+_VOICES = 4  # so many different answers to each turn
+
+
+class Canned(Backend):
+    """Says what a simulated model said to this turn of this talk the first time, in one of a few voices.
+
+    ``hold`` is the number of conversations to gather at the candidate's call number ``place``, which they all make, 0
+    for none.
+    """
+
+    hold = held = place = 0
+    gathered: asyncio.Event
+    release: asyncio.Event
+
+    seconds = 0.0
+
+    def __init__(self, inner: Backend, clock: Clock) -> None:
+        self._inner, self._clock = inner, clock
+        self._said: dict[tuple[str, str, int, int], Completion] = {}
+
+    async def generate(self, request: Request) -> Completion:
+        await (self._clock.sleep(self.seconds) if self.seconds else asyncio.sleep(0))
+        item = request.conversation.partition("#")[0]
+        key = (item, request.role, request.ordinal, request.seed % _VOICES)
+        said = self._said.get(key)
+        if said is None:
+            said = self._said[key] = await self._inner.generate(request)
+        if self.hold and request.role == "candidate" and request.ordinal == self.place:
+            Canned.held += 1
+            if Canned.held == self.hold:
+                Canned.gathered.set()
+            await Canned.release.wait()
+        calls = None if said.calls is None else list(said.calls)
+        return Completion(said.text, said.finish, said.prompt_tokens, said.completion_tokens, calls=calls)
+
+
+def build(spec: ModelSpec, clock: Clock) -> Backend:
+    """The factory the registry asks for."""
+    return Canned(simulated.build(spec, clock), clock)
+
+
+async def weigh(launch: Launch, count: int) -> float:
+    """Kilobytes of resident memory per conversation, all of them waiting for an answer."""
+    Canned.hold, Canned.gathered, Canned.release = count, asyncio.Event(), asyncio.Event()
+    figure = 0.0
+
+    async def watch() -> None:
+        nonlocal figure
+        await Canned.gathered.wait()
+        await asyncio.sleep(0.5)  # the journal empties its queue
+        gc.collect()
+        figure = (workload._memory_mb("VmRSS") - before) * 1e3 / count
+        Canned.release.set()
+
+    gc.collect()
+    before = workload._memory_mb("VmRSS")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(watch())
+        await launch.run()
+    return figure
+
+
+def main() -> None:
+    """Run and print one JSON line."""
+    parser = argparse.ArgumentParser(description="tool-use dialogs over canned models")
+    parser.add_argument("mode", choices=["user", "turns"])
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--repeats", type=int, default=100)
+    parser.add_argument("--candidates", type=int, default=1)
+    parser.add_argument("--latency", type=float, default=0.0, help="seconds that every answer takes")
+    parser.add_argument("--concurrency", type=int, default=1_000)
+    parser.add_argument("--memory", action="store_true", help="hold all conversations at a call, weigh them")
+    options = parser.parse_args()
+
+    module = types.ModuleType("canned")
+    module.build = build  # type: ignore[attr-defined]
+    sys.modules["canned"] = module
+    registry.KINDS["canned"] = "canned"
+    Canned.seconds = options.latency
+    Canned.place = 1 if options.mode == "user" else 0
+    others = {"judge": "canned:judge"} if options.mode == "turns" else {"interactor": "canned:user"}
+    with tempfile.TemporaryDirectory() as folder:
+        settings = FunctionChatSettings(
+            mode=options.mode,
+            data=options.data,
+            candidate=[f"canned:candidate-{number}?knowledge=0.7" for number in range(options.candidates)],
+            repeats=options.repeats,
+            concurrency=options.concurrency,
+            exchanges=4,
+            **others,
+        )
+        launch = new_run("functionchat", settings, Path(folder) / "run")
+        count = launch.prepared.total
+        calls = 0
+
+        def hear(event: Event) -> None:
+            nonlocal calls
+            if isinstance(event, ConversationFinished):
+                calls += sum(usage[0] for usage in event.result["usage"].values())
+
+        launch.events.listen(hear)
+        meter = workload.Meter()
+        more: dict[str, Any] = {}
+        with meter:
+            if options.memory:
+                more["kb_per_conversation"] = asyncio.run(weigh(launch, count))
+            else:
+                outcome = launch.clock.run(launch.run)
+                assert outcome.finished == count, outcome
+                more["lag"] = outcome.loop_lag
+        more["most_in_flight"] = launch.runner.most_in_flight
+        more["journal_mb"] = round(launch.folder.journal.stat().st_size / 1e6, 1)
+        print(meter.line(f"viva, {options.mode}", count, calls, **json.loads(json.dumps(more))))
+
+
+if __name__ == "__main__":
+    main()
