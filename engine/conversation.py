@@ -10,6 +10,7 @@ What never belongs here: turn order, prompts, verdicts, when to stop (a protocol
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from .budget import Meter
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from .runner import Services
 
 _WATCHED = "watch:"
+_TALKS = count()
 
 
 class ConversationStopped(Exception):  # control flow, not an error
@@ -54,9 +56,22 @@ class Usage:
 
 
 class Conversation:
-    """One conversation of a run. ``key`` names it in seeds, journal and events; ``number`` orders the run."""
+    """One conversation of a run. ``key`` names it in seeds, journal and events; ``number`` orders the run; no other
+    conversation of this process has its ``talk``.
+    """
 
-    __slots__ = ("_backends", "_meter", "_recorded", "_seeds", "_services", "_stopped", "key", "number", "usage")
+    __slots__ = (
+        "_backends",
+        "_meter",
+        "_recorded",
+        "_seeds",
+        "_services",
+        "_stopped",
+        "key",
+        "number",
+        "talk",
+        "usage",
+    )
 
     def __init__(
         self,
@@ -67,6 +82,7 @@ class Conversation:
         recorded: Sequence[RecordedCall] = (),
     ) -> None:
         self.key, self.number = key, number
+        self.talk = f"{key} {next(_TALKS)}"
         self.usage: dict[str, Usage] = {}
         self._services = services
         self._backends = backends
@@ -104,7 +120,9 @@ class Conversation:
             await self._account(role, ordinal, backend, completion, replayed=True)
         else:
             self._require_budget()
-            request = Request(view.messages, sampling, seed, digest, self.key, role, ordinal, hint, tools=tools)
+            request = Request(
+                view.messages, sampling, seed, digest, self.key, role, ordinal, hint, tools=tools, talk=self.talk
+            )
             answer = self._watched(backend, request, watch) if watch else backend.generate(request)
             completion = await self._recorded_answer(role, ordinal, digest, backend, answer)
         if watch:

@@ -171,7 +171,6 @@ class EventStream:
         self._subscriptions: list[Subscription] = []
         self._room = asyncio.Event()
         self.congested = False
-        self.published = 0
 
     def listen(self, listener: Callable[[Event], None]) -> None:
         """Have ``listener`` called with every event, in the publisher's own turn: it must be quick and not raise."""
@@ -185,7 +184,6 @@ class EventStream:
 
     def publish(self, event: Event) -> None:
         """Hand an event to every reader."""
-        self.published += 1
         for listener in self._listeners:
             listener(event)
         for subscription in self._subscriptions:

@@ -19,6 +19,7 @@ import orjson
 from .errors import ConfigurationError, JournalError
 
 MANIFEST_VERSION = 1
+_LEFTOVERS = ("lock", "manifest.json.part")  # what a kill leaves where nothing has begun
 # Facts about one making of a run; two runs that differ only here are the same experiment.
 _CIRCUMSTANCES = ("versions", "manifest")
 
@@ -57,7 +58,7 @@ class RunFolder:
                     "name another folder with --out"
                 )
             raise ConfigurationError(f"{path} already holds this run; go on with `viva resume {path}`")
-        if path.exists() and any(path.iterdir()):
+        if path.exists() and any(one.name not in _LEFTOVERS for one in path.iterdir()):
             raise ConfigurationError(f"{path} exists and is not a run folder; name another folder with --out")
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -74,12 +75,7 @@ class RunFolder:
         :raises ConfigurationError: there is none here, or its manifest cannot be read.
         """
         file = path / "manifest.json"
-        try:
-            manifest = orjson.loads(file.read_bytes())
-        except FileNotFoundError:
-            raise ConfigurationError(f"{path}: not a run folder (it has no manifest.json)") from None
-        except (OSError, orjson.JSONDecodeError) as error:
-            raise ConfigurationError(f"{file}: cannot be read: {error}") from error
+        manifest = read_manifest(file, "a run folder")
         if not isinstance(manifest, dict) or manifest.get("manifest") != MANIFEST_VERSION:
             raise ConfigurationError(f"{file}: not a manifest of version {MANIFEST_VERSION}")
         return cls(path, manifest)
@@ -120,6 +116,19 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
         elif mine != others:
             found.append(name)
     return found
+
+
+def read_manifest(file: Path, what: str) -> Any:
+    """The JSON in a file that makes its folder ``what`` it is.
+
+    :raises ConfigurationError: there is none, or it cannot be read.
+    """
+    try:
+        return orjson.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise ConfigurationError(f"{file.parent}: not {what} (it has no {file.name})") from None
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise ConfigurationError(f"{file}: cannot be read: {error}") from None
 
 
 def write_atomically(path: Path, data: bytes) -> None:

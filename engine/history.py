@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,22 @@ class History:
         if isinstance(error, sqlite3.Error):
             return journal_error(self.path, error)
         return JournalError(f"{self.path}: this file is not a journal of viva")
+
+
+def has_begun(journal: Path) -> bool:
+    """Whether a run's journal has its tables: a kill may come between the manifest and them.
+
+    One that is damaged has.
+    """
+    if not journal.exists():
+        return False
+    try:
+        with closing(sqlite3.connect(journal)) as connection:
+            return connection.execute("select value from meta where key = 'schema'").fetchone() is not None
+    except sqlite3.OperationalError as error:
+        return "no such table" not in str(error)
+    except sqlite3.Error:
+        return True
 
 
 def _call(row: tuple[Any, ...]) -> RecordedCall:

@@ -77,9 +77,13 @@ class Journal:
         ready: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append(ready)
         self._thread.start()
-        with self._clock.external():
-            await ready
-        self._raise_failure()
+        try:
+            with self._clock.external():
+                await ready
+            self._raise_failure()
+        except BaseException:
+            await self.__aexit__()  # nobody else will
+            raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -187,8 +191,13 @@ class Journal:
                 self._answer(waiters)
                 if closing:
                     break
-        except (sqlite3.Error, JournalError) as error:
-            self.failure = error if isinstance(error, JournalError) else journal_error(self.path, error)
+        except Exception as error:  # whatever ended this thread: nobody may be left waiting for it
+            if isinstance(error, sqlite3.Error):
+                self.failure = journal_error(self.path, error)
+            elif isinstance(error, JournalError):
+                self.failure = error
+            else:
+                self.failure = JournalError(f"{self.path}: cannot write the journal: {error!r}")
             self._answer(waiters + _drain(self._waiters))
             if self.on_failure is not None and not self._closing:
                 self._loop.call_soon_threadsafe(self.on_failure, self.failure)

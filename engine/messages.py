@@ -136,7 +136,8 @@ class Request:
     ``on_text`` is called with each piece of text by backends that stream; what it raises ends the call at once;
     ``on_restart`` is called when a broken attempt begins anew and the pieces so far no longer count.
     ``hint`` is what a simulated or oracle model may know of the item; real backends never read it. ``tools`` are the
-    functions that the model may call.
+    functions that the model may call. ``talk`` tells the conversation from others of the same name, which runs side by
+    side may have.
     """
 
     messages: Sequence[Message]
@@ -150,6 +151,7 @@ class Request:
     on_text: Callable[[str], None] | None = None
     on_restart: Callable[[], None] | None = None
     tools: Toolbox | None = None
+    talk: str = ""
 
     @property
     def characters(self) -> int:

@@ -148,8 +148,12 @@ class Runner:
             async with LagMonitor(self._clock) as lag:
                 try:
                     async with anyio.create_task_group() as self._group:
-                        self._spawn()
-                        await self.admitted.wait()
+                        try:
+                            self._spawn()
+                            await self.admitted.wait()
+                        except BaseException:
+                            self._close_admission()  # cancelled from outside: a slot given back begins nothing more
+                            raise
                 finally:
                     self._leave_line()
                 self._outcome.loop_lag = lag.statistics()
@@ -244,7 +248,7 @@ class Runner:
                 result = {"stopped": {"by": stop.by, "reason": stop.reason}}
             finally:
                 for backend in plan.backends.values():
-                    backend.ended(plan.key)
+                    backend.ended(conversation.talk)
             self._journal.record_ended(plan.number, "finished", result)
             self._outcome.finished += 1
             self._events.publish(ConversationFinished(self._clock.wall(), plan.key, plan.number, result))

@@ -51,8 +51,8 @@ class Backend(ABC):
         """
         raise ConfigurationError(f"{self.label}: this kind of model gives no log-probabilities of a given text")
 
-    def ended(self, conversation: str) -> None:
-        """Nothing more will be asked in this conversation: what was kept for its sake may go."""
+    def ended(self, talk: str) -> None:
+        """Nothing more will be asked in this talk (``Request.talk``): what was kept for its sake may go."""
 
     async def check(self) -> None:
         """Find out within seconds whether the model can be reached at all.

@@ -69,8 +69,8 @@ class Governed(Backend):
     async def check(self) -> None:
         await self.inner.check()
 
-    def ended(self, conversation: str) -> None:
-        self.inner.ended(conversation)
+    def ended(self, talk: str) -> None:
+        self.inner.ended(talk)
 
     async def generate(self, request: Request) -> Completion:
         estimate = 0

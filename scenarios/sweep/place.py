@@ -26,5 +26,6 @@ def check_place(out: Path) -> None:
         raise ConfigurationError(f"{out} holds a run, not a sweep; name another folder with --out")
     if out.exists() and not out.is_dir():
         raise ConfigurationError(f"{out} is not a folder; name another one with --out")
-    if out.exists() and not is_sweep(out) and any(one.name != "lock" for one in out.iterdir()):
+    leftovers = ("lock", f"{NAME}.part")  # what a kill leaves where nothing has begun
+    if out.exists() and not is_sweep(out) and any(one.name not in leftovers for one in out.iterdir()):
         raise ConfigurationError(f"{out} exists and is not the folder of a sweep; name another folder with --out")

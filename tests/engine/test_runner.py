@@ -11,10 +11,12 @@ import anyio
 import pytest
 from small_runs import SAMPLING, results, small_run, three_questions
 
+from viva.engine.backends.registry import build
 from viva.engine.backends.simulated import SimulatedBackend
 from viva.engine.budget import Budget
+from viva.engine.clock import RealClock
 from viva.engine.conversation import Conversation
-from viva.engine.errors import ConfigurationError, Unauthorized, VivaError
+from viva.engine.errors import ConfigurationError, JournalError, Unauthorized, VivaError
 from viva.engine.events import (
     CallFinished,
     ConversationFailed,
@@ -28,8 +30,8 @@ from viva.engine.events import (
     Subscription,
 )
 from viva.engine.journal import Journal
-from viva.engine.messages import View
-from viva.engine.runner import Runner
+from viva.engine.messages import Completion, View
+from viva.engine.runner import Plan, Runner
 
 
 def _count(events: list[Event], kind: type[Event]) -> int:
@@ -193,7 +195,7 @@ def test_failed_conversations_stay_failed_unless_asked_for(tmp_path: Path) -> No
 
 def test_models_are_told_of_each_conversation_that_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    monkeypatch.setattr(SimulatedBackend, "ended", lambda self, conversation: told.append(conversation))
+    monkeypatch.setattr(SimulatedBackend, "ended", lambda self, talk: told.append(talk))
 
     async def converse(conversation: Conversation, payload: int) -> list[str]:
         said = await three_questions(conversation, payload)
@@ -204,10 +206,43 @@ def test_models_are_told_of_each_conversation_that_has_ended(tmp_path: Path, mon
         return said
 
     small_run(tmp_path / "bare", converse=converse, count=8, concurrency=3)
-    assert sorted(told) == [f"talk-{number}" for number in range(8)]
-    told.clear()
+    assert sorted(talk.partition(" ")[0] for talk in told) == [f"talk-{number}" for number in range(8)]
     small_run(tmp_path / "governed", model="simulated:m?concurrency=2", count=8)
-    assert sorted(told) == [f"talk-{number}" for number in range(8)]
+    assert sorted(talk.partition(" ")[0] for talk in told[8:]) == [f"talk-{number}" for number in range(8)]
+    assert len(set(told)) == 16
+
+
+def test_cancelled_from_outside_it_begins_nothing_more(tmp_path: Path) -> None:
+    begun: list[str] = []
+
+    async def main() -> None:
+        clock, stream, scope = RealClock(), EventStream(), anyio.CancelScope()
+
+        def hear(event: Event) -> None:
+            if isinstance(event, ConversationStarted):
+                begun.append(event.conversation)
+                if len(begun) == 4:
+                    scope.cancel()
+
+        stream.listen(hear)
+        async with build("simulated:m?latency=1000", clock) as backend, Journal(tmp_path / "journal", clock) as journal:
+            runner = Runner(seed=1, clock=clock, journal=journal, events=stream, concurrency=4)
+            plans = (Plan(number, f"talk-{number}", {"candidate": backend}, number, {}) for number in range(100))
+            with scope:
+                await runner.run(plans, three_questions, 100)
+
+    anyio.run(main)
+    assert begun == [f"talk-{number}" for number in range(4)]
+
+
+def test_what_cannot_be_written_down_is_said_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Journal(tmp_path / "journal.sqlite", RealClock()) as journal:
+            journal.record_call(0, "candidate", 0, b"", Completion("yes", "stop", 10**30, 1), 0.0)  # no column holds it
+            with pytest.raises(JournalError, match="cannot write the journal: OverflowError"):
+                await journal.flush()
+
+    anyio.run(main)
 
 
 def test_a_broken_dataset_ends_the_run_with_its_error(tmp_path: Path) -> None:
@@ -262,7 +297,5 @@ def test_the_journal_survives_its_process_being_unable_to_write(tmp_path: Path) 
 
 
 async def _open_journal(path: Path) -> None:
-    from viva.engine.clock import RealClock
-
     async with Journal(path, RealClock()):
         pass

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ...errors import VivaError
+from ...errors import ContextTooLong, VivaError
 from .chat import Segment
 from .generation import Generation
 from .reading import ContinuationReading
@@ -22,14 +22,14 @@ class Ask:
 
     ``segments`` are the prompt's runs; then either a ``generation`` grows or a ``reading`` is read. ``shared`` holds
     how many leading segments other requests begin with too, ascending: their KV is kept for them. ``begun`` says that
-    the request belongs to a conversation under way, ``conversation`` whose KV it is. The rest is the thread's own.
+    the request belongs to a conversation under way, ``talk`` whose KV it is. The rest is the thread's own.
     """
 
     segments: list[Segment]
     done: Callable[[Ask], None]
     generation: Generation | None = None
     reading: ContinuationReading | None = None
-    conversation: str = ""
+    talk: str = ""
     begun: bool = False
     shared: tuple[int, ...] = ()
     error: VivaError | None = None
@@ -48,6 +48,27 @@ class Ask:
         if self.reading is not None:
             total += max(len(tokens) for tokens in self.reading.continuations) - 1
         return total
+
+    def room(self, context: int, spare: int, model: str) -> int:
+        """How many tokens a lane of ``context`` tokens has left for an answer, ``spare`` of them never used.
+
+        :raises ContextTooLong: it does not hold the request.
+        """
+        total = self.longest
+        room = context - total - spare - 1
+        if room < 0 or not self.segments or (self.generation is not None and room < 1):
+            raise ContextTooLong(
+                f"the {'text' if self.reading else 'prompt'} has {total:,} tokens and leaves no room"
+                f"{'' if self.reading else ' for an answer'}: a lane holds {context:,}; raise ?ctx=",
+                model=model,
+            )
+        return room
+
+    def begin_again(self) -> None:
+        """Forget what was computed; nothing has been said yet."""
+        self.computed = []
+        if self.reading is not None:
+            self.reading = ContinuationReading(self.reading.continuations, self.reading.moments)
 
     def common(self) -> tuple[tuple[bool, bytes], ...] | None:
         """What names the shared prefix that the request is computing now; None where it computes its own."""

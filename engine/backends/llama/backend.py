@@ -6,16 +6,13 @@ of host memory for KV of idle roles), ``strict`` (on, off: byte-identical answer
 ``forced`` (off: compute what a grammar forces token by token, for comparison); ``top_k``, ``top_p``, ``min_p`` and
 ``repeat_penalty`` where a request does not say.
 
-A file's weights are loaded once per process for all names that use it; names with the same options of computing share
-lanes and KV too.
-What never belongs here: llama.cpp itself.
+What never belongs here: llama.cpp itself, and what is loaded (``loaded``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -30,85 +27,17 @@ from ...likelihood import Reading
 from ...messages import Completion, Request, Sampling
 from ..base import Backend, ModelSpec
 from .ask import Ask
-from .chat import ChatFormat, Segment
+from .chat import Segment
 from .generation import Generation
 from .grammar import Grammar
-from .lanes import Lanes
-from .loop import InferenceLoop
-from .masks import TokenMasks
-from .native import NativeContext, NativeModel
+from .loaded import LlamaEngine, borrow, give_back
 from .reading import ContinuationReading
 from .sampler import Choice
-from .scheduler import Scheduler
-from .sizing import Plan, plan
-from .tooluse import Listener, ToolUse
+from .sizing import Plan
+from .tooluse import Listener
 
-_REMEMBERED_CONVERSATIONS = 50_000
+_REMEMBERED_TALKS = 50_000
 _REMEMBERED_GRAMMARS = 32
-
-
-class LlamaEngine:
-    """One loaded model with its context, thread and store; shared by all names that ask for the same thing."""
-
-    def __init__(self, path: Path, wanted: Plan, template: str | None) -> None:
-        self.model = _weights(path, wanted.gpu_layers)
-        try:
-            self.plan = plan(self.model, wanted)
-            self.chat = ChatFormat(self.model, template)
-            self.masks = TokenMasks(self.model.pieces, self.model.ends, self.model.controls)
-            self.context = NativeContext(
-                self.model,
-                lanes=self.plan.lanes,
-                context=self.plan.context,
-                batch=self.plan.batch,
-                threads=self.plan.threads,
-                kv_type=self.plan.kv_type,
-                flash_attention=self.plan.flash_attention,
-            )
-        except BaseException:
-            _put_back(self.model)
-            raise
-        chosen = self.plan
-        scheduler = Scheduler(chosen.lanes, batch=chosen.batch, strict=chosen.strict, shape=chosen.shape)
-        self.lanes = Lanes(self.context, scheduler, self.plan.kv_cache)
-        self.loop = InferenceLoop(self.lanes)
-        self.grammars: dict[bytes, Grammar] = {}
-        self.users = 0
-        self._tools: ToolUse | None = None
-
-    @property
-    def tools(self) -> ToolUse:
-        """What talks with tools need; made when the first one comes."""
-        if self._tools is None:
-            self._tools = ToolUse(self.model, self.chat, self.masks)
-        return self._tools
-
-    def close(self) -> None:
-        """Stop the thread, free KV and weights."""
-        self.loop.close()
-        self.context.close()
-        _put_back(self.model)
-
-
-_WEIGHTS: dict[tuple[Path, int], tuple[NativeModel, int]] = {}
-
-
-def _weights(path: Path, gpu_layers: int) -> NativeModel:
-    model, users = _WEIGHTS.get((path, gpu_layers)) or (NativeModel(path, gpu_layers=gpu_layers), 0)
-    _WEIGHTS[path, gpu_layers] = (model, users + 1)
-    return model
-
-
-def _put_back(model: NativeModel) -> None:
-    for key, (held, users) in list(_WEIGHTS.items()):
-        if held is model:
-            _WEIGHTS[key] = (model, users - 1)
-            if users == 1:
-                del _WEIGHTS[key]
-                model.close()
-
-
-_ENGINES: dict[tuple[Path, Plan, str | None], LlamaEngine] = {}
 
 
 class LlamaBackend(Backend):
@@ -122,25 +51,16 @@ class LlamaBackend(Backend):
         self._usual = usual or Sampling()
         self._key = (path, wanted, template)
         self._engine: LlamaEngine | None = None
-        self._conversations: OrderedDict[str, None] = OrderedDict()
+        self._talks: OrderedDict[str, None] = OrderedDict()
 
     async def __aenter__(self) -> Backend:
-        engine = _ENGINES.get(self._key)
-        if engine is None:
-            engine = _ENGINES[self._key] = LlamaEngine(*self._key)
-            print(f"viva: {engine.model.path.name}: {engine.plan.describe(engine.model)}", file=sys.stderr)
-        engine.users += 1
-        self._engine = engine
+        self._engine = borrow(self._key)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        engine = self._engine
-        if engine is not None:
-            engine.users -= 1
-            if engine.users == 0:
-                del _ENGINES[self._key]
-                engine.close()
+        if self._engine is not None:
             self._engine = None
+            give_back(self._key)
 
     async def generate(self, request: Request) -> Completion:
         engine = self.engine
@@ -164,8 +84,8 @@ class LlamaBackend(Backend):
         common = use is not None or (request.messages and request.messages[0].role == "system")
         shared = (1,) if common and len(segments) > 1 else ()
         began = self._clock.now()
-        talk = request.conversation
-        ask = Ask(segments, _unheard, generation, conversation=talk, begun=self._has_begun(talk), shared=shared)
+        talk = request.talk or request.conversation
+        ask = Ask(segments, _unheard, generation, talk=talk, begun=self._has_begun(talk), shared=shared)
         if use is None:
             first = await self._answered(ask, request.on_text)
             text, calls = generation.text(), None
@@ -215,10 +135,10 @@ class LlamaBackend(Backend):
         assert ask.reading is not None
         return Completion("", "stop", prompt, 0, self._clock.now() - began, likelihoods=ask.reading.results)
 
-    def ended(self, conversation: str) -> None:
-        self._conversations.pop(conversation, None)
-        if self._engine is not None and conversation:
-            self._engine.loop.end(conversation)
+    def ended(self, talk: str) -> None:
+        self._talks.pop(talk, None)
+        if self._engine is not None:
+            self._engine.loop.end(talk)
 
     def tokens(self, text: str) -> list[int]:
         """The token ids of plain text."""
@@ -316,13 +236,13 @@ class LlamaBackend(Backend):
                 del grammars[next(iter(grammars))]
         return grammar
 
-    def _has_begun(self, conversation: str) -> bool:
-        if conversation in self._conversations:
-            self._conversations.move_to_end(conversation)
+    def _has_begun(self, talk: str) -> bool:
+        if talk in self._talks:
+            self._talks.move_to_end(talk)
             return True
-        self._conversations[conversation] = None
-        if len(self._conversations) > _REMEMBERED_CONVERSATIONS:
-            self._conversations.popitem(last=False)
+        self._talks[talk] = None
+        if len(self._talks) > _REMEMBERED_TALKS:
+            self._talks.popitem(last=False)
         return False
 
 

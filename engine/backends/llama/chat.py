@@ -95,11 +95,6 @@ class ChatFormat:
         segments.append(Segment(_joined(open_run)))
         return [segment for segment in segments if len(segment.tokens)]
 
-    def text_tokens(self, text: str) -> Tokens:
-        """Plain text without any template, with the model's opening token."""
-        tokens = self._tokens(text, special=False)
-        return np.concatenate([self.opening, tokens])
-
     def plain_tokens(self, text: str) -> Tokens:
         """Plain text as it stands."""
         return self._tokens(text, special=False)
@@ -169,13 +164,12 @@ class ChatFormat:
 
     def _tokens(self, text: str, *, special: bool) -> Tokens:
         key = (text, special)
-        tokens = self._texts.get(key)
+        tokens = self._texts.pop(key, None)  # each step by itself, for the inference thread asks too
         if tokens is None:
-            tokens = self._texts[key] = self.model.tokenize(text, special=special)
-            if len(self._texts) > _CACHED_TEXTS:
-                self._texts.popitem(last=False)
-        else:
-            self._texts.move_to_end(key)
+            tokens = self.model.tokenize(text, special=special)
+        self._texts[key] = tokens
+        if len(self._texts) > _CACHED_TEXTS:
+            self._texts.popitem(last=False)
         return tokens
 
     def _source(self, template: str | None) -> str:

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import BackendError, ContextTooLong, Unavailable, VivaError
+from ...errors import BackendError, Unavailable, VivaError
 from .ask import Ask
-from .buffers import Buffers, capacity
 from .chat import Segment
+from .keeping import HostKV
 from .native import Logits, NativeContext
-from .prefix import PrefixStore
 from .sampler import pick, shares
 from .scheduler import DecodeStep, Job, PromptStep, Scheduler
 
@@ -31,11 +30,11 @@ class Lanes:
     def __init__(self, context: NativeContext, scheduler: Scheduler, budget: int) -> None:
         """``budget``: bytes of host memory for KV that is in no lane."""
         self.context, self.scheduler = context, scheduler
-        self._buffers = Buffers()
-        self.store = PrefixStore(budget, self._buffers.give)
+        self._idle = HostKV(context, budget)
+        self.store = self._idle.store
         self._name = context.model.path.name
         self._asks: dict[int, Ask] = {}
-        self._talks: Counter[str] = Counter()  # how many requests of each conversation are here
+        self._talks: Counter[str] = Counter()  # how many requests of each talk are here
         self._numbers = 0
         self._lengths = [0] * context.lanes
         self.timings = {"decode": 0.0, "prompt": 0.0, "copy": 0.0, "rest": 0.0}
@@ -46,15 +45,8 @@ class Lanes:
 
         :raises ContextTooLong: a lane does not hold it.
         """
-        total = ask.longest
-        room = self.context.context - total - self.scheduler.spare - 1
-        if room < 0 or not ask.segments or (ask.generation is not None and room < 1):
-            raise ContextTooLong(
-                f"the {'text' if ask.reading else 'prompt'} has {total:,} tokens and leaves no room"
-                f"{'' if ask.reading else ' for an answer'}: a lane holds {self.context.context:,}; raise ?ctx=",
-                model=self._name,
-            )
-        ask.prompt_tokens = total
+        room = ask.room(self.context.context, self.scheduler.spare, self._name)
+        ask.prompt_tokens = ask.longest
         if ask.generation is not None and ask.opening is None:
             ask.generation.max_tokens = min(ask.generation.max_tokens, room)
             ask.opening = ask.generation.opening()
@@ -64,7 +56,7 @@ class Lanes:
         self._numbers += 1
         ask.job = Job(self._numbers, deque(ask.segments), begun=ask.begun)
         self._asks[self._numbers] = ask
-        self._talks[ask.conversation] += 1
+        self._talks[ask.talk] += 1
         self.scheduler.submit(ask.job)
 
     def refuse(self, ask: Ask, error: Exception) -> None:
@@ -99,9 +91,9 @@ class Lanes:
             self._lengths[job.lane] = 0
         self.scheduler.release(job)
         if self._asks.pop(job.number, None) is not None:
-            self._talks[ask.conversation] -= 1
-            if not self._talks[ask.conversation]:
-                del self._talks[ask.conversation]
+            self._talks[ask.talk] -= 1
+            if not self._talks[ask.talk]:
+                del self._talks[ask.talk]
 
     def release_all(self, error: VivaError) -> None:
         """End every request with an error."""
@@ -109,28 +101,22 @@ class Lanes:
             ask.error = error
             ask.done(ask)
         self._asks.clear()
-
-    # -- KV in and out --------------------------------------------------------------------------------------------
+        self._talks.clear()
 
     def _fill(self, ask: Ask) -> None:
         """Give a lane the longest KV that is a prefix of the request, leaving at least one run to compute."""
         began = time.perf_counter()
         job = ask.job
-        count, state = self.store.find(ask.segments[:-1])
+        ask.found = count = self._idle.restore(job.lane, ask.segments[:-1])
+        if self._talks[ask.talk] == 1:
+            self._supersede(ask)  # now, for a lane that is done will have use for the memory
         job.runs = deque(ask.segments[count:])
         if ask.opening is not None:
             job.runs.append(ask.opening)
         job.offset = 0
         job.position = sum(len(segment.tokens) for segment in ask.segments[:count])
-        ask.found = count
         ask.computed = list(ask.segments[:count])
         job.common = ask.common()
-        if state is not None:
-            self.context.restore(job.lane, state)
-            if ask.conversation and self._talks[ask.conversation] == 1:
-                self._supersede(ask)  # now, for a lane that is done will have use for the memory
-        else:
-            self.context.forget(job.lane)
         self._lengths[job.lane] = job.position
         self.counts["found"] += job.position
         self.timings["copy"] += time.perf_counter() - began
@@ -138,17 +124,11 @@ class Lanes:
     def _supersede(self, ask: Ask) -> None:
         """Of a talk only the newest state is wanted again: forget the one that this request went on from."""
         if ask.found and ask.found not in ask.shared:
-            self.store.drop(ask.segments[: ask.found])
+            self.store.drop(ask.segments[: ask.found], ask.talk)
 
     def _keep(self, path: list[Segment], lane: int, owner: str = "") -> None:
         began = time.perf_counter()
-        size, budget = self.context.saved_size(lane), self.store.budget
-        if (room := capacity(size)) <= budget:
-            self.store.make_room(room)  # first, for what goes leaves its memory
-            memory = self._buffers.take(size, budget - self.store.used - room)
-            self.context.save(lane, memory)
-            if not self.store.keep(path, memory, memory.nbytes, owner):
-                self._buffers.give(memory)
+        self._idle.save(lane, path, owner)
         self.timings["copy"] += time.perf_counter() - began
 
     def _share(self, ask: Ask) -> None:
@@ -157,17 +137,15 @@ class Lanes:
         if len(ask.computed) not in ask.shared:
             return
         ask.job.common = ask.common()
-        if not self.store.has(ask.computed):
+        if not (kept := self.store.has(ask.computed)):
             self._keep(list(ask.computed), ask.job.lane)
-        kept = self.store.has(ask.computed)
+            kept = self.store.has(ask.computed)
         for other in self._asks.values():
             if name is not None and other.job.common == name and other is not ask:
                 if kept:
                     self._fill(other)
                 else:  # the store had no room for it: everybody for themselves
                     other.job.common = None
-
-    # -- steps ----------------------------------------------------------------------------------------------------
 
     def _prompt(self, step: PromptStep) -> None:
         tokens: list[int] = []
@@ -307,7 +285,7 @@ class Lanes:
         length = ask.prompt_tokens + sum(len(run.tokens) for run in runs)
         self.context.forget(job.lane, length)
         self._supersede(ask)
-        self._keep([*ask.segments, *runs], job.lane, ask.conversation)
+        self._keep([*ask.segments, *runs], job.lane, ask.talk)
         self.release(ask)
         ask.done(ask)
 
@@ -319,5 +297,5 @@ class Lanes:
                 self.refuse(ask, error)
                 continue
             self.release(ask)
-            ask.computed = []
+            ask.begin_again()
             self.accept(ask)

@@ -47,9 +47,9 @@ class InferenceLoop:
             ask.cancelled = True
             self._wake.notify()
 
-    def end(self, conversation: str) -> None:
-        """Nothing more will be asked in a conversation: its KV goes before the next step."""
-        self._ended.append(conversation)
+    def end(self, talk: str) -> None:
+        """Nothing more will be asked in a talk: its KV goes before the next step."""
+        self._ended.append(talk)
 
     def close(self) -> None:
         """Stop the thread; requests under way fail."""

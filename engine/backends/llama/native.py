@@ -149,7 +149,6 @@ class NativeContext:
         self.context: int = lib.llama_n_ctx_seq(self._handle)
         self._memory = lib.llama_get_memory(self._handle)
         self._make_batch(batch)
-        self.calls = 0
 
     def decode(self, tokens: Any, positions: Any, lanes: Any, wanted: Any) -> Logits | None:
         """Compute one batch; rows wanted come back in order, None if none was.
@@ -162,7 +161,6 @@ class NativeContext:
         self._lane[:count] = lanes
         self._wanted[:count] = wanted
         self._batch.n_tokens = count
-        self.calls += 1
         status = lib.llama_decode(self._handle, self._batch)
         if status != 0:
             raise Unavailable(f"llama_decode failed with status {status} on {count} tokens", model=self.model.path.name)

@@ -73,7 +73,8 @@ class PrefixStore:
     def keep(self, segments: Sequence[Segment], state: Any, size: int, owner: str = "") -> bool:
         """Keep the state computed for exactly these segments, in place of an older one; says whether it was kept.
 
-        A state with an ``owner`` (a conversation) goes when that is released.
+        A state with an ``owner`` (a talk) goes when that is released. Where two own the same, being word for word the
+        same so far, nobody does.
         """
         if size > self.budget or not segments:
             return False
@@ -84,6 +85,8 @@ class PrefixStore:
             if child is None:
                 child = node.children[key] = _Node(node, key, node.tokens + len(segment.tokens))
             node = child
+        if node.state is not None and node.owner != owner:
+            owner = ""
         self._drop_state(node)
         node.state = state  # before room is made: a node without one goes with the last that is below it
         self.make_room(size)
@@ -108,12 +111,12 @@ class PrefixStore:
             self._prune(oldest)
             self._evictions += 1
 
-    def drop(self, segments: Sequence[Segment]) -> None:
-        """Forget the state kept for exactly these segments, if any (a longer one has taken its place)."""
+    def drop(self, segments: Sequence[Segment], owner: str = "") -> None:
+        """Forget the state kept for exactly these segments if it is this owner's (a longer one takes its place)."""
         node: _Node | None = self._root
         for segment in segments:
             node = node.children.get(segment.key()) if node is not None else None
-        if node is not None and node is not self._root:
+        if node is not None and node is not self._root and node.owner == owner:
             self._drop_state(node)
             self._prune(node)
 

@@ -204,4 +204,3 @@ def test_text_without_a_template(model: NativeModel, text: str) -> None:
     assert chat.opening.tolist() == [model.bos]
     assert not any(model.controls[token] for token in chat.plain_tokens(text))
     assert spelled(model, chat.plain_tokens(text).tolist()) == text
-    assert chat.text_tokens(text).tolist() == [model.bos, *chat.plain_tokens(text)]

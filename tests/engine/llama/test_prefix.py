@@ -161,16 +161,18 @@ def test_what_was_kept_for_a_talk_goes_with_it_and_memory_is_handed_back() -> No
     store.keep([run(1), run(2)], "mine", 2, "talk")
     store.keep([run(1), run(2), run(3)], "my newest", 3, "talk")
     store.keep([run(1), run(4)], "another's", 4, "other talk")
-    store.keep([run(1), run(2)], "taken over", 5, "other talk")
+    store.keep([run(1), run(2)], "of both", 5, "other talk")
+    store.drop([run(1), run(2)], "talk")  # it is not its alone
     assert gone == ["mine"]
     store.release("talk")
     store.release("talk")
     store.release("nobody")
     assert gone == ["mine", "my newest"]
-    assert [store.find([run(1), run(token)])[1] for token in (2, 3, 4)] == ["taken over", "shared", "another's"]
-    store.keep([run(5)], "large", 20)
-    assert sorted(gone) == ["another's", "mine", "my newest", "shared", "taken over"]
+    assert [store.find([run(1), run(token)])[1] for token in (2, 3, 4)] == ["of both", "shared", "another's"]
     store.release("other talk")
+    assert gone[-1] == "another's"
+    store.keep([run(5)], "large", 20)
+    assert sorted(gone) == ["another's", "mine", "my newest", "of both", "shared"]
     assert (store.used, len(nodes(store))) == (20, 1)
     store.drop([run(5)])
     assert (store.used, gone[-1]) == (0, "large")

@@ -10,7 +10,7 @@ import pytest
 from small_sweeps import INTERVIEWS, states, swept, write_file
 from tiny_gguf import SHORT_PACK, make_model
 
-from viva.engine.backends.llama import backend as llama
+from viva.engine.backends.llama import loaded
 from viva.engine.backends.llama.native import NativeModel
 from viva.engine.clock import VirtualClock
 from viva.scenarios.sweep.progress import CellRun
@@ -101,7 +101,7 @@ def test_each_local_model_is_loaded_once_for_all_its_cells(tmp_path: Path, loads
     assert len(sweep.runs) == 2 * 2 * 2 * 2
     assert set(states(sweep).values()) == {"done"}
     assert loads == ["+a", "-a", "+b", "-b"]
-    assert not llama._ENGINES
+    assert not loaded._ENGINES
 
 
 def test_what_is_finished_loads_no_weights(tmp_path: Path, loads: list[str]) -> None:

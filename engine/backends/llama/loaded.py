@@ -1,0 +1,106 @@
+"""A model in memory: weights, context, lanes, inference thread, and who uses them.
+
+A file's weights are loaded once per process; who asks for the same options of computing shares lanes and KV too.
+What never belongs here: requests (``backend``), and how anything is computed.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from .chat import ChatFormat
+from .grammar import Grammar
+from .lanes import Lanes
+from .loop import InferenceLoop
+from .masks import TokenMasks
+from .native import NativeContext, NativeModel
+from .scheduler import Scheduler
+from .sizing import Plan, plan
+from .tooluse import ToolUse
+
+Key = tuple[Path, Plan, str | None]  # the file, what was asked for, the template
+
+_ENGINES: dict[Key, LlamaEngine] = {}
+_WEIGHTS: dict[tuple[Path, int], tuple[NativeModel, int]] = {}
+
+
+def borrow(key: Key) -> LlamaEngine:
+    """The engine for a key; where nobody uses it yet it is loaded, which is said on stderr.
+
+    :raises ConfigurationError: it cannot be loaded.
+    """
+    engine = _ENGINES.get(key)
+    if engine is None:
+        engine = _ENGINES[key] = LlamaEngine(*key)
+        print(f"viva: {engine.model.path.name}: {engine.plan.describe(engine.model)}", file=sys.stderr)
+    engine.users += 1
+    return engine
+
+
+def give_back(key: Key) -> None:
+    """One user less; the last one's engine is closed."""
+    engine = _ENGINES[key]
+    engine.users -= 1
+    if engine.users == 0:
+        del _ENGINES[key]
+        engine.close()
+
+
+class LlamaEngine:
+    """One loaded model with its context, thread and store; ``borrow`` it, and ``give_back`` what was borrowed."""
+
+    def __init__(self, path: Path, wanted: Plan, template: str | None) -> None:
+        """:raises ConfigurationError: the file cannot be loaded, or there is no memory for what is wanted."""
+        self.model = _weights(path, wanted.gpu_layers)
+        try:
+            self.plan = plan(self.model, wanted)
+            self.chat = ChatFormat(self.model, template)
+            self.masks = TokenMasks(self.model.pieces, self.model.ends, self.model.controls)
+            self.context = NativeContext(
+                self.model,
+                lanes=self.plan.lanes,
+                context=self.plan.context,
+                batch=self.plan.batch,
+                threads=self.plan.threads,
+                kv_type=self.plan.kv_type,
+                flash_attention=self.plan.flash_attention,
+            )
+        except BaseException:
+            _put_back(self.model)
+            raise
+        chosen = self.plan
+        scheduler = Scheduler(chosen.lanes, batch=chosen.batch, strict=chosen.strict, shape=chosen.shape)
+        self.lanes = Lanes(self.context, scheduler, self.plan.kv_cache)
+        self.loop = InferenceLoop(self.lanes)
+        self.grammars: dict[bytes, Grammar] = {}
+        self.users = 0
+        self._tools: ToolUse | None = None
+
+    @property
+    def tools(self) -> ToolUse:
+        """What talks with tools need; made when the first one comes."""
+        if self._tools is None:
+            self._tools = ToolUse(self.model, self.chat, self.masks)
+        return self._tools
+
+    def close(self) -> None:
+        """Stop the thread, free KV and weights."""
+        self.loop.close()
+        self.context.close()
+        _put_back(self.model)
+
+
+def _weights(path: Path, gpu_layers: int) -> NativeModel:
+    model, users = _WEIGHTS.get((path, gpu_layers)) or (NativeModel(path, gpu_layers=gpu_layers), 0)
+    _WEIGHTS[path, gpu_layers] = (model, users + 1)
+    return model
+
+
+def _put_back(model: NativeModel) -> None:
+    for key, (held, users) in list(_WEIGHTS.items()):
+        if held is model:
+            _WEIGHTS[key] = (model, users - 1)
+            if users == 1:
+                del _WEIGHTS[key]
+                model.close()
