@@ -101,8 +101,8 @@ class Judge:
 def read_ruling(text: str, *, truncated: bool = False) -> tuple[bool, str]:
     """Whether a judge's text says pass, and the reasons before the verdict.
 
-    All verdicts in the text must agree: every JSON object with the field ``verdict``, or every line that is a verdict
-    and nothing else (the last line with anything on it must be one).
+    Where the last line is a verdict and nothing else, lines decide, and JSON before it is a quotation; elsewhere JSON
+    objects with the field ``verdict`` do. All verdicts of the form that decides must agree.
 
     :raises MalformedOutput: it holds no verdict, or several that differ; ``truncated`` (the text hit its token limit)
         makes the message say so.
@@ -111,7 +111,8 @@ def read_ruling(text: str, *, truncated: bool = False) -> tuple[bool, str]:
     try:
         if body.startswith("<think>"):
             raise MalformedOutput("its thinking never ended")
-        return _from_json(body) or _from_lines(body)
+        lines = _line(body.rpartition("\n")[2]) is not None
+        return (None if lines else _from_json(body)) or _from_lines(body)
     except MalformedOutput as error:
         if truncated:
             message = f"it was cut off at the token limit before the verdict ({error})"

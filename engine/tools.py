@@ -55,6 +55,10 @@ class ToolCall:
         """``[id, name, arguments]``, as the journal keeps it."""
         return [self.id, self.name, self.arguments]
 
+    def to_openai(self) -> dict[str, Any]:
+        """The call as it stands in an assistant's message in OpenAI's form."""
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
+
     @classmethod
     def from_record(cls, record: Sequence[str]) -> ToolCall:
         """The call of a record."""
@@ -137,6 +141,9 @@ def _spec(index: int, given: Any) -> dict[str, Any]:
         raise _wrong(index, f"{where}parameters.type", f"expected 'object', found {parameters['type']!r}")
     if not isinstance(parameters.get("properties", {}), Mapping):
         raise _wrong(index, f"{where}parameters.properties", f"expected an object, found {parameters['properties']!r}")
+    required = parameters.get("required")
+    if required is not None and not (isinstance(required, list) and all(isinstance(one, str) for one in required)):
+        raise _wrong(index, f"{where}parameters.required", f"expected a list of names, found {required!r}")
     try:
         kept: dict[str, Any] = orjson.loads(orjson.dumps(function))  # a copy that nobody else can change
     except (TypeError, ValueError) as error:

@@ -203,10 +203,7 @@ def _message(message: Message) -> dict[str, Any]:
     if message.role == "tool":
         result = {"role": "tool", "tool_call_id": message.call_id, "content": message.content}
         return result | {"name": message.name} if message.name else result
-    calls = [
-        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-        for call in message.calls
-    ]
+    calls = [call.to_openai() for call in message.calls]
     return {"role": message.role, "content": message.content or None, "tool_calls": calls}
 
 

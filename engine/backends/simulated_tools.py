@@ -114,7 +114,8 @@ def _made_up(tools: Toolbox, chance: float) -> ToolCall:
     name = tools.names[int(chance * len(tools.names))]
     schema = tools.parameters(name) or {}
     properties = schema.get("properties", {})
-    wanted = schema.get("required", list(properties))
+    required = schema.get("required")
+    wanted = list(properties) if required is None else required
     return ToolCall("call-1", name, _compact({key: _value(properties.get(key, {})) for key in wanted}))
 
 

@@ -97,8 +97,10 @@ def _rate(outcomes: Iterable[Outcome]) -> dict[str, Any]:
 
 
 def _macro(outcomes: Iterable[Outcome]) -> dict[str, Any]:
-    """The mean of the types' rates p with an error over dialogs: a turn counts p + weight · (passed - p), the weight
-    being turns / (types · turns of its type), whose mean is the macro average and whose spread is its linearisation.
+    """The mean of the types' rates with an error over dialogs.
+
+    A turn counts macro + weight · (passed - rate of its type), the weight being turns / (types · turns of its type):
+    their mean is the macro average, and their spread that of its linearisation.
     """
     scored = _scored(outcomes)
     groups = {kind: [one for one in scored if one.type == kind] for kind in OUTPUT_TYPES}

@@ -40,6 +40,7 @@ from .values import composed, scripts
 _JSON_BEGINS = re.compile(r"[{\[]")
 _DECODER = json.JSONDecoder()
 _FENCE = "```"
+_FENCES = re.compile(r"^```\w*\s*|```$")
 # So many brackets of a text are looked at: an endless row of them is a habit of broken models.
 _MOST_BRACKETS = 64
 
@@ -95,9 +96,11 @@ def _of_text(turn: Turn, content: str, calls: Sequence[ToolCall]) -> Compared:
     found = Compared()
     if not content.strip():
         found.error("there is neither text nor a call", "empty_output")
+    elif _right_text(turn, content):
+        pass
     elif turn.type == "completion" and _bare_json(turn, content):
         found.error("the text is JSON", "raw_json")
-    elif not _right_text(turn, content):
+    else:
         _look_at(turn, content, found)
     return found
 
@@ -125,14 +128,14 @@ def _look_at(turn: Turn, content: str, found: Compared) -> None:
 def _written_call(turn: Turn, content: str) -> bool:
     """Whether a call of an offered function is written out: as ``name(`` or as JSON with its name."""
     names = "|".join(re.escape(tool["function"]["name"]) for tool in turn.tools)
-    return re.search(rf'"name"\s*:\s*"(?:{names})"|(?<![\w.])(?:{names})\s*\(', content) is not None
+    return re.search(rf'"name"\s*:\s*"(?:{names})"|(?<![\w.])(?:{names})\(', content) is not None
 
 
 def _bare_json(turn: Turn, content: str) -> bool:
     """Whether a text is JSON and nothing else, fenced or not; or a tool's message that only tries to be JSON."""
     text = content.strip()
     if text.startswith(_FENCE) and text.endswith(_FENCE):
-        text = text.partition("\n")[2].removesuffix(_FENCE).strip()
+        text = _FENCES.sub("", text).strip()
     if not _JSON_BEGINS.match(text):
         return False
     try:

@@ -18,7 +18,7 @@ from viva.engine.tools import Toolbox, ToolCall
 from ..datasets.fields import FieldError, Raw, own_id, shown, text_field
 from ..datasets.reading import read_records
 from .turns import OUTPUT_TYPES, TOOL_LISTS, Acceptable, OutputType, Turn, shown_json
-from .values import fits
+from .values import fits, named, required
 
 __all__ = ["OutputType", "Turn", "read_dialogs", "read_singlecall"]
 
@@ -85,7 +85,7 @@ def _singlecall_turns(raw: Raw) -> Found:
         messages = [{"role": "user", "content": text_field(query, "content", where)}]
         place, truth = truths[serial]
         calls = _calls_of_text(truth.get("content"), f"{place}content")
-        message = {"role": "assistant", "content": None, "tool_calls": [_openai(call) for call in calls]}
+        message = {"role": "assistant", "content": None, "tool_calls": [call.to_openai() for call in calls]}
         for name, box in lists.items():
             rule_at, rule = rules.get(serial, ("", {}))
             _check_calls(calls, box, f"{place}content")
@@ -137,13 +137,17 @@ def _message(given: Mapping[str, Any], where: str) -> dict[str, Any]:
     if role not in ("user", "assistant", "tool"):
         raise FieldError(f"{where}role", f"expected user, assistant or tool, found {shown(role)}")
     calls = _calls(given.get("tool_calls"), f"{where}tool_calls") if role == "assistant" else []
-    if calls and given.get("content") is None:
-        return {"role": role, "content": None, "tool_calls": [_openai(call) for call in calls]}
-    message: dict[str, Any] = {"role": role, "content": text_field(given, "content", where)}
+    content = given.get("content")
+    if calls and (content is None or (isinstance(content, str) and not content.strip())):
+        return {"role": role, "content": None, "tool_calls": [call.to_openai() for call in calls]}
+    if role == "tool" and content == "":  # a tool may have nothing to say
+        message: dict[str, Any] = {"role": role, "content": ""}
+    else:
+        message = {"role": role, "content": text_field(given, "content", where)}
     if calls:
-        message["tool_calls"] = [_openai(call) for call in calls]
+        message["tool_calls"] = [call.to_openai() for call in calls]
     if role == "tool":
-        message["tool_call_id"] = text_field(given, "tool_call_id", where)
+        message["tool_call_id"] = own_id(given, "tool_call_id") or ""
         if given.get("name") is not None:
             message["name"] = text_field(given, "name", where)
     return message
@@ -199,7 +203,7 @@ def _check_calls(calls: Sequence[ToolCall], box: Toolbox, where: str) -> None:
             raise FieldError(where, f"the function '{call.name}' is not among the tools: {', '.join(box.names)}")
         for name, value in call.parsed().items():
             _check_value(call.name, name, value, box, where)
-        for name in (box.parameters(call.name) or {}).get("required", []):
+        for name in required(box.parameters(call.name)):
             if name not in call.parsed():
                 raise FieldError(where, f"{call.name} requires '{name}', which the ground truth lacks")
 
@@ -209,7 +213,7 @@ def _check_value(function: str, name: str, value: Any, box: Toolbox, where: str)
     if schema is None:
         raise FieldError(where, f"{function} has no parameter '{name}'")
     if not fits(value, schema):
-        raise FieldError(where, f"{function}: '{name}' is specified as {schema.get('type')}, found {shown(value)}")
+        raise FieldError(where, f"{function}: '{name}' is specified as {named(schema)}, found {shown(value)}")
 
 
 def properties(box: Toolbox, function: str) -> Mapping[str, Any]:
@@ -249,15 +253,9 @@ def _acceptable(given: Any, calls: Sequence[ToolCall], box: Toolbox, where: str)
     return Acceptable("values", tuple(values), text)
 
 
-def _alternatives(value: Any, schema: Mapping[str, Any]) -> tuple[Any, ...]:
-    several = isinstance(value, list)
-    if several and schema.get("type") == "array":
-        several = all(isinstance(one, list) for one in value)
+def _alternatives(value: Any, schema: Any) -> tuple[Any, ...]:
+    several = isinstance(value, list) and all(fits(one, schema) for one in value)
     return tuple(value) if several else (value,)
-
-
-def _openai(call: ToolCall) -> dict[str, Any]:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def _toolbox(given: Any, where: str) -> Toolbox:

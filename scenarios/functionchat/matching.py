@@ -15,7 +15,7 @@ from viva.engine.tools import ToolCall
 from ..datasets.fields import shown
 from .mentions import Mentions
 from .turns import Turn
-from .values import fits, holds_text, same, text_hints, type_tags, types
+from .values import fits, holds_text, named, required, same, text_hints, type_tags
 
 # scipy.optimize takes a while to load, and runs wait meanwhile: only several calls to several need it.
 
@@ -104,8 +104,8 @@ def _compare(turn: Turn, right: ToolCall, rule: Mapping[str, Sequence[Any]], cal
     """One call with one of the ground truth; ``rule``: further values by argument."""
     found = Compared()
     if call.name != right.name:
-        named = call.name or "a function without a name"
-        found.error(f"called {named} instead of {right.name}", _misnamed(turn, right, call))
+        asked = call.name or "a function without a name"
+        found.error(f"called {asked} instead of {right.name}", _misnamed(turn, right, call))
         return found
     try:
         given = call.parsed()
@@ -122,8 +122,7 @@ def _compare(turn: Turn, right: ToolCall, rule: Mapping[str, Sequence[Any]], cal
         if name not in known:
             found.error(f"{right.name} has no parameter '{name}'", "unknown_argument")
         elif not fits(value, schema):
-            kind = " or ".join(types(schema)) or "of another type"
-            found.error(f"'{name}' is specified as {kind}, found {shown(value)}", *type_tags(value, schema))
+            found.error(f"'{name}' is specified as {named(schema)}, found {shown(value)}", *type_tags(value, schema))
         elif name in wanted:
             if not (same(value, wanted[name]) or any(same(value, one) for one in others)):
                 _differs(turn, found, name, value, [wanted[name], *others], schema)
@@ -154,8 +153,21 @@ def _differs(turn: Turn, found: Compared, name: str, value: Any, right: Sequence
 
 
 def _wordable(value: Any, right: Sequence[Any]) -> bool:
-    """Whether wording leaves room: there is text in the value, or in one of the right ones."""
-    return holds_text(value) or any(map(holds_text, right))
+    """Whether wording leaves room: from one of the right ones the value differs in texts alone."""
+    return any(_worded(value, one) for one in right)
+
+
+def _worded(value: Any, other: Any) -> bool:
+    """Whether two values are the same but for texts, of which a list may hold more or fewer."""
+    if isinstance(value, str) or isinstance(other, str):
+        return True
+    if isinstance(value, dict) and isinstance(other, dict):
+        return value.keys() == other.keys() and all(_worded(one, other[name]) for name, one in value.items())
+    if isinstance(value, list) and isinstance(other, list):
+        if len(value) != len(other):
+            return all(isinstance(one, str) for one in (*value, *other))
+        return all(map(_worded, value, other))
+    return same(value, other)
 
 
 def _is_number(value: Any) -> bool:
@@ -182,7 +194,7 @@ def unneeded_calls(turn: Turn, calls: Sequence[ToolCall]) -> Compared:
 
 
 def _slots(turn: Turn, found: Compared, call: ToolCall, given: Mapping[str, Any], mentions: Mentions) -> None:
-    for name in required(turn, call.name):
+    for name in required((_function(turn, call.name) or {}).get("parameters")):
         if name not in given:
             found.error(f"'{name}' is missing", "missing_argument")
         elif not mentions.has(given[name]):
@@ -206,12 +218,6 @@ def _function(turn: Turn, name: str) -> Mapping[str, Any] | None:
 def parameters(turn: Turn, name: str) -> Mapping[str, Any]:
     """The parameters of an offered function, each with its schema."""
     held: Mapping[str, Any] = ((_function(turn, name) or {}).get("parameters") or {}).get("properties") or {}
-    return held
-
-
-def required(turn: Turn, name: str) -> Sequence[str]:
-    """The parameters that an offered function cannot do without."""
-    held: Sequence[str] = ((_function(turn, name) or {}).get("parameters") or {}).get("required") or []
     return held
 
 

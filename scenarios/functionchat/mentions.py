@@ -7,6 +7,7 @@ What never belongs here: grading.
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -28,7 +29,7 @@ class Mentions:
     def __init__(self, messages: Iterable[Mapping[str, Any]]) -> None:
         texts: list[str] = []
         for message in messages:
-            texts += [message["content"] or "", *(call.arguments for call in message_calls(message))]
+            texts += map(_spelt, [message["content"] or "", *(call.arguments for call in message_calls(message))])
         whole = _folded("\n".join(texts))
         self._text = _bare(whole)
         self._numbers = set(map(_figure, _NUMBER.findall(whole)))
@@ -56,6 +57,16 @@ class Mentions:
         """The numbers of a text that no message mentions, in the order of the text."""
         found = map(_figure, _NUMBER.findall(_folded(text)))
         return [one for one in found if one not in self._numbers and (one.rstrip("0") or "0") not in self._numbers]
+
+
+def _spelt(text: str) -> str:
+    """JSON with its escapes undone; any other text as it is."""
+    if "\\" not in text:
+        return text
+    try:
+        return json.dumps(json.loads(text), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _folded(text: str) -> str:

@@ -84,11 +84,7 @@ def message(content: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
     return {
         "role": "assistant",
         "content": content or None,
-        "tool_calls": [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in calls
-        ]
-        or None,
+        "tool_calls": [call.to_openai() for call in calls] or None,
     }
 
 

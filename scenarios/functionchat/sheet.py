@@ -122,5 +122,5 @@ def _text(path: Path) -> str:
 
 
 def _delimiter(text: str) -> str:
-    first = text.lstrip("\r\n").partition("\n")[0]
+    first = next(iter(text.lstrip("\r\n").splitlines()), "")
     return max(_DELIMITERS, key=first.count)

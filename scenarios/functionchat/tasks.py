@@ -26,7 +26,7 @@ from viva.engine.tools import Toolbox, ToolCall
 from ..datasets.reading import read_records
 from .settings import EXAMPLES
 from .source import file_digest
-from .values import same
+from .values import required, same
 
 SHIPPED = Path(__file__).parent / "examples" / "tasks.yaml"
 PythonTool = Callable[[str, dict[str, Any], dict[str, Any]], Any]
@@ -124,7 +124,7 @@ def python_tool(name: str) -> PythonTool:
         raise ValueError(f"'{name}': expected module:function")
     try:
         found: PythonTool = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # whatever a module of somebody else's does when it is imported
         raise ValueError(f"'{name}': {error}") from None
     if not callable(found):
         raise ValueError(f"'{name}': is no function")
@@ -161,6 +161,9 @@ class Workshop:
                 return _text(scripted.result)
         if self.task.python is None:
             return _text({"error": "nothing was found for these arguments"})
+        absent = [name for name in required(self.task.toolbox.parameters(call.name)) if name not in arguments]
+        if absent:  # a tool may rely on them
+            return _text({"error": f"{call.name} requires {', '.join(absent)}"})
         try:
             return _text(python_tool(self.task.python)(call.name, copy.deepcopy(arguments), self.state))
         except ValueError as error:  # how a tool refuses; anything else is a fault of its own
@@ -193,7 +196,7 @@ class Workshop:
 
 
 def _text(result: Any) -> str:
-    return result if isinstance(result, str) else orjson.dumps(result).decode()
+    return result if isinstance(result, str) else orjson.dumps(result, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
 class Tasks:

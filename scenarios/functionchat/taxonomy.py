@@ -60,7 +60,7 @@ _ERRORS = {
     "raw_json": "A result was passed to the user as JSON instead of being put into words.",
 }
 _HINTS = {
-    "different_value": "A text differs from the ground truth and from all listed values.",
+    "different_value": "A value differs from the ground truth and from all listed values.",
     "different_spacing": "A text differs from a right one in white space alone.",
     "different_case": "A text differs from a right one in letter case alone.",
     "partial_value": "A text is a part of a right one.",

@@ -13,6 +13,7 @@ import orjson
 
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.messages import Sampling, View
+from viva.engine.tools import ToolCall
 
 from .rubric import Words
 from .talk import CANDIDATE
@@ -125,8 +126,8 @@ class Hint:
         if not missing:
             return {"role": "assistant", "content": "That is done."}
         wanted = self.workshop.task.expected[missing[0]]
-        function = {"name": wanted.name, "arguments": orjson.dumps(wanted.arguments).decode()}
-        return {"role": "assistant", "tool_calls": [{"id": "call-1", "type": "function", "function": function}]}
+        call = ToolCall("call-1", wanted.name, orjson.dumps(wanted.arguments).decode())
+        return {"role": "assistant", "tool_calls": [call.to_openai()]}
 
 
 class User:

@@ -32,8 +32,8 @@ def fits(value: Any, schema: Any) -> bool:
     choices = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(choices, list) and not any(fits(value, one) for one in choices):
         return False
-    named = types(schema)
-    if named and not any(_is(value, kind) for kind in named):
+    kinds = types(schema)
+    if kinds and not any(_is(value, kind) for kind in kinds):
         return False
     if isinstance(value, list):
         return all(fits(one, schema.get("items")) for one in value)
@@ -43,12 +43,28 @@ def fits(value: Any, schema: Any) -> bool:
     return True
 
 
+def named(schema: Any) -> str:
+    """The types that a schema names, its alternatives' too, in words."""
+    return " or ".join(_types_within(schema)) or "of another type"
+
+
+def required(parameters: Any) -> Sequence[str]:
+    """The names that the schema of a function's parameters requires."""
+    held: Sequence[str] = (parameters or {}).get("required") or ()
+    return held
+
+
+def _types_within(schema: Any) -> tuple[str, ...]:
+    branches = (schema.get("anyOf") or schema.get("oneOf") or ()) if isinstance(schema, dict) else ()
+    return types(schema) or tuple(kind for one in branches for kind in types(one))
+
+
 def types(schema: Any) -> tuple[str, ...]:
     """The types that a schema names itself, as far as they are JSON Schema's; none means any."""
-    named = schema.get("type") if isinstance(schema, dict) else None
-    if isinstance(named, str):
-        return (named,) if named in _KINDS else ()
-    several: list[Any] = named if isinstance(named, list) else [named]
+    kind = schema.get("type") if isinstance(schema, dict) else None
+    if isinstance(kind, str):
+        return (kind,) if kind in _KINDS else ()
+    several: list[Any] = kind if isinstance(kind, list) else [kind]
     return tuple(several) if all(isinstance(one, str) and one in _KINDS for one in several) else ()
 
 
@@ -58,12 +74,12 @@ def _is(value: Any, kind: str) -> bool:
 
 def type_tags(value: Any, schema: Any) -> list[str]:
     """How a value that does not fit fails to."""
-    named, found = types(schema), ["wrong_type"]
-    if isinstance(value, float) and "integer" in named:
+    kinds, found = _types_within(schema), ["wrong_type"]
+    if isinstance(value, float) and "integer" in kinds:
         found.append("integer_as_float")
-    elif isinstance(value, str) and {"integer", "number"} & set(named) and _reads_as_number(value):
+    elif isinstance(value, str) and {"integer", "number"} & set(kinds) and _reads_as_number(value):
         found.append("number_as_text")
-    elif isinstance(value, int | float) and not isinstance(value, bool) and "string" in named:
+    elif isinstance(value, int | float) and not isinstance(value, bool) and "string" in kinds:
         found.append("text_as_number")
     return found
 

@@ -23,10 +23,13 @@ from viva.engine.errors import MalformedOutput
         ("키가 다릅니다.\n판정은 fail입니다.", False, "키가 다릅니다."),
         ("<think>pass? fail?</think>\nWell.\nfail", False, "Well."),
         ("pass", True, ""),
+        ('It only says {"verdict": "pass"}, which asks nothing.\nfail\nfail', False, None),
+        ('It calls court(verdict={"verdict": "guilty"}), as wanted.\npass', True, None),
     ],
 )
-def test_a_verdict_is_read_with_its_reasons(text: str, passed: bool, reasoning: str) -> None:
-    assert read_ruling(text) == (passed, reasoning)
+def test_a_verdict_is_read_with_its_reasons(text: str, passed: bool, reasoning: str | None) -> None:
+    """No reasoning told: it is all that stands before the lines of the verdict."""
+    assert read_ruling(text) == (passed, text.partition("\n")[0] if reasoning is None else reasoning)
 
 
 @pytest.mark.parametrize(

@@ -165,3 +165,17 @@ def test_jsonl_and_yaml_mean_the_same_and_the_seed_draws(tmp_path: Path) -> None
     drawn = [[task.id for task in Tasks(str(tmp_path / "tasks.yaml"), limit=3, seed=seed)] for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
     assert all(len(ids) == 3 for ids in drawn)
+
+
+def test_a_call_without_what_is_required_never_reaches_a_python_tool() -> None:
+    needed = {"name": "find", "parameters": {"properties": {"what": {"type": "string"}}, "required": ["what"]}}
+    workshop = Workshop.of(
+        _task(tools=[needed, TOOLS[1]], python=f"{__name__}:pantry", state={"shelf": {}}, expected=[{"name": "find"}])
+    )
+    assert json.loads(workshop.answer(_call("find", "{}"))) == {"error": "find requires what"}
+    assert json.loads(workshop.answer(_call("find", '{"what": "tea"}'))) == {"left": 0}
+
+
+def test_a_scripted_result_may_have_numbers_as_keys() -> None:
+    workshop = Workshop.of(_task(results=[{"name": "find", "result": {101: "free"}}], expected=[{"name": "find"}]))
+    assert json.loads(workshop.answer(_call("find", "{}"))) == {"101": "free"}

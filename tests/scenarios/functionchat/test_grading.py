@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_turns import RIGHT, TOOLS, call, call_turn, text_turn, tool, user
+from small_turns import RIGHT, TOOLS, call, call_turn, message, text_turn, tool, user
 
 from viva.engine.tools import ToolCall
 from viva.scenarios.functionchat.grading import grade
@@ -129,6 +129,60 @@ def test_a_slot_question_may_name_what_was_said() -> None:
         "unneeded_call",
         "fabricated_argument",
     ]
+
+
+ORDER = tool(
+    "order",
+    [],
+    order={"type": "object", "properties": {"item": {"type": "string"}, "count": {"type": "integer"}}},
+    count={"anyOf": [{"type": "integer"}, {"type": "null"}]},
+)
+
+
+@pytest.mark.parametrize(
+    ("given_", "passed", "tags"),
+    [
+        ({"order": {"item": "tea", "count": 2}, "count": 2}, None, ["different_value", "unmentioned_value"]),
+        ({"order": {"item": "coffee", "count": 3}, "count": 2}, False, ["wrong_value"]),
+        ({"order": {"item": "coffee"}, "count": 2}, False, ["wrong_value"]),
+        ({"order": {"item": "coffee", "count": 2}, "count": 2.0}, False, ["wrong_type", "integer_as_float"]),
+        ({"order": {"item": "coffee", "count": 2}, "count": "2"}, False, ["wrong_type", "number_as_text"]),
+    ],
+)
+def test_within_objects_texts_alone_are_left_to_the_judge(
+    given_: dict[str, Any], passed: bool | None, tags: list[str]
+) -> None:
+    right = message(call("order", {"order": {"item": "coffee", "count": 2}, "count": 2}))
+    turn = Turn("dialog/5/1", "dialog", "call", [ORDER], [user("Two coffees.")], right)
+    graded = grade(turn, "", [call("order", given_)])
+    assert (graded.passed, graded.tags) == (passed, tags)
+
+
+def test_values_are_found_in_escaped_json() -> None:
+    spec = [tool("send", ["to", "amount"], to={"type": "string"}, amount={"type": "integer"})]
+    told = [user("보내줘"), {"role": "tool", "content": json.dumps({"name": "김민수"}), "tool_call_id": "a"}]
+    turn = Turn("dialog/6/1", "dialog", "slot", spec, told, {"role": "assistant", "content": "얼마요?"})
+    named = grade(turn, "", [call("send", {"to": "김민수", "amount": 218})])  # 218 stands in the escape of 수 alone
+    assert "'amount' is 218, which no message mentions" in named.why
+    assert "'to'" not in named.why
+
+
+@pytest.mark.parametrize("text", ['```{"a": 1}```', '```json {"a": 1}```', '```json\n{"a": 1}\n```', '{"a": 1}'])
+def test_json_is_bare_json_however_it_is_fenced(text: str) -> None:
+    assert grade(text_turn("completion"), text, []).tags == ["raw_json"]
+
+
+def test_a_ground_truth_that_is_json_passes() -> None:
+    turn = Turn("dialog/7/1", "dialog", "completion", TOOLS, [user("Which?")], {"role": "assistant", "content": "[1]"})
+    assert grade(turn, "[1]", []).passed is True
+
+
+def test_words_before_a_bracket_are_no_call() -> None:
+    spec = [tool("search", ["query"], query={"type": "string"})]
+    right = message(call("search", {"query": "x"}))
+    turn = Turn("dialog/8/1", "dialog", "call", spec, [user("Look for x.")], right)
+    assert grade(turn, "Do you want me to search (the web) for it?", []).tags == ["no_call", "asked_instead"]
+    assert grade(turn, 'search(query="x")', []).tags == ["no_call", "call_as_text"]
 
 
 NAMES = st.sampled_from(["Luna", "Sol", "Mar"])

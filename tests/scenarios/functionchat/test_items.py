@@ -219,7 +219,14 @@ REFUSED: list[tuple[Reader, Any, tuple[Any, ...], Any, str, str]] = [
     (read_dialogs, DIALOG, (*T1, "query", 0, "role"), "system", "turns[1].query[0].role", "setting"),
     (read_dialogs, DIALOG, (*T1, "query", 0, "role"), "bot", "turns[1].query[0].role", "'bot'"),
     (read_dialogs, DIALOG, (*T1, "query", 1, "content"), None, "turns[1].query[1].content", "missing"),
-    (read_dialogs, DIALOG, ("turns", 2, "query", 2, "tool_call_id"), 5, "turns[2].query[2].tool_call_id", "found 5"),
+    (
+        read_dialogs,
+        DIALOG,
+        ("tools", 0, "function", "parameters", "required"),
+        True,
+        "tools",
+        "list of names, found True",
+    ),
     (read_dialogs, DIALOG, (*T1, "ground_truth", "role"), "user", "turns[1].ground_truth", "assistant message"),
     (read_dialogs, DIALOG, ARGUMENTS, "{", "turns[1].ground_truth.tool_calls[0].function.arguments", "not JSON"),
     (read_dialogs, DIALOG, ARGUMENTS, "{}", "turns[1].ground_truth.tool_calls", "requires 'restaurant'"),
@@ -285,6 +292,28 @@ def _renumbered(record: Any) -> Any:
         for one in record[name]:
             one["serial_num"] += 100
     return record
+
+
+def test_histories_as_servers_write_them(tmp_path: Path) -> None:
+    record = deepcopy(DIALOG)
+    query = record["turns"][2]["query"]
+    assert [one["role"] for one in query[1:3]] == ["assistant", "tool"]
+    query[1]["content"] = ""
+    query[2]["content"] = ""
+    del query[2]["tool_call_id"]
+    history = list(read_dialogs(_file(tmp_path, record)))[2].messages
+    assert (history[1]["content"], history[2]["content"], history[2]["tool_call_id"]) == (None, "", "")
+    query[2]["tool_call_id"] = 5
+    assert list(read_dialogs(_file(tmp_path, record)))[2].messages[2]["tool_call_id"] == "5"
+
+
+def test_lists_as_values_of_optional_arrays(tmp_path: Path) -> None:
+    record = deepcopy(DIALOG)
+    spec = {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]}
+    record["tools"][0]["function"]["parameters"]["properties"]["tags"] = spec
+    for written, meant in ((["a", "b"], (["a", "b"],)), ([["a"], ["b"]], (["a"], ["b"])), ([None], (None,))):
+        record["turns"][1]["acceptable_arguments"] = {"tags": written}
+        assert list(read_dialogs(_file(tmp_path, record)))[1].acceptable.values == ({"tags": meant},)
 
 
 def test_a_turn_twice_is_refused(tmp_path: Path) -> None:

@@ -109,6 +109,7 @@ SAVED: dict[str, Callable[[list[list[str]]], bytes]] = {
     "CSV with semicolons": lambda rows: _excel(rows, ";", "utf-8-sig"),
     "without a mark": lambda rows: _excel(rows, "\t", "utf-8"),
     "Unix lines": lambda rows: _excel(rows, "\t", "utf-8").replace(b"\r\n", b"\n"),
+    "old Mac lines": lambda rows: _excel(rows, "\t", "utf-16").decode("utf-16").replace("\r\n", "\r").encode("utf-16"),
     "all quoted": lambda rows: "\r\n".join(
         "\t".join('"' + cell.replace('"', '""') + '"' for cell in row) for row in rows
     ).encode("utf-8-sig"),
