@@ -159,11 +159,13 @@ def _report(
     found: dict[tuple[str, ...], Correlations],
     lines: dict[str, Fit | None],
 ) -> dict[str, Any]:
+    from viva.scenarios.study.following import correlation_record, line_record
+
     correlations = [
         {
             "without": list(without),
-            "overall": _plain(one.overall),
-            "datasets": {name: _plain(part) for name, part in one.datasets.items()},
+            "overall": correlation_record(one.overall),
+            "datasets": {name: correlation_record(part) for name, part in one.datasets.items()},
         }
         for without, one in found.items()
     ]
@@ -173,35 +175,8 @@ def _report(
         "rows_with_errors": sum(bool(one.accuracy_se or one.score_se) for one in figures),
         "models": list(dict.fromkeys(one.model for one in figures)),
         "correlations": correlations,
-        "regressions": {name: None if fit is None else _line(fit) for name, fit in lines.items()},
+        "regressions": {name: None if fit is None else line_record(fit) for name, fit in lines.items()},
     }
-
-
-def _plain(one: Correlation) -> dict[str, Any]:
-    told: dict[str, Any] = {"n": one.n}
-    for name, _ in _COEFFICIENTS:
-        found: Coefficient | None = getattr(one, name)
-        told[name] = None if found is None else {"value": _rounded(found.value), "p": _rounded(found.p)}
-    return told
-
-
-def _line(fit: Fit) -> dict[str, Any]:
-    line = fit.line
-    return {
-        "slope": _rounded(line.slope),
-        "intercept": _rounded(line.intercept),
-        "spread": _rounded(fit.spread),
-        "threshold": line.threshold,
-        "residuals": {name: _rounded(value) for name, value in line.residuals.items()},
-        "deviations": {name: _rounded(value) for name, value in line.deviations.items()},
-        "below": line.below,
-        "above": line.above,
-    }
-
-
-def _rounded(value: float) -> float | None:
-    """Six significant digits, so that small p-values keep theirs; None of what is infinite (off a perfect line)."""
-    return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def _tables(

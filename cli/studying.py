@@ -38,7 +38,7 @@ def show_study(folders: Sequence[Path], scorer: str | None, wanted: Wanted) -> N
     from viva.scenarios.study.markup import latex, markdown
     from viva.scenarios.study.study import Study
 
-    from .output import print_json, print_tables, print_text
+    from .output import harmless, print_json, print_tables, print_text
 
     if wanted.parquet is not None:
         check_parquet()
@@ -62,4 +62,4 @@ def show_study(folders: Sequence[Path], scorer: str | None, wanted: Wanted) -> N
     else:
         print_tables(study.tables())
     for note in report["notes"]:
-        print(f"viva: note: {note}", file=sys.stderr)
+        print(f"viva: note: {harmless(note)}", file=sys.stderr)

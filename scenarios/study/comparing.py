@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from viva.scoring.agreement import Agreement, cohen, krippendorff
+from viva.scoring.agreement import Agreement, cohen, fleiss, krippendorff, voting
 from viva.scoring.comparison import Correction, compare_all
 from viva.scoring.difficulty import difficulties
 from viva.scoring.kieval import Scorer
@@ -69,8 +69,10 @@ def agreement(pools: Sequence[Pool]) -> list[dict[str, Any]]:
     """How far verdicts agree over evaluators (of one seed's talks) and over seeds: for each dataset over all
     candidates, and for each candidate over all datasets.
 
-    What is rated is a round: the kappas and the ordinal alpha compare its overall verdict, 1–4; kappa is the mean over
-    pairs of raters. The interval alpha compares the scores of whole interviews.
+    Evaluators rate the very same talks where one run is a fork of another; elsewhere where the models repeat themselves
+    (tier C). What is rated is a round: the kappas and the ordinal alpha compare its overall verdict, 1–4; kappa is the
+    mean over pairs of raters, Fleiss' is of all; ``unanimous`` and ``decided`` are shares of rounds. The interval alpha
+    compares the scores of whole interviews.
     """
     groups: list[tuple[str | None, str | None, list[Pool]]]
     groups = [(dataset, None, group) for dataset, group in _by_dataset(pools)]
@@ -169,10 +171,14 @@ def _agreed(group: Sequence[Pool], raters: Sequence[str], over: str) -> dict[str
     scores = [row for row in talks_rated.values() if sum(score is not None for score in row) > 1]
     columns = list(zip(*rows, strict=True)) if rows else []
     pairs = list(combinations(columns, 2))
+    votes = voting(rows)
     ordinal, interval = krippendorff(rows, "ordinal"), krippendorff(scores, "interval")
     return {
         "kappa": _mean(cohen(one, other, _VERDICTS) for one, other in pairs),
         "kappa_quadratic": _mean(cohen(one, other, _VERDICTS, "quadratic") for one, other in pairs),
+        "fleiss": rounded(fleiss(rows).value) if rows else None,
+        "unanimous": rounded(votes.unanimous / votes.items) if votes.items else None,
+        "decided": rounded(votes.decided / votes.items) if votes.items else None,
         "alpha_ordinal": rounded(ordinal.value),
         "alpha_interval": rounded(interval.value),
         "n": ordinal.n,

@@ -45,11 +45,16 @@ def _datasets(cells: Sequence[Filled]) -> list[str]:
 
 
 def _mean_usage(cells: Sequence[Filled]) -> dict[str, dict[str, float | None]]:
-    """By role, what one model used: totals over its cells, the mean over the models that have any."""
+    """By role, what one model used: totals over its cells, the mean over the models that have any.
+
+    What a fork repeats from another run was used there.
+    """
     models = {one.cell.candidate for one in cells}
     totals: dict[str, dict[str, float]] = {}
     for one in cells:
         for role, used in one.usage.items():
+            if one.cell.repeats(role):
+                continue
             total = totals.setdefault(role, dict.fromkeys((*_COUNTS, "cost"), 0.0))
             for name, value in used.items():
                 total[name] += value

@@ -61,7 +61,7 @@ def _between(report: Mapping[str, Any], scorer: str) -> Iterator[Row]:
             yield _row(place, f"{name}.{field}", value=one[field], n=one["n"])
     for one in report["agreement"]:
         place = {"scenario": "kieval", "candidate": one["candidate"], "dataset": one["dataset"], "scorer": scorer}
-        for field in ("kappa", "kappa_quadratic", "alpha_ordinal"):
+        for field in ("kappa", "kappa_quadratic", "fleiss", "unanimous", "decided", "alpha_ordinal"):
             yield _row(place, f"agreement.{one['over']}.{field}", value=one[field], n=one["n"])
         yield _row(place, f"agreement.{one['over']}.alpha_interval", value=one["alpha_interval"], n=one["interviews"])
     for one in report["difficulty"]:

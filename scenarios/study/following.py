@@ -59,19 +59,20 @@ def correlations(pooled: Sequence[dict[str, Any]]) -> dict[str, Any]:
         ],
         **_coefficients(figures, ()),
         "excluding": {"models": below, **_coefficients(figures, below)} if below else None,
-        "lines": {name: None if fit is None else _line(fit) for name, fit in lines.items()},
+        "lines": {name: None if fit is None else line_record(fit) for name, fit in lines.items()},
     }
 
 
 def _coefficients(figures: Sequence[Figures], without: Collection[str]) -> dict[str, Any]:
     found: Correlations = correlate(figures, without)
     return {
-        "overall": _plain(found.overall),
-        "datasets": {name: _plain(one) for name, one in found.datasets.items()},
+        "overall": correlation_record(found.overall),
+        "datasets": {name: correlation_record(one) for name, one in found.datasets.items()},
     }
 
 
-def _plain(one: Correlation) -> dict[str, Any]:
+def correlation_record(one: Correlation) -> dict[str, Any]:
+    """``n``, and of each coefficient ``value`` and ``p``, None where it has none."""
     told: dict[str, Any] = {"n": one.n}
     for name in COEFFICIENTS:
         found = getattr(one, name)
@@ -79,15 +80,16 @@ def _plain(one: Correlation) -> dict[str, Any]:
     return told
 
 
-def _line(fit: Fit) -> dict[str, Any]:
+def line_record(fit: Fit) -> dict[str, Any]:
+    """A dataset's line, how far the models are off it, and who lies below and above."""
     line = fit.line
     return {
-        "slope": rounded(line.slope),
-        "intercept": rounded(line.intercept),
+        "slope": significant(line.slope),
+        "intercept": significant(line.intercept),
         "threshold": line.threshold,
-        "spread": rounded(fit.spread),
-        "residuals": {name: rounded(value) for name, value in line.residuals.items()},
-        "deviations": {name: rounded(value) for name, value in line.deviations.items()},
+        "spread": significant(fit.spread),
+        "residuals": {name: significant(value) for name, value in line.residuals.items()},
+        "deviations": {name: significant(value) for name, value in line.deviations.items()},
         "below": line.below,
         "above": line.above,
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .text import DASH, Table, facts, interval, mean, number, signed, small
+from .text import DASH, Table, facts, interval, mean, number, percent, signed, small
 
 _HARDEST = 5  # of each dataset; the report has more
 _ROLES = ("candidate", "interactor", "evaluator")
@@ -53,12 +53,14 @@ def agreement(report: Mapping[str, Any]) -> Table:
     rows = []
     for one in report["agreement"]:
         row = [one["over"], one["dataset"] or "all", one["candidate"] or "all"]
-        rows.append([*row, *(number(one[name], 3) for name in _AGREEMENTS), str(one["n"])])
-    header = ["over", "dataset", "candidate", "κ", "κ quadratic", "α ordinal", "α interval", "rounds"]
+        votes = [percent(one["unanimous"]), percent(one["decided"])]
+        rows.append([*row, *(number(one[name], 3) for name in _AGREEMENTS), *votes, str(one["n"])])
+    header = ["over", "dataset", "candidate", "κ", "κ quadratic", "κ Fleiss", "α ordinal", "α interval"]
+    header += ["unanimous", "decided", "rounds"]
     return (f"Agreement of verdicts: {facts(report)}", header, rows)
 
 
-_AGREEMENTS = ("kappa", "kappa_quadratic", "alpha_ordinal", "alpha_interval")
+_AGREEMENTS = ("kappa", "kappa_quadratic", "fleiss", "alpha_ordinal", "alpha_interval")
 
 
 def difficulty(report: Mapping[str, Any]) -> Table:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from .text import Table
+from .text import Table, numeric
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _LATEX = {
@@ -37,9 +37,9 @@ _LATEX = {
     "τ": r"$\tau$",
     "∞": r"$\infty$",
 }
-_LATEX_SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
+_LATEX_SPECIAL = re.compile("|".join([*map(re.escape, _LATEX), "-(?=-)"]))
+_LATEX["-"] = "-{}"  # before another one, which would join with it into a dash
 _MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$!&])")
-_NUMBER = re.compile(r"[-+–]?[\d.,]*\d")
 
 
 def latex(tables: Iterable[Table]) -> str:
@@ -90,4 +90,4 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 def _numeric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
     """Which columns hold numbers, to be set flush right."""
-    return [all(_NUMBER.match(row[index]) or row[index] == "–" for row in rows) for index in range(len(header))]
+    return [numeric(rows, index) for index in range(len(header))]

@@ -107,7 +107,6 @@ class Pool:
     # -- probes -----------------------------------------------------------------------------------------------------
 
     def _probed(self) -> dict[str, Any]:
-        recalls = [recall for _, recall in self.recalls]
         told: dict[str, Any] = {"accuracy": {}}
         for method in ACCURACIES:
             right, codes = self._right(method)
@@ -115,7 +114,7 @@ class Pool:
                 told["accuracy"][method] = clustered(right, self.catalogue.named(codes), 100.0)
         told |= {"loss": None, "loss_against": None, "loss_gap": None, "detectors": None}
         if self.dataset is not None:
-            told |= _signals(self.cells, recalls)
+            told |= _signals(self.cells)
             told["joined"] = self._joined_by_item(told["accuracy"])
         return told
 
@@ -169,9 +168,10 @@ def pools(filled: Sequence[Filled], catalogue: Catalogue) -> Iterator[Pool]:
             yield Pool(candidate, None, everything, catalogue)
 
 
-def _signals(cells: Sequence[Filled], recalls: Sequence[Recall]) -> dict[str, Any]:
-    """Losses and detectors over seeds; of one cell they are those of its own report."""
-    read = [one for one in cells if one.recall is not None and one.result is not None]
+def _signals(cells: Sequence[Filled]) -> dict[str, Any]:
+    """Losses and detectors over seeds; where one cell alone has them they are those of its own report."""
+    read = [one for one in cells if one.recall is not None and one.recall.signals and one.result is not None]
+    recalls = [one.recall for one in read if one.recall is not None]
     names = ("loss", "loss_against", "loss_gap", "detectors")
     if len(read) == 1 and read[0].result is not None:
         return {name: read[0].result.get(name) for name in names}
@@ -200,7 +200,7 @@ def _signals(cells: Sequence[Filled], recalls: Sequence[Recall]) -> dict[str, An
 
 def _items_needed(score: Mapping[str, Any]) -> dict[str, int] | None:
     """Items for intervals of these half widths, if items go on to spread as they do; None where no spread is seen."""
-    if score["se"] is None:
+    if not score["se"]:
         return None
     return {
         f"{width:g}": items_for_half_width(width, score["se"] ** 2 * score["items"], LEVEL) for width in HALF_WIDTHS

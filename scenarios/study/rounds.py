@@ -13,14 +13,14 @@ import numpy as np
 from viva.scoring.kieval import Scorer
 from viva.scoring.stream import Mean
 
-from .figures import mean_record, rounded
+from .figures import Floats, interval, mean_record, rounded
 from .talks import Talks
 
 
 def by_round(talks: Sequence[Talks], scorer: Scorer) -> list[dict[str, Any]]:
     """For each round: how many talks held it, and the mean overall score that it got, 0–100 by the scorer's mapping.
 
-    Its standard error takes the talks for independent.
+    Its standard error and its interval, Student's, take the talks for independent.
     """
     total = sum(len(one.numbers) for one in talks)
     most = max((int(one.lengths.max(initial=0)) for one in talks), default=0)
@@ -33,5 +33,13 @@ def by_round(talks: Sequence[Talks], scorer: Scorer) -> list[dict[str, Any]]:
             held += count
             if verdict:
                 mean.add_many(scorer.combine([verdict]) or 0.0, count)
-        told.append({"round": number + 1, "held": held, "share_held": rounded(held / total), **mean_record(mean)})
+        low, high = interval(_array(mean.mean), _array(mean.standard_error), np.array([mean.n]))
+        ends = {"low": rounded(float(low[0])), "high": rounded(float(high[0]))}
+        told.append(
+            {"round": number + 1, "held": held, "share_held": rounded(held / total), **mean_record(mean), **ends}
+        )
     return told
+
+
+def _array(value: float | None) -> Floats:
+    return np.array([np.nan if value is None else value])

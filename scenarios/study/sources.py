@@ -49,10 +49,15 @@ class Cell:
         """One of the run's settings, None where it has not begun."""
         return self.manifest.get("settings", {}).get(name)
 
+    def repeats(self, role: str) -> bool:
+        """Whether another run's words stand in for this role, as in a fork."""
+        model = self.model if role == "candidate" else self.manifest.get("models", {}).get(role)
+        return model is not None and model.startswith("replay:")
+
     def label(self, role: str) -> str | None:
-        """The name in tables of the model in another role than the candidate's."""
+        """The name in tables of the model in another role than the candidate's; None where a recording plays it."""
         model = self.manifest.get("models", {}).get(role)
-        return None if model is None else next(iter(candidate_labels([model])))
+        return None if model is None or self.repeats(role) else next(iter(candidate_labels([model])))
 
 
 def find_cells(folders: Sequence[Path]) -> list[Cell]:
@@ -118,6 +123,11 @@ def notes(cells: Sequence[Cell]) -> list[str]:
         place = (cell.scenario, cell.candidate, cell.dataset, cell.seed, cell.evaluator)
         places.setdefault(place, []).append(cell.name)
     told += [f"of the same place, and all counted: {', '.join(names)}" for names in places.values() if len(names) > 1]
+    if ruled := sum(cell.stopped_at is not None for cell in begun):
+        told.append(
+            f"a rule that watched the scores ended {ruled} of {len(begun)} cells: intervals and p-values here are for "
+            "numbers of talks fixed beforehand and do not keep their level; the cells' own under `until` (--json) do"
+        )
     return told
 
 
@@ -155,7 +165,8 @@ def _cells_of_run(run: RunFolder, name: str) -> list[Cell]:
     scenario = manifest.get("scenario")
     if scenario not in (INTERVIEWS, PROBES):
         raise ConfigurationError(
-            f"{run.path}: a run of '{scenario}'; several runs are reported together of {INTERVIEWS} and {PROBES} only"
+            f"{run.path}: a run of '{scenario}'; several folders, --scorer, --html, --csv, --parquet, --latex and "
+            f"--markdown are for {INTERVIEWS} and {PROBES} only: report it alone and without them"
         )
     try:
         models, dataset = manifest["models"]["candidate"], manifest["dataset"]["name"]

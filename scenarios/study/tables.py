@@ -49,7 +49,7 @@ def main(report: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Table:
             line += ["–"] * 3 if one is None else _three(one, source)
         # A mean over fewer datasets than the others' would be compared with theirs.
         whole = own.get(None if several else datasets[0])
-        complete = whole is not None and all(name in own for name in datasets)
+        complete = whole is not None and all(name in own and own[name]["score"]["n"] for name in datasets)
         told = whole or next(iter(own.values()))
         accuracy, score, rounds = _three(told, source) if complete else ["–"] * 3
         line += [accuracy, score, number(told["score"]["se"]) if complete else "–", rounds]

@@ -5,7 +5,8 @@ What never belongs here: markup, and which table shows what.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 Table: TypeAlias = tuple[str, list[str], list[list[str]]]
@@ -59,3 +60,12 @@ def facts(report: Mapping[str, Any]) -> str:
     tiers = " and ".join(told["tiers"]) or "–"
     scorer = f"scorer {report['scorer']}, " if told["rounds"] else ""  # probes have none
     return f"{scorer}seed{'s' * (len(told['seeds']) > 1)} {seeds}, tier {tiers}"
+
+
+_NUMBER = r"(?:[-−+]?(?:\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?|∞)%?|–)"
+_NUMERIC = re.compile(rf"{_NUMBER}(?: ± {_NUMBER}| of {_NUMBER}|/{_NUMBER}| \({_NUMBER} to {_NUMBER}\))?")
+
+
+def numeric(table: Sequence[Sequence[str]], column: int) -> bool:
+    """Whether a column holds numbers: each cell is one, with its error or interval maybe, or a dash."""
+    return all(_NUMERIC.fullmatch(row[column]) for row in table)

@@ -15,6 +15,7 @@ from typing import Any
 
 from viva.engine.errors import ConfigurationError
 from viva.engine.folder import write_atomically
+from viva.scenarios.study.text import numeric
 
 from . import words
 from .plots import Plot, plots
@@ -38,7 +39,6 @@ _SECTIONS = {
     _FURTHER: ("Further tables", r"(?!)"),
     _CELLS: ("Cells and transcripts", r"\d+ cells?\b"),
 }
-_NUMERIC = re.compile(r"[-−+]?\d|–( ± –)?$|-?∞")
 
 
 @dataclass(slots=True, frozen=True)
@@ -70,7 +70,7 @@ def write_html(study: dict[str, Any], file: Path) -> None:
     try:
         write_atomically(file, page(study).encode("utf-8", "replace"))
     except OSError as error:
-        raise ConfigurationError(f"{file}: the page cannot be written: {error.strerror}") from None
+        raise ConfigurationError(f"{file}: the page cannot be written: {error.strerror}; name another file") from None
 
 
 def page(study: Record) -> str:
@@ -124,7 +124,6 @@ def _sections(tables: Sequence[Record], plotted: bool, shown: bool) -> list[Sect
         rows = [[str(cell) for cell in row] for row in told["rows"]]
         if rows:
             header = [str(name) for name in told["header"]]
-            numeric = [all(_NUMERIC.match(row[at]) for row in rows) for at in range(len(header))]
-            found[place].tables.append(Table(title, header, rows, numeric))
+            found[place].tables.append(Table(title, header, rows, [numeric(rows, at) for at in range(len(header))]))
     kept = {_PLOTS: plotted, _CELLS: shown}
     return [one for anchor, one in found.items() if one.tables or kept.get(anchor)]

@@ -19,7 +19,6 @@ from viva.scoring.regression import Regression
 from .inline import inlined
 from .words import circumstances, counted, joined, said_accuracy, span
 
-_NORMAL = 1.959964  # half a 95% interval in standard errors
 Record = Mapping[str, Any]
 Drawn = tuple[str, str]  # an SVG, and what to say of it in one line
 
@@ -126,15 +125,23 @@ def _aspects(study: Record) -> Plot | None:
 def _dot(told: Record | None) -> rows.Dot | None:
     if not told or told.get("mean") is None:
         return None
-    low, high, error = told.get("low"), told.get("high"), told.get("se")
-    if low is not None and high is not None:
-        return rows.Dot(told["mean"], (high - low) / 2)
-    return rows.Dot(told["mean"], None if error is None else _NORMAL * error)
+    return rows.Dot(told["mean"], _half(told))
+
+
+def _half(told: Record) -> float | None:
+    low, high = told.get("low"), told.get("high")
+    return None if low is None or high is None else (high - low) / 2
+
+
+def _reasons(row: Record) -> dict[str, int]:
+    """Why talks ended before their last round: flags of the evaluator, and the end of a recorded talk in a fork."""
+    ran_out = (row.get("ends") or {}).get("transcript", 0)
+    return {**row["stop_reasons"], **({"recorded talk ran out": ran_out} if ran_out else {})}
 
 
 def _stops(study: Record) -> Plot | None:
     found = {
-        name: [rows.Stops(row["candidate"], row["n_observations"], row["stop_reasons"]) for row in pooled]
+        name: [rows.Stops(row["candidate"], row["n_observations"], _reasons(row)) for row in pooled]
         for name, pooled in _by_dataset(study)
     }
     reasons = rows.shown_reasons(one for stops in found.values() for one in stops)
@@ -182,7 +189,7 @@ def _held(told: Record) -> rounds.Step | None:
 def _scored(told: Record) -> rounds.Step | None:
     if told.get("mean") is None:
         return None
-    return rounds.Step(told["round"], told["mean"], None if told.get("se") is None else _NORMAL * told["se"])
+    return rounds.Step(told["round"], told["mean"], _half(told))
 
 
 def _rounds(

@@ -76,11 +76,17 @@ def facts(study: Record) -> list[tuple[str, str]]:
 def circumstances(study: Record) -> str:
     """One line for under a figure: n, scorer, seeds, tier, and the rates of what could not be scored or read."""
     totals, seeds = _totals(study), sorted(_distinct(study, "seed"))
-    told = [f"n = {totals['interviews']:,} talks", f"scorer {study['scorer']}"]
+    probes = sum(cell.get("ended") or 0 for cell in study["cells"] if cell["scenario"] == "probe")
+    told = []
+    if totals["interviews"] or not probes:
+        told += [f"n = {totals['interviews']:,} talks", f"scorer {study['scorer']}"]
+    if probes:
+        told.append(f"n = {probes:,} probes")
     told.append(f"seed{'s' * (len(seeds) > 1)} {joined(map(str, seeds)) or '–'}")
     told.append(f"tier {joined(sorted(_distinct(study, 'tier'))) or '–'}")
-    told.append(f"unscored {_percent(totals['unscored_rounds'], totals['verdicts'])}")
-    told.append(f"unparsed {_percent(totals['parse_failures'], _texts(totals))}")
+    if totals["interviews"] or not probes:
+        told.append(f"unscored {_percent(totals['unscored_rounds'], totals['verdicts'])}")
+        told.append(f"unparsed {_percent(totals['parse_failures'], _texts(totals))}")
     return " · ".join(told)
 
 
