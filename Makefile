@@ -59,6 +59,7 @@ bench: venv peers
 	$(BIN)/python benches/rollout.py $(QUICK)
 	$(BIN)/python benches/probe.py $(QUICK)
 	$(BIN)/python benches/report.py $(QUICK)
+	$(BIN)/python benches/dialogs.py $(QUICK)
 
 clean:
 	rm -rf .venv .inspect .peers build *.egg-info

@@ -13,17 +13,13 @@ from typing import TYPE_CHECKING
 import anyio
 
 from viva.engine.events import (
-    CallFinished,
-    ConversationFailed,
-    ConversationFinished,
-    ConversationInterrupted,
-    ConversationStarted,
     Event,
     LimitHit,
     Retried,
     RunStarted,
 )
 from viva.scenarios.scenario import Aggregate
+from viva.scenarios.tally import Tally
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -37,33 +33,16 @@ class Progress:
 
     def __init__(self, aggregate: Aggregate) -> None:
         self._aggregate = aggregate
+        self._tally = Tally(aggregate)
         self._total: int | None = None
-        self._done = self._restored = self._failed = self._in_flight = 0
-        self._calls = self._tokens = 0
-        self._cost = 0.0
         self._throttled = self._retried = 0
         self._began = time.monotonic()
         self.note = ""
 
     def hear(self, event: Event) -> None:
         """The run's listener."""
+        self._tally.hear(event)
         match event:
-            case CallFinished():
-                if not event.replayed:
-                    self._calls += 1
-                    self._tokens += event.prompt_tokens + event.completion_tokens
-                    self._cost += event.cost
-            case ConversationStarted():
-                self._in_flight += 1
-            case ConversationFinished():
-                self._end(event.restored)
-                self._aggregate.add(event.conversation, event.result)
-            case ConversationFailed():
-                self._failed += 1
-                self._end(event.restored)
-                self._aggregate.add_failure(event.conversation, event.error)
-            case ConversationInterrupted():
-                self._in_flight -= 1
             case Retried():
                 self._retried += 1
                 self._throttled += event.error == "Throttled"
@@ -72,13 +51,6 @@ class Progress:
             case RunStarted():
                 self._total = event.total
                 self._began = time.monotonic()
-
-    def _end(self, restored: bool) -> None:
-        self._done += 1
-        if restored:
-            self._restored += 1
-        else:
-            self._in_flight -= 1
 
     async def show(self) -> None:
         """Display until cancelled."""
@@ -101,21 +73,22 @@ class Progress:
 
     def line(self) -> str:
         """Where the run stands, in one line."""
+        tally = self._tally
         elapsed = max(1e-9, time.monotonic() - self._began)
-        fresh = self._done - self._restored
+        fresh = tally.done - tally.restored
         rate = fresh / elapsed
         total = "?" if self._total is None else str(self._total)
-        parts = [f"{self._done}/{total} done", f"{self._in_flight} in flight", f"{rate:.1f}/s"]
-        if self._total is not None and fresh and self._done < self._total:
-            parts.append(f"ETA {_duration((self._total - self._done) / rate)}")
+        parts = [f"{tally.done}/{total} done", f"{tally.in_flight} in flight", f"{rate:.1f}/s"]
+        if self._total is not None and fresh and tally.done < self._total:
+            parts.append(f"ETA {_duration((self._total - tally.done) / rate)}")
         headline = self._aggregate.headline()
         if headline:
             parts.append(headline)
-        parts.append(f"{self._calls:,} calls, {self._tokens:,} tokens")
-        if self._cost:
-            parts.append(f"cost {self._cost:.2f}")
-        if self._failed:
-            parts.append(f"{self._failed} failed")
+        parts.append(f"{tally.calls:,} calls, {tally.tokens:,} tokens")
+        if tally.cost:
+            parts.append(f"cost {tally.cost:.2f}")
+        if tally.failed:
+            parts.append(f"{tally.failed} failed")
         if self._retried:
             parts.append(f"{self._retried} retries ({self._throttled} throttled)")
         if self.note:

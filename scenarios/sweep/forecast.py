@@ -126,7 +126,7 @@ class Forecast:
             prepared = scenario(cell.scenario).prepare(cell.settings)
             uses = _interviews(prepared) if isinstance(prepared, PreparedKieval) else _probes(prepared)
             by_kin[kin] = {role: use * (1 / run.total) for role, use in uses.items()}
-        left = run.total - run.done
+        left = run.total - run.done + (run.failed if self._sweep.retry_failed else 0)
         self.conversations += left
         models = {ROLE: cell.model}
         models |= {role: getattr(cell.settings, role) for role in ("interactor", "evaluator") if cell.evaluator}

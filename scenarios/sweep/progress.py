@@ -8,36 +8,25 @@ from __future__ import annotations
 import anyio
 
 from viva.engine.errors import VivaError
-from viva.engine.events import (
-    CallFinished,
-    ConversationFailed,
-    ConversationFinished,
-    ConversationInterrupted,
-    ConversationStarted,
-    Event,
-)
 from viva.engine.runner import Outcome, Runner
 
-from ..scenario import Aggregate
+from ..tally import Tally
 from .cells import Cell
 from .standing import Standing, State
 
 
-class CellRun:
-    """``total``, ``done`` (failed ones among them), ``failed`` and ``in_flight`` count conversations; ``calls`` and
-    ``tokens`` what this start has cost. ``error`` says why a cell failed.
-    """
+class CellRun(Tally):
+    """``total``: how many conversations it is to have. ``error``: why it failed."""
 
     def __init__(self, cell: Cell) -> None:
+        super().__init__()
         self.cell = cell
         self.state: State = "waiting"
         self.total: int | None = None
-        self.done = self.failed = self.in_flight = self.calls = self.tokens = 0
-        self.cost = 0.0
         self.error: VivaError | None = None
-        self.aggregate: Aggregate | None = None
         self.runner: Runner | None = None
         self._headline = ""
+        self._before = 0, 0
 
     @property
     def headline(self) -> str:
@@ -59,6 +48,7 @@ class CellRun:
     def begins(self) -> None:
         """It is opened: its dataset, its models."""
         self.state = "running"
+        self._before = self.done, self.failed
         self.done = self.failed = 0  # told again by its run
         self.opening = anyio.CancelScope()
         self.begun = anyio.Event()
@@ -71,6 +61,8 @@ class CellRun:
     def ended(self, outcome: Outcome | None, error: VivaError | None, *, stopped: bool) -> None:
         """It has ended: with an outcome, an error, or (neither) interrupted before it began."""
         self._headline, self.aggregate = self.headline, None
+        if self.runner is None:  # it never came to tell them
+            self.done, self.failed = self._before
         self.runner, self.in_flight = None, 0
         self.begun.set()
         if outcome is not None:
@@ -81,30 +73,3 @@ class CellRun:
             self.state = "done"
         else:
             self.state = "stopped" if stopped else "part" if outcome is not None or self.done else "waiting"
-
-    def hear(self, event: Event) -> None:
-        """The listener of its run."""
-        match event:
-            case CallFinished():
-                if not event.replayed:
-                    self.calls += 1
-                    self.tokens += event.prompt_tokens + event.completion_tokens
-                    self.cost += event.cost
-            case ConversationStarted():
-                self.in_flight += 1
-            case ConversationFinished():
-                self._end(event.restored)
-                if self.aggregate is not None:
-                    self.aggregate.add(event.conversation, event.result)
-            case ConversationFailed():
-                self.failed += 1
-                self._end(event.restored)
-                if self.aggregate is not None:
-                    self.aggregate.add_failure(event.conversation, event.error)
-            case ConversationInterrupted():
-                self.in_flight -= 1
-
-    def _end(self, restored: bool) -> None:
-        self.done += 1
-        if not restored:
-            self.in_flight -= 1

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from viva.engine.errors import ConfigurationError, JournalError
-from viva.engine.folder import write_atomically
+from viva.engine.folder import read_manifest, write_atomically
 from viva.scoring.sequential import Until
 
 from .cells import Cell
@@ -58,12 +58,7 @@ def read_sweep(out: Path) -> Recorded:
     :raises ConfigurationError: there is none, or it is not one of this version.
     """
     file = out / NAME
-    try:
-        data = orjson.loads(file.read_bytes())
-    except FileNotFoundError:
-        raise ConfigurationError(f"{out}: not the folder of a sweep (it has no {NAME})") from None
-    except (OSError, orjson.JSONDecodeError) as error:
-        raise ConfigurationError(f"{file}: cannot be read: {error}") from None
+    data = read_manifest(file, "the folder of a sweep")
     if not isinstance(data, dict) or data.get("sweep") != VERSION:
         raise ConfigurationError(f"{file}: not the manifest of a sweep of version {VERSION}")
     try:

@@ -5,15 +5,13 @@ What never belongs here: running (``sweep``) and results (``results``).
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from viva.engine.errors import ConfigurationError, JournalError, VivaError
 from viva.engine.folder import RunFolder
-from viva.engine.history import History
+from viva.engine.history import History, has_begun
 
 from ..launch import check_settings, check_unchanged
 from ..scenario import scenario
@@ -58,7 +56,7 @@ def standing(cell: Cell, out: Path, *, retry_failed: bool = False) -> Standing:
         return Standing("failed", planned, error=error)
     if run is None:
         return Standing("waiting", planned)
-    if not has_begun(run):
+    if not has_begun(run.journal):
         return Standing("part", planned)
     try:
         with History(run.journal) as history:
@@ -69,20 +67,6 @@ def standing(cell: Cell, out: Path, *, retry_failed: bool = False) -> Standing:
     return Standing("done" if at_end else "part", planned, finished, ended - finished, run)
 
 
-def has_begun(run: RunFolder) -> bool:
-    """Whether a run's journal has been made: a kill may come between the manifest and its tables. A journal that is
-    damaged has begun."""
-    if not run.journal.exists():
-        return False
-    try:
-        with closing(sqlite3.connect(run.journal)) as connection:
-            return connection.execute("select value from meta where key = 'schema'").fetchone() is not None
-    except sqlite3.OperationalError as error:
-        return "no such table" not in str(error)
-    except sqlite3.Error:
-        return True
-
-
 def recorded_run(out: Path, cell: Cell) -> RunFolder | None:
     """A cell's run as far as it has come; None if it has not begun, or if another run lies in its place."""
     try:
@@ -90,4 +74,4 @@ def recorded_run(out: Path, cell: Cell) -> RunFolder | None:
         check_settings(run, cell.scenario, cell.settings)
     except ConfigurationError:
         return None
-    return run if has_begun(run) else None
+    return run if has_begun(run.journal) else None

@@ -62,7 +62,7 @@ class Sweep:
         self.runs = [CellRun(cell) for cell in recorded.cells]
         self._concurrency = concurrency or file.concurrency
         self._local_models = file.local_models
-        self._retry_failed = retry_failed
+        self.retry_failed = retry_failed
         self._stopping = False
         self._active: list[CellRun] = []
         self._changed = anyio.Event()
@@ -127,6 +127,7 @@ class Sweep:
                             await self._begin(unit, group)
                     self.models = pool.statistics()
         finally:
+            self.events.close()
             lock.unlock()
 
     async def _room(self) -> None:
@@ -159,7 +160,7 @@ class Sweep:
         return [units[place] for place in ordered([weights_of(unit.models) for unit in units])]
 
     def _unit(self, runs: list[CellRun]) -> _Unit:
-        found = {run: standing(run.cell, self.out, retry_failed=self._retry_failed) for run in runs}
+        found = {run: standing(run.cell, self.out, retry_failed=self.retry_failed) for run in runs}
         for run, one in found.items():
             run.take(one)
         planned = [run.total for run in runs if run.total is not None]
@@ -222,7 +223,7 @@ class Sweep:
     async def _launch(self, run: CellRun, stopping: Stopping | None) -> Outcome:
         cell = run.cell
         path = self.out / cell.name
-        launch = continued_run(cell.scenario, cell.settings, path, self.clock, retry_failed=self._retry_failed)
+        launch = continued_run(cell.scenario, cell.settings, path, self.clock, retry_failed=self.retry_failed)
         run.aggregate = launch.scenario.aggregate(launch.folder.manifest, {})
         launch.events.listen(run.hear)
         if stopping is not None:

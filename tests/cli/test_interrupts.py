@@ -5,12 +5,12 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from viva_process import ended, started
 
 if TYPE_CHECKING:
     from tests.servers.process import Plan, Server
@@ -21,43 +21,27 @@ ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.
 _TALKS, _WIDTH, _ROUNDS = 10, 4, 2
 _CALLS = 1 + 3 * _ROUNDS  # of one talk
 _WAIT = {"do": "slow", "delay": 0.5}
-_PATIENCE = 30.0  # a run that does not stop fails its test instead of hanging it
-
-
-def _viva(*arguments: str | Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "viva", *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def _ended(process: subprocess.Popen[bytes]) -> tuple[int, bytes, str]:
-    try:
-        printed, said = process.communicate(timeout=_PATIENCE)
-    finally:
-        process.kill()
-        process.wait()
-    assert b"Traceback" not in said
-    return process.returncode, printed, said.decode()
 
 
 def _run(server: Server, out: Path) -> subprocess.Popen[bytes]:
     roles = ("candidate", "interactor", "evaluator")
     models = [text for role in roles for text in (f"--{role}", server.model(role))]
     size = ["-n", str(_TALKS), "--rounds", str(_ROUNDS), "--concurrency", str(_WIDTH)]
-    return _viva("run", "kieval", "--dataset", ITEMS, *size, *models, "--json", "--out", out)
+    return started("run", "kieval", "--dataset", ITEMS, *size, *models, "--json", "--out", out)
 
 
 def _printed(command: str, run: Path) -> bytes:
-    code, printed, said = _ended(_viva(command, run, "--json"))
+    code, printed, said = ended(started(command, run, "--json"))
     assert code == 0, said
     return printed
 
 
 def _goes_on_as_if_nothing_had_been(server: Server, run: Path, whole: Path, unanswered: int) -> None:
     """Resume the run; compare it with one that nobody stopped; count that no answered call was made again."""
-    code, resumed, said = _ended(_viva("resume", run, "--json"))
+    code, resumed, said = ended(started("resume", run, "--json"))
     assert code == 0, said
     assert len(server.log()) == _TALKS * _CALLS + unanswered
-    code, uninterrupted, said = _ended(_run(server, whole))
+    code, uninterrupted, said = ended(_run(server, whole))
     assert code == 0, said
     assert resumed == uninterrupted == _printed("report", run)
     assert _printed("show", run) == _printed("show", whole)
@@ -75,7 +59,7 @@ def test_asked_once_it_finishes_what_is_in_flight(chaos: StartChaos, tmp_path: P
     process = _run(server, run)
     server.log(requests=_WIDTH)
     process.send_signal(signal.SIGINT)
-    code, report, said = _ended(process)
+    code, report, said = ended(process)
     assert code == 130
     assert f"viva resume {run}" in said
     assert f"{_WIDTH}/{_TALKS} done" in said
@@ -98,7 +82,7 @@ def test_asked_twice_it_stops_at_once(chaos: StartChaos, tmp_path: Path) -> None
     process.send_signal(signal.SIGINT)
     server.log(requests=3 * _WIDTH)
     process.send_signal(signal.SIGINT)
-    code, report, said = _ended(process)
+    code, report, said = ended(process)
     assert code == 130
     assert f"{_WIDTH} conversations were interrupted; go on with: viva resume {run}" in said
     assert len(server.log(left=_WIDTH)) == 3 * _WIDTH
@@ -114,7 +98,7 @@ def test_terminated_it_stops_at_once(chaos: StartChaos, tmp_path: Path) -> None:
     process = _run(server, run)
     server.log(requests=first + _WIDTH)
     process.send_signal(signal.SIGTERM)
-    code, report, said = _ended(process)
+    code, report, said = ended(process)
     assert code == 130
     assert f"{_WIDTH} conversations were interrupted; go on with: viva resume {run}" in said
     assert len(server.log(left=_WIDTH)) == first + _WIDTH
@@ -131,9 +115,9 @@ def test_a_resumed_run_can_be_stopped_like_a_new_one(chaos: StartChaos, tmp_path
     for stop in stops:
         server.log(requests=stop + _WIDTH)
         process.send_signal(signal.SIGTERM)
-        assert _ended(process)[0] == 130
-        process = _viva("resume", run)
-    assert _ended(process)[0] == 0
+        assert ended(process)[0] == 130
+        process = started("resume", run)
+    assert ended(process)[0] == 0
     _goes_on_as_if_nothing_had_been(server, run, tmp_path / "whole", unanswered=2 * _WIDTH)
 
 
@@ -141,12 +125,12 @@ def test_while_it_runs_nobody_else_may_go_on_with_it(chaos: StartChaos, tmp_path
     server = chaos({"schedule": {str(number): "never" for number in range(_CALLS, _CALLS + _WIDTH)}})
     process = _run(server, tmp_path / "run")
     server.log(requests=_CALLS + _WIDTH)
-    code, printed, said = _ended(_viva("resume", tmp_path / "run"))
+    code, printed, said = ended(started("resume", tmp_path / "run"))
     assert (code, printed) == (2, b"")
     assert "another process is running this run" in said
     assert _interviews(_printed("report", tmp_path / "run")) < _TALKS  # looking on is allowed
     process.send_signal(signal.SIGTERM)
-    assert _ended(process)[0] == 130
+    assert ended(process)[0] == 130
 
 
 def test_ctrl_c_before_the_first_call_ends_without_a_word_of_python(tmp_path: Path) -> None:
@@ -155,10 +139,10 @@ def test_ctrl_c_before_the_first_call_ends_without_a_word_of_python(tmp_path: Pa
         silent.listen()
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         others = ["--interactor", "simulated:i", "--evaluator", "simulated:e", "--out", str(tmp_path / "run")]
-        process = _viva("run", "kieval", "--dataset", ITEMS, "--candidate", f"openai:{url}#c", *others)
+        process = started("run", "kieval", "--dataset", ITEMS, "--candidate", f"openai:{url}#c", *others)
         connection, _ = silent.accept()  # it asks whether the model is there, and nobody answers
         with connection:
             process.send_signal(signal.SIGINT)
-            code, printed, said = _ended(process)
+            code, printed, said = ended(process)
     assert (code, printed) == (130, b""), said
     assert not (tmp_path / "run").exists()  # the name is free for the next try

@@ -15,36 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 from small_sweeps import INTERVIEWS, calls_in, dataset, journals, write_file
+from viva_process import ended, started
 
 if TYPE_CHECKING:
     from tests.servers.process import Plan, Server
 
     StartChaos = Callable[[Plan], Server]
 
-_PATIENCE = 120.0  # far beyond what anything takes: what is stuck fails its test instead of hanging it
-
 
 def _viva(*arguments: str | Path, cwd: Path | None = None) -> tuple[int, bytes, str]:
-    command = [sys.executable, "-m", "viva", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, check=False, timeout=_PATIENCE, cwd=cwd)
-    assert b"Traceback" not in done.stderr, done.stderr.decode()
-    return done.returncode, done.stdout, done.stderr.decode()
-
-
-def _started(*arguments: str | Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "viva", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-
-
-def _ended(process: subprocess.Popen[bytes]) -> tuple[int, bytes, str]:
-    try:
-        printed, said = process.communicate(timeout=_PATIENCE)
-    finally:
-        process.kill()
-        process.wait()
-    assert b"Traceback" not in said
-    return process.returncode, printed, said.decode()
+    return ended(started(*arguments, cwd=cwd))
 
 
 def _reports(out: Path) -> bytes:
@@ -87,7 +67,7 @@ def test_killed_three_times_and_grown_by_a_candidate_it_says_the_same(tmp_path: 
 
     out = tmp_path / "killed"
     for moment in sorted(random.Random(5).sample(range(calls // 20, calls * 4 // 5), 3)):
-        process = _started("sweep", file, "--out", out)
+        process = started("sweep", file, "--out", out)
         _until_calls(process, out, moment)
         process.send_signal(signal.SIGKILL)
         process.communicate()
@@ -121,10 +101,10 @@ def test_ctrl_c_finishes_what_is_in_flight_in_all_cells(chaos: StartChaos, tmp_p
     }
     file = write_file(tmp_path, items=4, **said)
     out = tmp_path / "out"
-    process = _started("sweep", file, "--out", out, "--json")
+    process = started("sweep", file, "--out", out, "--json")
     server.log(requests=6)
     process.send_signal(signal.SIGINT)
-    code, printed, said_to_us = _ended(process)
+    code, printed, said_to_us = ended(process)
     assert code == 130, said_to_us
     assert f"viva resume {out}" in said_to_us
     cells = orjson.loads(printed)["cells"]
@@ -145,10 +125,10 @@ def test_terminated_it_stops_at_once_and_goes_on(chaos: StartChaos, tmp_path: Pa
     interviews = {"interactor": models[2], "evaluator": models[3], "rounds": 1}
     file = write_file(tmp_path, items=6, candidates=models[:2], interviews=interviews, concurrency=6)
     out = tmp_path / "out"
-    process = _started("sweep", file, "--out", out)
+    process = started("sweep", file, "--out", out)
     server.log(requests=14)
     process.send_signal(signal.SIGTERM)
-    code, _, said = _ended(process)
+    code, _, said = ended(process)
     assert code == 130, said
     assert len(server.log(left=6)) == 14
     code, printed, said = _viva("sweep", file, "--out", out, "--json")
@@ -243,11 +223,11 @@ def test_ctrl_c_before_the_first_call_leaves_no_cell_behind(tmp_path: Path) -> N
         silent.listen()
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         file = write_file(tmp_path, candidates=[f"openai:{url}#a", "simulated:b"])
-        process = _started("sweep", file, "--out", tmp_path / "out", "--json")
+        process = started("sweep", file, "--out", tmp_path / "out", "--json")
         connection, _ = silent.accept()  # it asks whether the model is there, and nobody answers
         with connection:
             process.send_signal(signal.SIGINT)
-            code, printed, said = _ended(process)
+            code, printed, said = ended(process)
     assert code == 130, said
     assert orjson.loads(printed)["states"] == {"waiting": 2}
     assert not (tmp_path / "out" / "cells" / "kieval" / "alpha" / "seed-7" / "e" / "a").exists()

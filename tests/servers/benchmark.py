@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import hashlib
 import json
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from typing import Any
 from urllib.request import urlopen
 
 from aiohttp import web
+from process import serving_port
 
 Message = dict[str, Any]
 
@@ -123,15 +123,8 @@ def serving(
     """The endpoint while entered; its plan stands in ``folder``."""
     plan = folder / "benchmark-plan.json"
     plan.write_text(json.dumps({"answers": answers or {}, "lines": lines, "delay": delay}))
-    command = [sys.executable, __file__, "--plan", str(plan)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            assert line, f"the endpoint ended with {process.wait()} before it served"
-            yield Server(int(json.loads(line)["port"]))
-        finally:
-            process.terminate()
+    with serving_port([sys.executable, __file__, "--plan", str(plan)]) as port:
+        yield Server(port)
 
 
 async def serve(plan: dict[str, Any]) -> None:

@@ -39,17 +39,23 @@ class Server:
 
 
 @contextmanager
+def serving_port(command: list[str]) -> Iterator[int]:
+    """The port that a server prints as its first line, while it runs."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line, f"the server ended with {process.wait()} before it served"
+            yield int(json.loads(line)["port"])
+        finally:
+            process.terminate()
+
+
+@contextmanager
 def running(plan: Plan) -> Iterator[Server]:
     """The server while entered; its plan is described in ``chaos``."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "plan.json"
         path.write_text(json.dumps(plan), encoding="utf-8")
-        command = [sys.executable, str(_CHAOS), "--plan", str(path)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            try:
-                assert process.stdout is not None
-                line = process.stdout.readline()
-                assert line, f"the chaos server ended with {process.wait()} before it served"
-                yield Server(int(json.loads(line)["port"]))
-            finally:
-                process.terminate()
+        with serving_port([sys.executable, str(_CHAOS), "--plan", str(path)]) as port:
+            yield Server(port)
