@@ -58,10 +58,13 @@ def majority(row: Sequence[R | None]) -> list[R]:
 
 def voting(rows: Sequence[Row]) -> Voting:
     """How the votes on many things went."""
-    winners = [(majority(row), len({rating for rating in row if rating is not None})) for row in rows]
-    rated = [(found, different) for found, different in winners if found]
-    decided = sum(len(found) == 1 for found, _ in rated)
-    return Voting(len(rated), sum(different == 1 for _, different in rated), decided, len(rated) - decided)
+    items = unanimous = decided = 0
+    for row, count in Counter(map(tuple, rows)).items():  # many things are rated alike
+        winners = majority(row)
+        items += count * bool(winners)
+        unanimous += count * (len({rating for rating in row if rating is not None}) == 1)
+        decided += count * (len(winners) == 1)
+    return Voting(items, unanimous, decided, items - decided)
 
 
 def cohen(
@@ -102,17 +105,19 @@ def fleiss(rows: Sequence[Row]) -> Agreement:
     :raises ValueError: rows differ in length, or have fewer than two places.
     """
     raters = _raters(rows)
-    counts = [Counter(row) for row in rows if None not in row]
+    alike = things = 0
     total = Counter[Rating | None]()
-    for count in counts:
-        total.update(count)
+    for row, times in Counter(tuple(row) for row in rows if None not in row).items():  # many things are rated alike
+        things += times
+        for rating, number in Counter(row).items():
+            alike += times * number * (number - 1)
+            total[rating] += times * number
     if len(total) < 2:
-        return Agreement(None, len(counts))
-    alike = sum(number * (number - 1) for count in counts for number in count.values())
-    observed = alike / (len(counts) * raters * (raters - 1))
-    ratings = len(counts) * raters
+        return Agreement(None, things)
+    observed = alike / (things * raters * (raters - 1))
+    ratings = things * raters
     expected = sum(number * number for number in total.values()) / ratings**2
-    return Agreement((observed - expected) / (1.0 - expected), len(counts))
+    return Agreement((observed - expected) / (1.0 - expected), things)
 
 
 def krippendorff(rows: Sequence[Row], scale: Scale = "ordinal") -> Agreement:
