@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import workload
+from gathering import Gathering
 
 from viva.engine.backends import registry, simulated
 from viva.engine.backends.base import Backend, ModelSpec
@@ -35,13 +35,11 @@ _VOICES = 4  # so many different answers to each turn
 class Canned(Backend):
     """Says what a simulated model said to this turn of this talk the first time, in one of a few voices.
 
-    ``hold`` is the number of conversations to gather at the candidate's call number ``place``, which they all make, 0
-    for none.
+    Where there is a ``gathering``, conversations wait at the candidate's call number ``place``, which they all make.
     """
 
-    hold = held = place = 0
-    gathered: asyncio.Event
-    release: asyncio.Event
+    gathering: Gathering | None = None
+    place = 0
 
     seconds = 0.0
 
@@ -56,11 +54,8 @@ class Canned(Backend):
         said = self._said.get(key)
         if said is None:
             said = self._said[key] = await self._inner.generate(request)
-        if self.hold and request.role == "candidate" and request.ordinal == self.place:
-            Canned.held += 1
-            if Canned.held == self.hold:
-                Canned.gathered.set()
-            await Canned.release.wait()
+        if self.gathering is not None and request.role == "candidate" and request.ordinal == self.place:
+            await self.gathering.wait()
         calls = None if said.calls is None else list(said.calls)
         return Completion(said.text, said.finish, said.prompt_tokens, said.completion_tokens, calls=calls)
 
@@ -72,23 +67,8 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
 
 async def weigh(launch: Launch, count: int) -> float:
     """Kilobytes of resident memory per conversation, all of them waiting for an answer."""
-    Canned.hold, Canned.gathered, Canned.release = count, asyncio.Event(), asyncio.Event()
-    figure = 0.0
-
-    async def watch() -> None:
-        nonlocal figure
-        await Canned.gathered.wait()
-        await asyncio.sleep(0.5)  # the journal empties its queue
-        gc.collect()
-        figure = (workload._memory_mb("VmRSS") - before) * 1e3 / count
-        Canned.release.set()
-
-    gc.collect()
-    before = workload._memory_mb("VmRSS")
-    async with asyncio.TaskGroup() as group:
-        group.create_task(watch())
-        await launch.run()
-    return figure
+    Canned.gathering = Gathering(count)
+    return await Canned.gathering.weigh(launch.run)
 
 
 def main() -> None:

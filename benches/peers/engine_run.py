@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from typing import Any
 
 import orjson
 import workload
+from gathering import Gathering
 
 from viva.engine.backends import registry
 from viva.engine.backends.base import Backend, ModelSpec
@@ -32,22 +32,14 @@ from viva.scenarios.launch import Launch, new_run
 
 
 class Canned(Backend):
-    """Answers at once. ``hold`` is the number of conversations to gather at their last call, 0 for none."""
+    """Answers at once. Where there is a ``gathering``, conversations wait at their last call."""
 
-    hold = 0
-    held = 0
-    gathered: asyncio.Event | None = None
-    release: asyncio.Event | None = None
+    gathering: Gathering | None = None
 
     async def generate(self, request: Request) -> Completion:
         await asyncio.sleep(0)
-        if self.hold and request.role == "evaluator" and request.ordinal == workload.ROUNDS - 1:
-            assert Canned.gathered is not None
-            assert Canned.release is not None
-            Canned.held += 1
-            if Canned.held == self.hold:
-                Canned.gathered.set()
-            await Canned.release.wait()
+        if self.gathering is not None and request.role == "evaluator" and request.ordinal == workload.ROUNDS - 1:
+            await self.gathering.wait()
         return Completion(workload.REPLIES[request.role], "stop", 1000, 100)
 
 
@@ -67,25 +59,8 @@ def make_dataset(path: Path, count: int) -> None:
 
 async def measure_memory(launch: Launch, hold: int) -> float:
     """Kilobytes of resident memory per conversation, all of them waiting for their last verdict."""
-    Canned.hold, Canned.gathered, Canned.release = hold, asyncio.Event(), asyncio.Event()
-    figure = 0.0
-
-    async def watch() -> None:
-        nonlocal figure
-        assert Canned.gathered is not None
-        assert Canned.release is not None
-        await Canned.gathered.wait()
-        await asyncio.sleep(0.5)  # the journal empties its queue
-        gc.collect()
-        figure = (workload._memory_mb("VmRSS") - before) * 1e3 / hold
-        Canned.release.set()
-
-    gc.collect()
-    before = workload._memory_mb("VmRSS")
-    async with asyncio.TaskGroup() as group:
-        group.create_task(watch())
-        await launch.run()
-    return figure
+    Canned.gathering = Gathering(hold)
+    return await Canned.gathering.weigh(launch.run)
 
 
 def main() -> None:
