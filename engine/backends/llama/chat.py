@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Template, TemplateError, meta
+from jinja2 import Template, TemplateError, meta, nodes
+from jinja2.ext import Extension, LoopControlExtension
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ...errors import ConfigurationError, Rejected
@@ -186,8 +188,20 @@ class ChatFormat:
         return self.model.metadata("tokenizer.chat_template") or PLAIN
 
 
+class _GenerationTag(Extension):
+    """``{% generation %}`` marks what a model is trained on; for writing a prompt it is nothing."""
+
+    tags = {"generation"}  # noqa: RUF012 - declared so by jinja2
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        """What stands inside."""
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
 def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    extensions = (LoopControlExtension, _GenerationTag)
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = lambda form: datetime(2024, 1, 1).strftime(form)
     return environment

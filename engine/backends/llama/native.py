@@ -39,6 +39,9 @@ class NativeModel:
         _inspect_file(path)
         params = lib.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
+        # llama.cpp's AMX kernels, as GCC compiles them, end the process (ggml-org/llama.cpp, issue 20824): where the
+        # build has them, weights stay in the plain buffers, which they do not read.
+        params.use_extra_bufts = not libggml.ggml_cpu_has_amx_int8()
         handle = lib.llama_model_load_from_file(os.fsencode(path), params)
         if not handle:
             raise ConfigurationError(f"{path}: llama.cpp cannot load this model: {_diagnosis(path)}")

@@ -187,6 +187,18 @@ def test_named_templates_and_files(model: NativeModel, tmp_path: Path) -> None:
     bare.close()
 
 
+def test_what_templates_in_the_wild_are_written_with(model: NativeModel, tmp_path: Path) -> None:
+    """Loop controls, as in many models' templates, and the tag around what a model was trained on."""
+    source = (
+        "{% for m in messages %}{% if m['role'] == 'system' %}{{ m['content'] }}!{% continue %}{% endif %}"
+        "{% if m['role'] == 'assistant' %}{% generation %}[{{ m['content'] }}]{% endgeneration %}"
+        "{% else %}<{{ m['content'] }}>{% endif %}{% endfor %}"
+    )
+    chat = ChatFormat(model, template(tmp_path, source))
+    talk = talk_of(("system", "s"), ("user", "u"), ("assistant", "a"), ("user", "v"))
+    assert spelled(model, flat(chat.segments(talk))) == "<s>s!<u>[a]<v>"
+
+
 def test_templates_that_cannot_be_used_are_named(model: NativeModel, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(f"template={tmp_path}/none: No such file")) as caught:
         ChatFormat(model, f"{tmp_path}/none")
