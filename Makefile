@@ -29,7 +29,7 @@ demo: venv
 	$(BIN)/viva demo
 
 test: venv lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
 lint: venv
 	$(BIN)/ruff check .
