@@ -8,8 +8,11 @@ LLAMA_VERSION := 0.3.36
 LLAMA_OPTIONS := -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF \
 	-DLLAMA_OPENSSL=OFF -DCMAKE_BUILD_TYPE=Release
 
-# GCC miscompiles llama.cpp's AMX kernels: what they compute with ends the process (ggml-org/llama.cpp, issue 20824).
-NO_AMX := -DCMAKE_C_FLAGS=-U__AMX_INT8__ -DCMAKE_CXX_FLAGS=-U__AMX_INT8__
+# llama.cpp as it should be built on newer processors. GCC miscompiles its AMX kernels: they end the process
+# (ggml-org/llama.cpp, issue 20824). Its AVX512-FP16 ones take 128 numbers at a time and what is left over one by one,
+# so that attention with heads of 64 takes several times as long as without them.
+UNDEFINED := -U__AMX_INT8__ -U__AVX512FP16__
+PLAIN := -DCMAKE_C_FLAGS='$(UNDEFINED)' -DCMAKE_CXX_FLAGS='$(UNDEFINED)'
 HAS_AMX := from llama_cpp._ggml import libggml; raise SystemExit(not libggml.ggml_cpu_has_amx_int8())
 
 .PHONY: venv demo test lint bench peers clean
@@ -19,9 +22,9 @@ venv: .venv/.ready
 .venv/.ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "viva needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	CMAKE_ARGS="$(NO_AMX) $$CMAKE_ARGS" $(BIN)/pip install --quiet --upgrade-strategy only-if-needed --editable '.[dev]'
+	CMAKE_ARGS="$(PLAIN) $$CMAKE_ARGS" $(BIN)/pip install --quiet --upgrade-strategy only-if-needed --editable '.[dev]'
 	# A package that was built before, by hand, may have them still.
-	! $(BIN)/python -c '$(HAS_AMX)' || CMAKE_ARGS="$(NO_AMX) $$CMAKE_ARGS" $(BIN)/pip install --quiet --no-deps \
+	! $(BIN)/python -c '$(HAS_AMX)' || CMAKE_ARGS="$(PLAIN) $$CMAKE_ARGS" $(BIN)/pip install --quiet --no-deps \
 		--force-reinstall --no-cache-dir --no-binary llama-cpp-python llama-cpp-python
 	touch $@
 
@@ -46,7 +49,7 @@ lint: venv
 	$(BIN)/pip download --quiet --no-deps --no-binary llama-cpp-python \
 		--dest .peers/sdist llama-cpp-python==$(LLAMA_VERSION)
 	tar -xzf .peers/sdist/llama_cpp_python-$(LLAMA_VERSION).tar.gz -C .peers/sdist
-	cmake -S .peers/sdist/llama_cpp_python-$(LLAMA_VERSION)/vendor/llama.cpp -B .peers/llama $(LLAMA_OPTIONS) $(NO_AMX)
+	cmake -S .peers/sdist/llama_cpp_python-$(LLAMA_VERSION)/vendor/llama.cpp -B .peers/llama $(LLAMA_OPTIONS) $(PLAIN)
 	cmake --build .peers/llama --parallel --target llama-server llama-batched-bench
 
 .peers/xllamacpp/bin/python:
