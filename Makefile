@@ -13,6 +13,7 @@ LLAMA_OPTIONS := -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES
 # so that attention with heads of 64 takes several times as long as without them.
 UNDEFINED := -U__AMX_INT8__ -U__AVX512FP16__
 PLAIN := -DCMAKE_C_FLAGS='$(UNDEFINED)' -DCMAKE_CXX_FLAGS='$(UNDEFINED)'
+PIP := CMAKE_ARGS="$(PLAIN) $$CMAKE_ARGS" $(BIN)/pip
 HAS_AMX := from llama_cpp._ggml import libggml; raise SystemExit(not libggml.ggml_cpu_has_amx_int8())
 
 .PHONY: venv demo test lint bench peers clean
@@ -22,9 +23,9 @@ venv: .venv/.ready
 .venv/.ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "viva needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	CMAKE_ARGS="$(PLAIN) $$CMAKE_ARGS" $(BIN)/pip install --quiet --upgrade-strategy only-if-needed --editable '.[dev]'
+	$(PIP) install --quiet --upgrade-strategy only-if-needed --editable '.[dev]'
 	# A package that was built before, by hand, may have them still.
-	! $(BIN)/python -c '$(HAS_AMX)' || CMAKE_ARGS="$(PLAIN) $$CMAKE_ARGS" $(BIN)/pip install --quiet --no-deps \
+	! $(BIN)/python -c '$(HAS_AMX)' || $(PIP) install --quiet --no-deps \
 		--force-reinstall --no-cache-dir --no-binary llama-cpp-python llama-cpp-python
 	touch $@
 
