@@ -8,11 +8,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import pickle
 import resource
+import tempfile
 import time
 from typing import Any
 
-from llama_workload import GENERATED, Fewest, interviews, words
+from llama_workload import GENERATED, ROUNDS, SYSTEM, Fewest, interviews, words
 
 from viva.agents.verdicts import VERDICT_SCHEMA
 from viva.engine.backends.llama.backend import LlamaBackend
@@ -41,40 +43,51 @@ async def decode(backend: LlamaBackend, lanes: int, tokens: int) -> dict[str, An
 
 
 async def talks(backend: LlamaBackend, count: int) -> dict[str, Any]:
-    """The interviews."""
-    backend.engine.model.ends[:] = False
-    fewest, chat = Fewest(), backend.engine.chat
-    numbers: dict[str, int] = {}
-    most_kept = 0
+    """The interviews. What they were is put aside in a file, so that memory is the backend's; it is counted behind."""
+    with tempfile.TemporaryFile() as aside:
+        backend.engine.model.ends[:] = False
+        chat = backend.engine.chat
+        numbers: dict[str, int] = {}
+        calls = count * ROUNDS * len(SYSTEM)
+        done = most_kept = half_way = 0
 
-    async def complete(conversation: str, role: str, view: View, tokens: int) -> Completion:
-        nonlocal most_kept
-        number = numbers[conversation + role] = numbers.get(conversation + role, 0) + 1
-        request = Request(view.messages, Sampling(max_tokens=tokens), number, b"", conversation, role)
-        completion = await backend.generate(request)
-        prompt = [int(token) for run in chat.segments(view.messages) for token in run.tokens]
-        fewest.prompt(prompt)
-        fewest.reply(prompt, [token for _, ids in completion.pieces or [] for token in ids])
-        most_kept = max(most_kept, backend.engine.lanes.store.used)
-        return completion
+        async def complete(conversation: str, role: str, view: View, tokens: int) -> Completion:
+            nonlocal done, most_kept, half_way
+            number = numbers[conversation + role] = numbers.get(conversation + role, 0) + 1
+            request = Request(view.messages, Sampling(max_tokens=tokens), number, b"", conversation, role)
+            completion = await backend.generate(request)
+            prompt = [int(token) for run in chat.segments(view.messages) for token in run.tokens]
+            pickle.dump((prompt, [token for _, ids in completion.pieces or [] for token in ids]), aside)
+            most_kept = max(most_kept, backend.engine.lanes.store.used)
+            done += 1
+            if done == calls // 2:
+                half_way = _peak()
+            return completion
 
-    began = time.perf_counter()
-    await interviews(count, complete, backend.ended)
-    wall = time.perf_counter() - began
-    lanes = backend.engine.lanes
-    return {
-        "wall_s": wall,
-        "talks_per_s": count / wall,
-        "generated": count * GENERATED,
-        "prompt_tokens": lanes.counts["prompted"] + lanes.counts["replayed"],
-        "fewest_prompt_tokens": fewest.tokens,
-        "prompt_depth": fewest.prompt_depth,
-        "reply_depth": fewest.reply_depth,
-        "overhead": lanes.timings["rest"] / wall,
-        "timings": {**lanes.timings, "idle": backend.engine.loop.idle},
-        "kept_mb": most_kept / 1e6,
-        "budget_mb": lanes.store.budget / 1e6,
-    }
+        began = time.perf_counter()
+        await interviews(count, complete, backend.ended)
+        wall = time.perf_counter() - began
+        lanes, peak, fewest = backend.engine.lanes, _peak(), Fewest()
+        aside.seek(0)
+        for _ in range(calls):
+            prompt, said = pickle.load(aside)
+            fewest.prompt(prompt)
+            fewest.reply(prompt, said)
+        return {
+            "wall_s": wall,
+            "talks_per_s": count / wall,
+            "generated": count * GENERATED,
+            "prompt_tokens": lanes.counts["prompted"] + lanes.counts["replayed"],
+            "fewest_prompt_tokens": fewest.tokens,
+            "prompt_depth": fewest.prompt_depth,
+            "reply_depth": fewest.reply_depth,
+            "overhead": lanes.timings["rest"] / wall,
+            "timings": {**lanes.timings, "idle": backend.engine.loop.idle},
+            "kept_mb": most_kept / 1e6,
+            "budget_mb": lanes.store.budget / 1e6,
+            "half_way_rss_mb": half_way / 1024,
+            "peak_rss_mb": peak / 1024,
+        }
 
 
 async def verdicts(backend: LlamaBackend, count: int) -> dict[str, Any]:
@@ -124,6 +137,11 @@ async def letters(backend: LlamaBackend, count: int, *, whole: bool) -> dict[str
     return {"wall_s": wall, "questions_per_s": count / wall, "answers": answers}
 
 
+def _peak() -> int:
+    """The most memory that this process has had so far, kB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
 def _decoded(backend: LlamaBackend) -> int:
     return backend.engine.lanes.counts["decoded"] + backend.engine.lanes.counts["replayed"]
 
@@ -147,7 +165,6 @@ async def main() -> dict[str, Any]:
                 line = await verdicts(backend, given.count)
             case what:
                 line = await letters(backend, given.count, whole=what == "options")
-    line["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return line
 
 
