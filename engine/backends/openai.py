@@ -19,11 +19,12 @@ import aiohttp
 import orjson
 
 from ..clock import Clock
-from ..errors import ConfigurationError, FormRefused, Rejected, Unavailable
+from ..errors import ConfigurationError, FormRefused, Rejected
 from ..likelihood import Reading
 from ..messages import Completion, Message, Request, Sampling
-from ..tools import Toolbox, argument_text, numbered
+from ..tools import Toolbox
 from .base import Backend, ModelSpec
+from .openai_answer import parse_completion
 from .openai_echo import parse_echo
 from .openai_errors import error_from_response, scrub, transport_error
 from .sse import read_stream
@@ -225,53 +226,6 @@ def _unusual(sampling: Sampling) -> dict[str, float]:
     if sampling.repeat_penalty != 1.0:
         fields |= {"repeat_penalty": sampling.repeat_penalty, "repetition_penalty": sampling.repeat_penalty}
     return {name: value for name, value in fields.items() if value}
-
-
-def parse_completion(data: bytes, label: str, key: str | None = None) -> Completion:
-    """Read a whole (not streamed) answer.
-
-    :raises Unavailable: it is not the answer of a chat endpoint; a proxy's page or half a body may pass, so retried.
-    """
-    try:
-        answer = orjson.loads(data)
-        choice = answer["choices"][0]
-        message = choice["message"]
-        text = message.get("content") or ""
-        finish = choice.get("finish_reason") or "stop"
-        usage = answer.get("usage") or {}
-        logprobs = _logprobs(choice.get("logprobs"))
-        if not isinstance(text, str):
-            raise TypeError(f"content is {type(text).__name__}, not text")
-        calls = message.get("tool_calls")
-        return Completion(
-            text,
-            "length" if finish == "length" else "stop",
-            int(usage.get("prompt_tokens") or 0),
-            int(usage.get("completion_tokens") or 0),
-            logprobs=logprobs,
-            calls=numbered(map(_call, calls)) if calls else None,
-        )
-    except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-        shown = scrub(data.decode("utf-8", "replace"), key)[:200]
-        raise Unavailable(f"the answer is not a chat completion ({error}): {shown}", model=label) from error
-
-
-def _call(entry: Any) -> tuple[str, str, str]:
-    """Id, name and arguments of a call; some endpoints send an object for arguments instead of text."""
-    function = entry["function"]
-    name = function["name"]
-    if not isinstance(name, str):
-        raise TypeError(f"a call's name is {type(name).__name__}, not text")
-    return str(entry.get("id") or ""), name, argument_text(function.get("arguments"))
-
-
-def _logprobs(data: Any) -> list[list[Any]] | None:
-    if not data or not data.get("content"):
-        return None
-    return [
-        [entry["token"], entry["logprob"], {top["token"]: top["logprob"] for top in entry.get("top_logprobs") or ()}]
-        for entry in data["content"]
-    ]
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:

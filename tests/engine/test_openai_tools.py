@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from viva.engine.backends import openai
 from viva.engine.backends.base import ModelSpec
-from viva.engine.backends.openai import parse_completion
+from viva.engine.backends.openai_answer import parse_completion
 from viva.engine.backends.retry import Governed, RetryPolicy
 from viva.engine.clock import RealClock
 from viva.engine.errors import Rejected, Unavailable

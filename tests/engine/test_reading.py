@@ -1,17 +1,14 @@
-"""Readings: how likely given texts are. Through limits and retries, over HTTP, and through the journal."""
+"""Readings: how likely given texts are. Through limits and retries, and over HTTP."""
 
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from packaged import packaged_server
 from small_runs import small_run
 from tiny_gguf import make_model
@@ -22,15 +19,10 @@ from viva.engine.backends.openai_echo import parse_echo
 from viva.engine.backends.registry import build
 from viva.engine.backends.retry import Governed, RetryPolicy
 from viva.engine.clock import RealClock
-from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError, ContextTooLong, Rejected, Unavailable
-from viva.engine.events import CallFinished, Event, EventStream
-from viva.engine.history import History
-from viva.engine.journal import Journal
-from viva.engine.likelihood import Likelihood, Reading
+from viva.engine.likelihood import Reading
 from viva.engine.limits import Limits
 from viva.engine.messages import Completion
-from viva.engine.runner import Runner
 
 if TYPE_CHECKING:
     from tests.servers.process import Plan, Server
@@ -260,85 +252,3 @@ def test_an_endpoint_reads_a_whole_text_but_for_its_first_token(url: str, model:
     assert others.logprobs == pytest.approx(mine.logprobs[1:], abs=1e-4)
     assert others.means is others.deviations is None
     assert mine.means is not None
-
-
-# -- through the journal ----------------------------------------------------------------------------------------------
-
-_LOGPROBS = st.lists(st.just(-math.inf) | st.floats(min_value=-1e9, max_value=0.0), max_size=20)
-_MOMENTS = st.none() | st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=20)
-
-
-@given(logprobs=_LOGPROBS, greedy=st.booleans(), means=_MOMENTS, deviations=_MOMENTS)
-def test_a_likelihood_is_the_same_after_its_record(
-    logprobs: list[float], greedy: bool, means: list[float] | None, deviations: list[float] | None
-) -> None:
-    likelihood = Likelihood(logprobs, greedy, means, deviations)
-    again = Likelihood.from_record(orjson.loads(orjson.dumps(likelihood.to_record())))
-    assert again == likelihood
-    assert again.total == likelihood.total
-
-
-def test_a_reading_is_known_by_all_that_is_asked() -> None:
-    readings = [
-        FOUR,
-        Reading(FOUR.context, FOUR.continuations),
-        Reading(FOUR.context, FOUR.continuations[:3], FOUR.shared),
-        Reading(FOUR.context, tuple(reversed(FOUR.continuations)), FOUR.shared),
-        Reading(FOUR.context + " ", FOUR.continuations, FOUR.shared),
-        Reading("", (FOUR.context,), FOUR.shared),
-        Reading("", (FOUR.context,), FOUR.shared, moments=True),
-    ]
-    assert len({reading.digest() for reading in readings}) == len(readings)
-    assert Reading(*(FOUR.context, FOUR.continuations, FOUR.shared), hint={"id": 1}).digest() == FOUR.digest()
-
-
-async def three_readings(conversation: Conversation, payload: Any) -> list[list[list[float]]]:
-    """A protocol of three readings by one role."""
-    told = []
-    for number in range(3):
-        likelihoods = await conversation.read("candidate", Reading(f"{number} of {payload}?", (" yes", " no, never")))
-        told.append([likelihood.logprobs for likelihood in likelihoods])
-    return told
-
-
-def test_recorded_readings_are_not_made_again_after_a_halt(tmp_path: Path) -> None:
-    def halt_at_the_20th(runner: Runner, stream: EventStream) -> None:
-        calls = 0
-
-        def hear(event: Event) -> None:
-            nonlocal calls
-            calls += isinstance(event, CallFinished)
-            if calls == 20:
-                runner.halt()
-
-        stream.listen(hear)
-
-    model = "simulated:m?latency=1"
-    small_run(tmp_path / "whole", converse=three_readings, count=12, model=model)
-    outcome, _ = small_run(
-        tmp_path / "part", converse=three_readings, count=12, model=model, prepare=halt_at_the_20th, concurrency=4
-    )
-    assert outcome.how == "halted"
-    resumed, events = small_run(tmp_path / "part", converse=three_readings, count=12, model=model, resume=True)
-    assert (resumed.how, resumed.finished) == ("done", 12)
-    assert not [event for event in events if type(event).__name__ == "Diverged"]
-    with History(tmp_path / "whole" / "journal.sqlite") as whole, History(tmp_path / "part" / "journal.sqlite") as part:
-        assert [one.result for one in part.ended()] == [one.result for one in whole.ended()]
-        for number in range(12):
-            mine, others = part.calls(number), whole.calls(number)
-            assert [call.completion.likelihoods for call in mine] == [call.completion.likelihoods for call in others]
-            assert len(mine) == 3  # none was asked twice
-
-
-def test_what_cannot_be_said_comes_back_from_the_journal(tmp_path: Path) -> None:
-    told = [Likelihood([-1.5, -math.inf], False, [-2.0, -3.0], [0.5, 0.0]), Likelihood([-0.25], True)]
-
-    async def main() -> None:
-        async with Journal(tmp_path / "journal.sqlite", _CLOCK) as journal:
-            journal.record_call(0, "candidate", 0, b"digest", Completion("", likelihoods=told), 0.0)
-
-    _CLOCK.run(main)
-    with History(tmp_path / "journal.sqlite") as history:
-        [call] = history.calls(0)
-    assert call.completion.likelihoods == told
-    assert call.completion.likelihoods[0].total == -math.inf

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import os
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ import llama_cpp
 import numpy as np
 import numpy.typing as npt
 import pytest
+from drawn_benchmarks import FORMS, drawn_items
 from packaged import packaged_server
 from tiny_gguf import make_model
 
@@ -37,7 +35,6 @@ _OPTIONS = "threads=1&flash_attn=off&label=tiny"
 _TOLERANCE = 1e-4
 _LETTERS = "ABCDE"
 _METHODS = ("letter", "text", "loss")
-_WORDS = "people question answer time number other first water 水 热 now been some these would about"
 
 
 @pytest.fixture(scope="module")
@@ -81,78 +78,6 @@ class Reference:
         self._llama.close()
 
 
-# -- benchmarks made here ---------------------------------------------------------------------------------------------
-
-
-def _drawn(count: int, seed: int) -> list[tuple[str, list[str], int]]:
-    draw = random.Random(seed)
-    made = []
-    for number in range(count):
-        question = f"{' '.join(draw.choices(_WORDS.split(), k=draw.randint(2, 12)))} {seed}-{number}"
-        choices = [f"{' '.join(draw.choices(_WORDS.split(), k=draw.randint(1, 4)))} {n}" for n in range(4)]
-        made.append((question, choices, draw.randrange(4)))
-    return made
-
-
-def _lines(path: Path, records: list[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
-
-
-def _table(path: Path, rows: list[list[str]]) -> None:
-    with path.open("w", newline="") as file:
-        csv.writer(file).writerows(rows)
-
-
-def _arc(folder: Path, split: str, drawn: list[tuple[str, list[str], int]]) -> str:
-    records = [
-        {
-            "id": f"{split}-{number}",
-            "question": {
-                "stem": question,
-                "choices": [{"text": text, "label": "1234"[n]} for n, text in enumerate(choices)],
-            },
-            "answerKey": "1234"[answer],
-        }
-        for number, (question, choices, answer) in enumerate(drawn)
-    ]
-    _lines(folder / f"ARC-Easy-{split.title()}.jsonl", records)
-    return f"arc:{folder}:{split}"
-
-
-def _mmlu(folder: Path, split: str, drawn: list[tuple[str, list[str], int]]) -> str:
-    for number, subject in enumerate(("world_law", "art")):
-        rows = [[question, *choices, "ABCD"[answer]] for question, choices, answer in drawn[number::2]]
-        _table(folder / f"{subject}_{split}.csv", rows)
-    return f"mmlu:{folder}:{split}"
-
-
-def _hellaswag(folder: Path, split: str, drawn: list[tuple[str, list[str], int]]) -> str:
-    records = [
-        {"ctx": question, "endings": choices, "label": str(answer), "activity_label": "Waiting"}
-        for question, choices, answer in drawn
-    ]
-    _lines(folder / f"hellaswag_{split}.jsonl", records)
-    return f"hellaswag:{folder}:{split}"
-
-
-def _ceval(folder: Path, split: str, drawn: list[tuple[str, list[str], int]]) -> str:
-    header = ["id", "question", "A", "B", "C", "D", "answer"]
-    rows = [[str(n), f"问：{question}", *choices, "ABCD"[a]] for n, (question, choices, a) in enumerate(drawn)]
-    _table(folder / f"law_{split}.csv", [header, *rows])
-    return f"ceval:{folder}:{split}"
-
-
-def _generic(folder: Path, split: str, drawn: list[tuple[str, list[str], int]]) -> str:
-    records = [
-        {"id": f"{split}-{n}", "question": question, "choices": choices, "answer": answer}
-        for n, (question, choices, answer) in enumerate(drawn)
-    ]
-    _lines(folder / f"own_{split}.jsonl", records)
-    return f"generic:{folder}:{split}"
-
-
-Maker = Callable[[Path, str, list[tuple[str, list[str], int]]], str]
-_FORMS: dict[str, Maker] = {"arc": _arc, "mmlu": _mmlu, "hellaswag": _hellaswag, "ceval": _ceval, "generic": _generic}
 _REAL = {
     "ARC-Challenge": "arc:@/arc/ARC-Challenge:test",
     "ARC-Easy": "arc:@/arc/ARC-Easy:test",
@@ -250,11 +175,11 @@ def _best(values: list[float]) -> int:
     return values.index(max(values))
 
 
-@pytest.mark.parametrize("form", _FORMS)
+@pytest.mark.parametrize("form", FORMS)
 def test_every_likelihood_and_loss_is_that_of_full_logits(model: Path, tmp_path: Path, form: str) -> None:
     (tmp_path / "data").mkdir()
-    source = _FORMS[form](tmp_path / "data", "test", _drawn(50, 1))
-    _FORMS[form](tmp_path / "data", "dev", _drawn(6, 2))
+    source = FORMS[form](tmp_path / "data", "test", drawn_items(50, 1))
+    FORMS[form](tmp_path / "data", "dev", drawn_items(6, 2))
     _agrees(model, tmp_path / "run", source, count=50, shots=2, context=2048)
 
 
@@ -273,8 +198,8 @@ def test_so_it_is_on_the_real_benchmarks(model: Path, tmp_path: Path, name: str)
 @pytest.fixture
 def source(tmp_path: Path) -> str:
     (tmp_path / "data").mkdir()
-    _generic(tmp_path / "data", "dev", _drawn(6, 2))
-    return _generic(tmp_path / "data", "test", _drawn(16, 1))
+    FORMS["generic"](tmp_path / "data", "dev", drawn_items(6, 2))
+    return FORMS["generic"](tmp_path / "data", "test", drawn_items(16, 1))
 
 
 def test_readings_are_the_same_bits_in_any_company(model: Path, tmp_path: Path, source: str) -> None:
@@ -300,7 +225,7 @@ def _using(name: str, readings: list[Reading]) -> list[list[Likelihood]]:
 
 
 def test_a_continuation_leaves_no_trace_in_those_after_it(model: Path) -> None:
-    texts = tuple(f" {question} {choices[0]}" for question, choices, _ in _drawn(12, 3))
+    texts = tuple(f" {question} {choices[0]}" for question, choices, _ in drawn_items(12, 3))
     shared, context = "question question\n\n", "people answer:"
     readings = [
         Reading(context, texts, shared, moments=True),

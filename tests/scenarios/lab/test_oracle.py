@@ -1,69 +1,27 @@
-"""The oracle as interactor, evaluator and ideal examinee: what it asks, how it grades, and a whole run with it."""
+"""The oracle as evaluator: how it grades what was said."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracle_talk import IT, ITEM, OTHER, PACKS, WORLD, false, pack_of, say, true
 
-from viva.agents.prompts import load_pack
 from viva.agents.verdicts import ASPECTS, prefilled, read_verdict
-from viva.engine.backends.registry import build
-from viva.engine.clock import VirtualClock
-from viva.engine.errors import ConfigurationError, Rejected
-from viva.engine.messages import Request, Sampling, View
+from viva.engine.messages import View
 from viva.scenarios.items import Item
-from viva.scenarios.kieval.scenario import SIGNATURE
-from viva.scenarios.lab.benchmark import benchmark
-from viva.scenarios.lab.questions import next_question
-from viva.scenarios.lab.talk import KINDS, Followup, followup, good_reply, parse_followup
-from viva.scenarios.lab.world import World
-
-PACKS = ("kieval", "lab")
-WORLD = World(1)
-# The first mineral whose interviews may ask for derived attributes, an item about it, and another mineral.
-IT = next(entity for entity in WORLD.entities if "class" in WORLD.examinable(entity))
-ITEM = next(item for items in benchmark(WORLD).values() for item in items if IT in item.question)
-OTHER = next(entity for entity in WORLD.entities if entity != IT)
-
-
-def true(attribute: str, entity: str = IT) -> str:
-    return WORLD.fact(entity, attribute).value
-
-
-def false(attribute: str, place: int = 0, entity: str = IT) -> str:
-    """A wrong value; class and family so that neither follows from the other."""
-    values = [value for value in WORLD.attribute(attribute).values if value not in (true(attribute, entity), entity)]
-    if attribute == "family":
-        values = [value for value in values if WORLD.classes[value] != true("class", entity)]
-    return values[place]
-
-
-@cache
-def _pack(name: str) -> Any:
-    return load_pack(name, SIGNATURE)
-
-
-def _say(role: str, view: View, model: str = "oracle:lab", seed: int = 1) -> str:
-    clock = VirtualClock()
-
-    async def ask() -> str:
-        async with build(model, clock) as backend:
-            return (await backend.generate(Request(view.messages, Sampling(), seed, b"", "t", role))).text
-
-    return clock.run(ask)
+from viva.scenarios.lab.talk import KINDS, followup, good_reply, parse_followup
 
 
 def _evaluator_view(
     talk: Sequence[tuple[str, str]], first: str | None = None, pack: str = "kieval", item: Item = ITEM
 ) -> View:
     """What an evaluator sees before it judges the last exchange of ``talk``."""
-    view, words = View(), _pack(pack)
+    view, words = View(), pack_of(pack)
     reply = first if first is not None else f"The answer is {item.labelled_answer()}."
     view.append("system", words.render("evaluator.system"))
     shown = {"question": item.question, "choices": item.labelled_choices(), "answer": item.labelled_answer()}
@@ -83,7 +41,7 @@ def judged(
     branch = View()
     for message in view.messages[:-1]:
         branch.append(message.role, message.content)
-    verdict: dict[str, Any] = orjson.loads(_say("evaluator", branch))
+    verdict: dict[str, Any] = orjson.loads(say("evaluator", branch))
     return verdict
 
 
@@ -219,8 +177,8 @@ def test_a_real_interactors_preamble_does_not_hide_its_question() -> None:
 
 def test_a_request_for_repair_gets_the_verdict_again() -> None:
     view = _evaluator_view([(ASK, f"The colour of {IT} is {COLOUR}.")])
-    view.append("user", _pack("kieval").render("evaluator.repair", problem="no JSON"))
-    assert read_verdict(_say("evaluator", view)).scores() == [4, 4, 4, 4, 4, 4]
+    view.append("user", pack_of("kieval").render("evaluator.repair", problem="no JSON"))
+    assert read_verdict(say("evaluator", view)).scores() == [4, 4, 4, 4, 4, 4]
 
 
 # -- properties -------------------------------------------------------------------------------------------------------
@@ -281,83 +239,3 @@ def test_whatever_is_said_the_verdict_is_one_that_anybody_can_read(talk: list[tu
     assert read.overall <= read.aspects[0]
     assert (read.stop is None) == (verdict["stop_reason"] == "none")
     assert judged(talk, first) == verdict
-
-
-items = st.sampled_from([item for split in benchmark(WORLD).values() for item in split])
-
-
-@settings(deadline=None, max_examples=100)
-@given(items, st.integers(1, 2**31), st.integers(5, 60))
-def test_no_question_comes_twice_or_from_the_benchmark(item: Item, seed: int, rounds: int) -> None:
-    about = parse_followup(WORLD, item.question)
-    assert about is not None
-    asked: list[str] = []
-    for _ in range(rounds):
-        asked.append(next_question(WORLD, about, asked, seed))
-    assert len(set(asked)) == rounds
-    parsed = [parse_followup(WORLD, question) for question in asked]
-    assert all(one is not None and one.attribute in WORLD.examinable(one.entity) for one in parsed)
-    benchmarked = {one.question for split in benchmark(WORLD).values() for one in split}
-    assert benchmarked.isdisjoint(asked)
-    first: list[Followup] = [one for one in parsed[:5] if one is not None]
-    assert {one.entity for one in first[:4]} == {about.entity}
-    assert len({(one.entity, one.attribute) for one in first}) == 5
-    assert {"related", "premise", "contrast"} <= {one.kind for one in first}
-
-
-# -- the interactor ---------------------------------------------------------------------------------------------------
-
-
-def _interactor_view(replies: Sequence[tuple[str, str]] = (), pack: str = "kieval", first: str = "B") -> View:
-    view, words = View(), _pack(pack)
-    view.append("system", words.render("interactor.system"))
-    shown = {"question": ITEM.question, "choices": ITEM.labelled_choices(), "answer": ITEM.labelled_answer()}
-    view.append("user", words.render("interactor.opening", reply=first, **shown))
-    for question, reply in replies:
-        view.append("assistant", question)
-        view.append("user", words.render("interactor.reply", reply=reply))
-    return view
-
-
-@pytest.mark.parametrize("pack", PACKS)
-def test_the_next_question_depends_on_the_item_and_the_round_not_on_the_candidate(pack: str) -> None:
-    first = _say("interactor", _interactor_view(pack=pack))
-    assert first == _say(
-        "interactor", _interactor_view(pack=pack, first="What is the class of gold? I say D."), seed=99
-    )
-    second = _say("interactor", _interactor_view([(first, "Blue.")], pack))
-    assert second != first
-    assert second == _say("interactor", _interactor_view([(first, "")], pack))
-    about = parse_followup(WORLD, second)
-    assert about is not None
-    assert about.entity == IT
-
-
-def test_another_seed_asks_other_questions() -> None:
-    asked = {_say("interactor", _interactor_view(), f"oracle:lab?seed={seed}") for seed in range(1, 9)}
-    assert len(asked) > 3
-
-
-# -- names, and what is refused ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["oracle:x?wrld=1", "oracle:x?world=0", "oracle:x?knows=2", "oracle:x?saw=much"])
-def test_a_wrong_name_is_refused_with_the_option_named(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=name.split("?")[1].split("=")[0]):
-        build(name, VirtualClock())
-
-
-def test_a_kind_that_nobody_has_registered_is_told_of_the_oracle_too() -> None:
-    with pytest.raises(ConfigurationError, match=r"unknown kind 'orakel'; known kinds: .*llama, .*oracle, .*simulated"):
-        build("orakel:lab", VirtualClock())
-
-
-def test_another_world_and_another_role_are_refused() -> None:
-    with pytest.raises(Rejected, match="world 2"):
-        _say("interactor", _interactor_view(), "oracle:lab?world=2")
-    with pytest.raises(Rejected, match="planner"):
-        _say("planner", _interactor_view())
-    view = View()
-    view.append("user", "Grade this, please: nice.")
-    with pytest.raises(Rejected, match="BEGIN CANDIDATE"):
-        _say("evaluator", view)
