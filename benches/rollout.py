@@ -123,10 +123,10 @@ def interviews(bench: Bench) -> dict[str, float]:
         lines["llama_cpp.Llama in a loop"] = [bench.loop("interviews", 4)]
     rate = {name: median(line["talks_per_s"] for line in some) for name, some in lines.items()}
     ours = lines["viva"][0]
-    cells = [
-        [name, f"{rate[name]:.3f}", f"{rate['viva'] / rate[name]:.2f}", f"{some[0].get('prompt_tokens', 0):,}"]
-        for name, some in lines.items()
-    ]
+    cells = []
+    for name, some in lines.items():
+        computed = f"{some[0]['prompt_tokens']:,}" if "prompt_tokens" in some[0] else "–"
+        cells.append([name, f"{rate[name]:.3f}", f"{rate['viva'] / rate[name]:.2f}", computed])
     figures = {
         "overhead_share": median(line["overhead"] for line in lines["viva"]),
         "prompt_tokens_vs_minimum": ours["prompt_tokens"] / ours["fewest_prompt_tokens"],
