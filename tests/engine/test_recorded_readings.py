@@ -9,16 +9,14 @@ from typing import Any
 import orjson
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import small_run
+from small_runs import halt_after, small_run
 
 from viva.engine.clock import RealClock
 from viva.engine.conversation import Conversation
-from viva.engine.events import CallFinished, Event, EventStream
 from viva.engine.history import History
 from viva.engine.journal import Journal
 from viva.engine.likelihood import Likelihood, Reading
 from viva.engine.messages import Completion
-from viva.engine.runner import Runner
 
 _CLOCK = RealClock()
 FOUR = Reading("Which is a metal?\nAnswer:", (" tin", " fog", " a song", " an old song"), "One more. A: B\n\n")
@@ -60,21 +58,10 @@ async def three_readings(conversation: Conversation, payload: Any) -> list[list[
 
 
 def test_recorded_readings_are_not_made_again_after_a_halt(tmp_path: Path) -> None:
-    def halt_at_the_20th(runner: Runner, stream: EventStream) -> None:
-        calls = 0
-
-        def hear(event: Event) -> None:
-            nonlocal calls
-            calls += isinstance(event, CallFinished)
-            if calls == 20:
-                runner.halt()
-
-        stream.listen(hear)
-
     model = "simulated:m?latency=1"
     small_run(tmp_path / "whole", converse=three_readings, count=12, model=model)
     outcome, _ = small_run(
-        tmp_path / "part", converse=three_readings, count=12, model=model, prepare=halt_at_the_20th, concurrency=4
+        tmp_path / "part", converse=three_readings, count=12, model=model, prepare=halt_after(20), concurrency=4
     )
     assert outcome.how == "halted"
     resumed, events = small_run(tmp_path / "part", converse=three_readings, count=12, model=model, resume=True)

@@ -13,7 +13,7 @@ from viva.engine.backends.registry import build
 from viva.engine.budget import Budget
 from viva.engine.clock import Clock, VirtualClock
 from viva.engine.conversation import Conversation
-from viva.engine.events import Event, EventStream
+from viva.engine.events import CallFinished, Event, EventStream
 from viva.engine.history import History
 from viva.engine.journal import Journal
 from viva.engine.messages import Sampling, View
@@ -81,6 +81,23 @@ def small_run(
                     history.close()
 
     return clock.run(main), events
+
+
+def halt_after(calls: int) -> Callable[[Runner, EventStream], None]:
+    """For ``prepare``: halt the run when so many calls have finished."""
+
+    def prepare(runner: Runner, stream: EventStream) -> None:
+        finished = 0
+
+        def hear(event: Event) -> None:
+            nonlocal finished
+            finished += isinstance(event, CallFinished)
+            if finished == calls:
+                runner.halt()
+
+        stream.listen(hear)
+
+    return prepare
 
 
 def results(folder: Path) -> list[tuple[int, bool, Any]]:

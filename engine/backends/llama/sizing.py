@@ -77,9 +77,14 @@ def plan(model: NativeModel, wanted: Plan) -> Plan:
             f"{free / 1e9:.1f} GB are free; {advice} would fit"
         )
     cache = wanted.kv_cache if wanted.kv_cache >= 0 else free // 4
-    attention = _attention(model, wanted, int(context))
-    chosen = replace(wanted, lanes=int(lanes), context=int(context), kv_cache=int(cache), shape=shape)
-    return replace(chosen, flash_attention=attention)
+    return replace(
+        wanted,
+        lanes=int(lanes),
+        context=int(context),
+        kv_cache=int(cache),
+        shape=shape,
+        flash_attention=_attention(model, wanted, int(context)),
+    )
 
 
 def _attention(model: NativeModel, wanted: Plan, context: int) -> str:
