@@ -186,23 +186,28 @@ def many(bench: Bench) -> dict[str, float]:
 
 
 def verdicts(bench: Bench) -> dict[str, float]:
-    """(c) Evaluator turns with the verdict's schema, forced tokens as prompt or one by one."""
-    cells, figures = [], {}
-    for lanes in (LANES,) if bench.quick else (LANES, 4):
-        count = 4 if bench.quick else lanes
-        lines: dict[str, list[Line]] = {"as prompt": [], "one by one": []}
-        for _ in range(bench.repeats):
-            lines["as prompt"].append(bench.viva("verdicts", count, lanes=lanes))
-            lines["one by one"].append(bench.viva("verdicts", count, lanes=lanes, options="&forced=off"))
-        rate = {name: median(line["turns_per_s"] for line in some) for name, some in lines.items()}
-        for name, some in lines.items():
-            told = [f"{some[0]['tokens']:,}", f"{some[0]['decoded']:,}"]
-            cells.append([str(lanes), str(count), name, f"{rate[name]:.2f}", *told])
-        ratio = rate["as prompt"] / rate["one by one"]
-        figures["verdict_vs_unforced" + ("" if lanes == LANES else f"_{lanes}_lanes")] = ratio
-    header = ["lanes", "verdicts", "forced tokens", "verdicts/s", "tokens", "of them decoded"]
-    table.show("(c) Verdicts by the schema", header, cells)
-    return figures
+    """(c) Evaluator turns with the verdict's schema, forced tokens as prompt or one by one; both without llama.cpp's
+    flash attention too, for runs as short as forced ones go token by token through it.
+    """
+    count = 4 if bench.quick else LANES
+    lines: dict[tuple[str, str], list[Line]] = {}
+    for again in range(bench.repeats):
+        for attention in ("auto",) if again else ("auto", "off"):
+            for forced in ("on", "off"):
+                line = bench.viva("verdicts", count, options=f"&forced={forced}&flash_attn={attention}")
+                lines.setdefault((attention, forced), []).append(line)
+    rate = {way: median(line["turns_per_s"] for line in some) for way, some in lines.items()}
+    cells = []
+    for (attention, forced), some in lines.items():
+        told = [f"{some[0]['tokens']:,}", f"{some[0]['decoded']:,}"]
+        how = "as prompt" if forced == "on" else "one by one"
+        cells.append([attention, how, f"{rate[attention, forced]:.3f}", *told])
+    header = ["flash attention", "forced tokens", "verdicts/s", "tokens", "of them decoded"]
+    table.show(f"(c) {count} verdicts by the schema, {LANES} lanes", header, cells)
+    return {
+        "verdict_vs_unforced": rate["auto", "on"] / rate["auto", "off"],
+        "verdict_vs_unforced_no_flash": rate["off", "on"] / rate["off", "off"],
+    }
 
 
 def likelihoods(bench: Bench) -> dict[str, float]:

@@ -17,7 +17,6 @@ _DEFAULT_CONTEXT = 4096
 _LEAST_LANES = 4
 _LEAST_CONTEXT = 512
 _BATCH = 512
-_SCORES = 512 << 20  # bytes; more attention scores than these are not held at once
 
 
 @dataclass(slots=True, frozen=True)
@@ -77,26 +76,7 @@ def plan(model: NativeModel, wanted: Plan) -> Plan:
             f"{free / 1e9:.1f} GB are free; {advice} would fit"
         )
     cache = wanted.kv_cache if wanted.kv_cache >= 0 else free // 4
-    return replace(
-        wanted,
-        lanes=int(lanes),
-        context=int(context),
-        kv_cache=int(cache),
-        shape=shape,
-        flash_attention=_attention(model, wanted, int(context)),
-    )
-
-
-def _attention(model: NativeModel, wanted: Plan, context: int) -> str:
-    """Whether to use flash attention, where that was left open.
-
-    On the CPU llama.cpp's goes token by token through the KV wherever fewer than 64 tokens of a lane are computed:
-    turns, forced tokens and decoding are up to twice as fast without it, prompts of hundreds of tokens slower by a
-    tenth (a third behind thousands of tokens). Without it all scores of a call are held at once, and V must be plain.
-    """
-    if wanted.flash_attention != "auto" or wanted.gpu_layers or wanted.kv_type == "q8_0":
-        return wanted.flash_attention
-    return "off" if 4 * model.n_heads * wanted.batch * context <= _SCORES else "auto"
+    return replace(wanted, lanes=int(lanes), context=int(context), kv_cache=int(cache), shape=shape)
 
 
 def memory_available() -> int:

@@ -13,7 +13,6 @@ from tiny_gguf import KINDS, make_model, requantised
 
 from viva.engine.backends.llama.native import NativeContext, NativeModel
 from viva.engine.backends.llama.shape import FOURS, PAIRS, Shape, shape_for
-from viva.engine.backends.llama.sizing import Plan, plan
 
 LANES, CONTEXT = 16, 768
 # What the lanes hold already: few tokens and many, around the sizes in which llama.cpp lays out its cache.
@@ -117,15 +116,3 @@ def test_a_shape_adds_as_few_rows_as_it_can(shape: Shape, wanted: list[int]) -> 
 def test_lanes_fit_a_shape_or_are_alone() -> None:
     assert [lanes for lanes in range(1, 17) if FOURS.fits(lanes)] == [1, 8, 12, 16]
     assert [lanes for lanes in range(1, 5) if PAIRS.fits(lanes)] == [1, 2, 3, 4]
-
-
-def test_flash_attention_is_chosen_only_where_the_scores_would_not_fit(source: Path) -> None:
-    model = NativeModel(source)
-    try:
-        assert plan(model, Plan(context=4096)).flash_attention == "off"
-        assert plan(model, Plan(context=131_072, lanes=1)).flash_attention == "auto"
-        assert plan(model, Plan(kv_type="q8_0")).flash_attention == "auto"  # llama.cpp wants it for such KV
-        assert plan(model, Plan(gpu_layers=-1)).flash_attention == "auto"
-        assert plan(model, Plan(flash_attention="on")).flash_attention == "on"
-    finally:
-        model.close()
