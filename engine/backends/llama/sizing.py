@@ -17,6 +17,8 @@ _DEFAULT_CONTEXT = 4096
 _LEAST_LANES = 4
 _LEAST_CONTEXT = 512
 _BATCH = 512
+_SCORES = 512 << 20  # bytes; more attention scores than these are not held at once
+_SHALLOW = 2048  # tokens; in lanes of no more than these llama.cpp's flash attention is the faster way on the whole
 
 
 @dataclass(slots=True, frozen=True)
@@ -76,7 +78,27 @@ def plan(model: NativeModel, wanted: Plan) -> Plan:
             f"{free / 1e9:.1f} GB are free; {advice} would fit"
         )
     cache = wanted.kv_cache if wanted.kv_cache >= 0 else free // 4
-    return replace(wanted, lanes=int(lanes), context=int(context), kv_cache=int(cache), shape=shape)
+    return replace(
+        wanted,
+        lanes=int(lanes),
+        context=int(context),
+        kv_cache=int(cache),
+        shape=shape,
+        flash_attention=_attention(model, wanted, int(context)),
+    )
+
+
+def _attention(model: NativeModel, wanted: Plan, context: int) -> str:
+    """Whether to use flash attention, where that was left open.
+
+    On the CPU llama.cpp's goes token by token through the KV wherever fewer than 64 tokens of a lane are computed.
+    Decoding, turns and forced tokens behind many hundreds of tokens are up to twice as fast without it; decoding
+    behind few tokens is slower by a quarter, long prompts by a tenth to a third. So the length of the lanes decides.
+    Without it all scores of a call are held at once, and V must be plain.
+    """
+    if wanted.flash_attention != "auto" or wanted.gpu_layers or wanted.kv_type == "q8_0" or context <= _SHALLOW:
+        return wanted.flash_attention
+    return "off" if 4 * model.n_heads * wanted.batch * context <= _SCORES else "auto"
 
 
 def memory_available() -> int:

@@ -13,6 +13,7 @@ from tiny_gguf import KINDS, make_model, requantised
 
 from viva.engine.backends.llama.native import NativeContext, NativeModel
 from viva.engine.backends.llama.shape import FOURS, PAIRS, Shape, shape_for
+from viva.engine.backends.llama.sizing import Plan, plan
 
 LANES, CONTEXT = 16, 768
 # What the lanes hold already: few tokens and many, around the sizes in which llama.cpp lays out its cache.
@@ -116,3 +117,16 @@ def test_a_shape_adds_as_few_rows_as_it_can(shape: Shape, wanted: list[int]) -> 
 def test_lanes_fit_a_shape_or_are_alone() -> None:
     assert [lanes for lanes in range(1, 17) if FOURS.fits(lanes)] == [1, 8, 12, 16]
     assert [lanes for lanes in range(1, 5) if PAIRS.fits(lanes)] == [1, 2, 3, 4]
+
+
+def test_flash_attention_is_left_out_where_lanes_are_long_and_the_scores_fit(source: Path) -> None:
+    model = NativeModel(source)
+    try:
+        assert plan(model, Plan(context=4096)).flash_attention == "off"
+        assert plan(model, Plan(context=2048)).flash_attention == "auto"  # behind few tokens it is the faster way
+        assert plan(model, Plan(context=131_072, lanes=1)).flash_attention == "auto"
+        assert plan(model, Plan(context=4096, kv_type="q8_0")).flash_attention == "auto"  # wanted for such KV
+        assert plan(model, Plan(context=4096, gpu_layers=-1)).flash_attention == "auto"
+        assert plan(model, Plan(context=4096, flash_attention="on")).flash_attention == "on"
+    finally:
+        model.close()
