@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import halt_after, small_run
+from small_runs import after_calls, small_run
 
 from viva.engine.clock import RealClock
 from viva.engine.conversation import Conversation
@@ -17,6 +17,7 @@ from viva.engine.history import History
 from viva.engine.journal import Journal
 from viva.engine.likelihood import Likelihood, Reading
 from viva.engine.messages import Completion
+from viva.engine.runner import Runner
 
 _CLOCK = RealClock()
 FOUR = Reading("Which is a metal?\nAnswer:", (" tin", " fog", " a song", " an old song"), "One more. A: B\n\n")
@@ -61,7 +62,12 @@ def test_recorded_readings_are_not_made_again_after_a_halt(tmp_path: Path) -> No
     model = "simulated:m?latency=1"
     small_run(tmp_path / "whole", converse=three_readings, count=12, model=model)
     outcome, _ = small_run(
-        tmp_path / "part", converse=three_readings, count=12, model=model, prepare=halt_after(20), concurrency=4
+        tmp_path / "part",
+        converse=three_readings,
+        count=12,
+        model=model,
+        prepare=after_calls(20, Runner.halt),
+        concurrency=4,
     )
     assert outcome.how == "halted"
     resumed, events = small_run(tmp_path / "part", converse=three_readings, count=12, model=model, resume=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from small_runs import SAMPLING, results, small_run, three_questions
+from small_runs import SAMPLING, after_calls, results, small_run, three_questions
 
 from viva.engine.backends.registry import build
 from viva.engine.backends.simulated import SimulatedBackend
@@ -131,26 +131,8 @@ def test_a_conversation_budget_ends_that_conversation_at_the_same_turn_always(tm
     assert _count(events, CallFinished) == 40
 
 
-def _after(calls: int, what: str) -> Any:
-    """Prepare a run so that ``runner.what()`` is called after so many calls."""
-
-    def prepare(runner: Runner, stream: EventStream) -> None:
-        seen = 0
-
-        def hear(event: Event) -> None:
-            nonlocal seen
-            seen += isinstance(event, CallFinished)
-            if seen == calls:
-                seen += 1
-                getattr(runner, what)()
-
-        stream.listen(hear)
-
-    return prepare
-
-
 def test_draining_finishes_what_is_in_flight_and_begins_nothing(tmp_path: Path) -> None:
-    outcome, events = small_run(tmp_path, model="simulated:m?latency=1", prepare=_after(7, "drain"))
+    outcome, events = small_run(tmp_path, model="simulated:m?latency=1", prepare=after_calls(7, Runner.drain))
     assert outcome.how == "drained"
     assert outcome.interrupted == 0
     assert outcome.finished == _count(events, ConversationStarted) < 20
@@ -158,7 +140,7 @@ def test_draining_finishes_what_is_in_flight_and_begins_nothing(tmp_path: Path) 
 
 def test_halting_stops_at_once_and_resuming_repeats_no_recorded_call(tmp_path: Path) -> None:
     model = "simulated:m?latency=1"
-    outcome, before = small_run(tmp_path / "cut", model=model, prepare=_after(17, "halt"))
+    outcome, before = small_run(tmp_path / "cut", model=model, prepare=after_calls(17, Runner.halt))
     assert outcome.how == "halted"
     assert outcome.interrupted > 0
     again, after = small_run(tmp_path / "cut", model=model, resume=True)
@@ -170,7 +152,7 @@ def test_halting_stops_at_once_and_resuming_repeats_no_recorded_call(tmp_path: P
 
 
 def test_a_changed_question_is_asked_anew_and_said_so(tmp_path: Path) -> None:
-    small_run(tmp_path, prepare=_after(10, "halt"), concurrency=4)
+    small_run(tmp_path, prepare=after_calls(10, Runner.halt), concurrency=4)
 
     async def reworded(conversation: Conversation, payload: Any) -> list[str]:
         view = View()

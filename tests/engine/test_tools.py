@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_runs import halt_after, results, small_run
+from small_runs import after_calls, results, small_run
 from small_tools import PLACE, RIGHT, TOOLS, WEATHER
 
 from viva.engine.conversation import Conversation
@@ -18,6 +18,7 @@ from viva.engine.errors import ConfigurationError, MalformedOutput
 from viva.engine.events import CallFinished
 from viva.engine.history import History
 from viva.engine.messages import Sampling, View, request_digest
+from viva.engine.runner import Runner
 from viva.engine.tools import Toolbox, ToolCall
 
 relaxed = settings(deadline=None, derandomize=True)
@@ -177,7 +178,7 @@ def test_calls_are_recorded_and_come_back(tmp_path: Path) -> None:
 
 
 def test_a_run_with_calls_resumes_where_it_was_halted(tmp_path: Path) -> None:
-    cut, before = small_run(tmp_path / "cut", converse=two_turns, model=MODEL, prepare=halt_after(11))
+    cut, before = small_run(tmp_path / "cut", converse=two_turns, model=MODEL, prepare=after_calls(11, Runner.halt))
     assert cut.interrupted
     _, after = small_run(tmp_path / "cut", converse=two_turns, model=MODEL, resume=True)
     replayed = [event for event in after if isinstance(event, CallFinished) and event.replayed]

@@ -83,17 +83,18 @@ def small_run(
     return clock.run(main), events
 
 
-def halt_after(calls: int) -> Callable[[Runner, EventStream], None]:
-    """For ``prepare``: halt the run when so many calls have finished."""
+def after_calls(calls: int, act: Callable[[Runner], None]) -> Callable[[Runner, EventStream], None]:
+    """For ``prepare``: do this to the run, once, when so many calls have finished (``Runner.halt``, say)."""
 
     def prepare(runner: Runner, stream: EventStream) -> None:
         finished = 0
 
         def hear(event: Event) -> None:
             nonlocal finished
-            finished += isinstance(event, CallFinished)
-            if finished == calls:
-                runner.halt()
+            if isinstance(event, CallFinished):
+                finished += 1
+                if finished == calls:
+                    act(runner)
 
         stream.listen(hear)
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import anyio
 import pytest
 from jsonschema import Draft202012Validator
-from small_runs import halt_after, results, small_run
+from small_runs import after_calls, results, small_run
 from tiny_gguf import make_model
 from tool_templates import HERMES, LLAMA, MISTRAL
 
@@ -22,6 +22,7 @@ from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError
 from viva.engine.events import CallFinished
 from viva.engine.messages import Completion, Request, Sampling, View
+from viva.engine.runner import Runner
 from viva.engine.tools import Toolbox, ToolCall
 
 T = TypeVar("T")
@@ -251,7 +252,7 @@ async def tool_talk(conversation: Conversation, payload: Any) -> list[Any]:
 def test_a_run_with_calls_resumes_and_says_the_same_in_other_company(models: dict[str, Path], tmp_path: Path) -> None:
     model = f"llama:{models['hermes']}?{ONE}"
     run: dict[str, Any] = {"converse": tool_talk, "count": 5, "clock": RealClock()}
-    small_run(tmp_path / "cut", model=f"{model}&lanes=3", concurrency=3, prepare=halt_after(7), **run)
+    small_run(tmp_path / "cut", model=f"{model}&lanes=3", concurrency=3, prepare=after_calls(7, Runner.halt), **run)
     _, after = small_run(tmp_path / "cut", model=f"{model}&lanes=3", resume=True, **run)
     assert any(isinstance(event, CallFinished) and event.replayed for event in after)
     small_run(tmp_path / "whole", model=f"{model}&lanes=8", concurrency=5, **run)
