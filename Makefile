@@ -13,7 +13,9 @@ LLAMA_OPTIONS := -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES
 # so that attention with heads of 64 takes several times as long as without them.
 UNDEFINED := -U__AMX_INT8__ -U__AVX512FP16__
 PLAIN := -DCMAKE_C_FLAGS='$(UNDEFINED)' -DCMAKE_CXX_FLAGS='$(UNDEFINED)'
-PIP := CMAKE_ARGS="$(PLAIN) $$CMAKE_ARGS" $(BIN)/pip
+# viva reads text alone and uses none of llama.cpp's programs: what is for pictures or for them is not compiled.
+LEAN := -DLLAVA_BUILD=OFF '-DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/lean-llama.cmake'
+PIP := CMAKE_ARGS="$(PLAIN) $(LEAN) $$CMAKE_ARGS" $(BIN)/pip
 HAS_AMX := from llama_cpp._ggml import libggml; raise SystemExit(not libggml.ggml_cpu_has_amx_int8())
 
 .PHONY: venv demo test lint bench peers clean
