@@ -55,6 +55,7 @@ class Bench:
     def __init__(self, model: Path, quick: bool, gpu: bool) -> None:
         self.model, self.quick, self.gpu = model, quick, gpu
         self.repeats = 1 if quick else 3
+        self.tries = 1 if quick else 3
         self.threads = len(os.sched_getaffinity(0))
 
     def viva(
@@ -64,7 +65,7 @@ class Bench:
         layers = "&gpu_layers=-1" if self.gpu else ""
         name = f"llama:{self.model}?lanes={lanes}&ctx={context}&threads={self.threads}{layers}{options}"
         note(f"viva {what} {count} {options}")
-        return last_line([sys.executable, "llama_viva.py", what, name, str(count), *more])
+        return last_line([sys.executable, "llama_viva.py", what, name, str(count), *more], self.tries)
 
     def batched(self, prompt: int, tokens: int, lanes: int, context: int = CONTEXT) -> tuple[float, float]:
         """llama-batched-bench's prompt and decode rates, tokens a second over all lanes."""
@@ -72,7 +73,7 @@ class Bench:
         size = ["-c", str(lanes * context), "-b", "512", "-ub", "512", "-npp", str(prompt), "-ntg", str(tokens)]
         more = ["-npl", str(lanes), "-t", str(self.threads), "--output-format", "jsonl", "-no-kvu"]
         more += ["-ngl", "99"] if self.gpu else []
-        out = finish([str(BATCHED), "-m", str(self.model), *size, *more])
+        out = finish([str(BATCHED), "-m", str(self.model), *size, *more], tries=self.tries)
         row = json.loads([line for line in out.splitlines() if line.startswith("{")][-1])
         return float(row["speed_pp"]), float(row["speed_tg"])
 
@@ -80,18 +81,17 @@ class Bench:
         """A llama.cpp server over HTTP."""
         note(f"{' '.join(which)} {count}")
         size = ["--lanes", str(LANES), "--ctx", str(CONTEXT), "--threads", str(self.threads)]
-        return last_line([sys.executable, "llama_http.py", str(self.model), str(count), *size, *which])
+        return last_line([sys.executable, "llama_http.py", str(self.model), str(count), *size, *which], self.tries)
 
     def loop(self, what: str, count: int) -> Line:
         """llama_cpp.Llama, one call after the other."""
         note(f"llama_cpp.Llama {what} {count}")
-        return last_line([sys.executable, "llama_loop.py", what, str(self.model), str(count)])
+        return last_line([sys.executable, "llama_loop.py", what, str(self.model), str(count)], self.tries)
 
 
 def decode(bench: Bench) -> dict[str, float]:
-    """(a) Plain decode beside llama-batched-bench, turn about: in lanes as long as the work needs, and in longer ones.
-
-    For the longer ones our backend leaves llama.cpp's flash attention out, which costs time behind so few tokens.
+    """(a) Plain decode beside llama-batched-bench in lanes as long as the work needs, and in longer ones, for which our
+    backend leaves llama.cpp's flash attention out: behind so few tokens that costs time.
     """
     figures, cells = {}, []
     rows = [(1, SHORT), (16, SHORT)]
