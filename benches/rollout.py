@@ -54,6 +54,7 @@ class Bench:
     def __init__(self, model: Path, quick: bool, gpu: bool) -> None:
         self.model, self.quick, self.gpu = model, quick, gpu
         self.repeats = 1 if quick else 3
+        self.short_repeats = 1 if quick else 7  # of runs of seconds, in which other work of the machine weighs more
         self.tries = 1 if quick else 3
         self.threads = len(os.sched_getaffinity(0))
 
@@ -92,8 +93,7 @@ def decode(bench: Bench) -> dict[str, float]:
     for lanes in (1, 16) if bench.quick else (1, 16, 32):
         tokens = 64 if bench.quick else 128
         ours, theirs = [], []
-        # A single lane is done in two seconds, in which other work of the machine weighs more: it runs more often.
-        for _ in range(2 * bench.repeats if lanes > 1 else 3 * bench.repeats):
+        for _ in range(bench.short_repeats):
             if BATCHED.exists():
                 theirs.append(bench.batched(64, tokens, lanes)[1])
             ours.append(bench.viva("decode", lanes, "--tokens", str(tokens), lanes=lanes)["tokens_per_s"])
@@ -102,11 +102,8 @@ def decode(bench: Bench) -> dict[str, float]:
             figures[f"decode_vs_batched_bench_{lanes}"] = ratio
         shown = f"{max(theirs):,.0f}" if theirs else "–"
         cells.append([str(lanes), f"{max(ours):,.0f}", shown, f"{ratio:.3f}" if theirs else "–"])
-    table.show(
-        f"(a) Plain decode, tokens/s, the best of {2 * bench.repeats} (one lane: {3 * bench.repeats})",
-        ["lanes", "viva", "llama-batched-bench", "ratio"],
-        cells,
-    )
+    header = ["lanes", "viva", "llama-batched-bench", "ratio"]
+    table.show(f"(a) Plain decode, tokens/s, the best of {bench.short_repeats}", header, cells)
     return figures
 
 
