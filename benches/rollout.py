@@ -216,12 +216,12 @@ def verdicts(bench: Bench) -> dict[str, float]:
 
 def likelihoods(bench: Bench) -> dict[str, float]:
     """(d) 5-shot log-likelihoods beside llama_cpp.Llama."""
-    count = 40 if bench.quick else 200
+    count = 16 if bench.quick else 200
     cells, figures = [], {}
     for what, shown in (("letters", "four letters"), ("options", "four options of 8 tokens")):
         ours = bench.viva(what, count)
         # The loop's cost per question is constant: a part of them tells its rate.
-        fewer = max(4, count // (10 if what == "letters" else 40))
+        fewer = max(2 if bench.quick else 4, count // (10 if what == "letters" else 40))
         theirs = bench.loop(what, fewer)
         same = sum(a == b for a, b in zip(ours["answers"], theirs["answers"], strict=False))
         ratio = ours["questions_per_s"] / theirs["questions_per_s"]
