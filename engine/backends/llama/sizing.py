@@ -18,7 +18,7 @@ _LEAST_LANES = 4
 _LEAST_CONTEXT = 512
 _BATCH = 512
 _SCORES = 512 << 20  # bytes; more attention scores than these are not held at once
-_SHALLOW = 2048  # tokens; in lanes of no more than these llama.cpp's flash attention is the faster way on the whole
+_SHALLOW = 2048  # tokens; in lanes of no more than these whole interviews are faster with llama.cpp's flash attention
 
 
 @dataclass(slots=True, frozen=True)
@@ -93,7 +93,7 @@ def _attention(model: NativeModel, wanted: Plan, context: int) -> str:
 
     On the CPU llama.cpp's goes token by token through the KV wherever fewer than 64 tokens of a lane are computed.
     Decoding, turns and forced tokens behind many hundreds of tokens are up to twice as fast without it; decoding
-    behind few tokens is slower by a quarter, long prompts by a tenth to a third. So the length of the lanes decides.
+    behind few tokens is slower by a quarter or more, long prompts by up to a third. So the length of the lanes decides.
     Without it all scores of a call are held at once, and V must be plain.
     """
     if wanted.flash_attention != "auto" or wanted.gpu_layers or wanted.kv_type == "q8_0" or context <= _SHALLOW:
