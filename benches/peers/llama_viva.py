@@ -37,9 +37,9 @@ async def decode(backend: LlamaBackend, lanes: int, tokens: int) -> dict[str, An
     async with asyncio.TaskGroup() as group:
         for number in range(lanes):
             group.create_task(one(number))
-    timings = backend.engine.lanes.timings
-    wall = time.perf_counter() - began - timings["prompt"] - timings["copy"]
-    return {"tokens_per_s": lanes * (tokens - 1) / wall, "wall_s": wall, "timings": timings}
+    told = backend.statistics()
+    wall = time.perf_counter() - began - told["prompt_s"] - told["copy_s"]
+    return {"tokens_per_s": lanes * (tokens - 1) / wall, "wall_s": wall, "told": told}
 
 
 async def talks(backend: LlamaBackend, count: int) -> dict[str, Any]:
@@ -58,7 +58,7 @@ async def talks(backend: LlamaBackend, count: int) -> dict[str, Any]:
             completion = await backend.generate(request)
             prompt = [int(token) for run in chat.segments(view.messages) for token in run.tokens]
             pickle.dump((prompt, [token for _, ids in completion.pieces or [] for token in ids]), aside)
-            most_kept = max(most_kept, backend.engine.lanes.store.used)
+            most_kept = max(most_kept, backend.statistics()["bytes"])
             done += 1
             if done == calls // 2:
                 half_way = _peak()
@@ -67,7 +67,7 @@ async def talks(backend: LlamaBackend, count: int) -> dict[str, Any]:
         began = time.perf_counter()
         await interviews(count, complete, backend.ended)
         wall = time.perf_counter() - began
-        lanes, peak, fewest = backend.engine.lanes, _peak(), Fewest()
+        told, peak, fewest = backend.statistics(), _peak(), Fewest()
         aside.seek(0)
         for _ in range(calls):
             prompt, said = pickle.load(aside)
@@ -77,14 +77,13 @@ async def talks(backend: LlamaBackend, count: int) -> dict[str, Any]:
             "wall_s": wall,
             "talks_per_s": count / wall,
             "generated": count * GENERATED,
-            "prompt_tokens": lanes.counts["prompted"] + lanes.counts["replayed"],
+            "prompt_tokens": told["prompted"] + told["replayed"],
             "fewest_prompt_tokens": fewest.tokens,
             "prompt_depth": fewest.prompt_depth,
             "reply_depth": fewest.reply_depth,
-            "overhead": lanes.timings["rest"] / wall,
-            "timings": {**lanes.timings, "idle": backend.engine.loop.idle},
+            "overhead": told["rest_s"] / wall,
+            "told": told,
             "kept_mb": most_kept / 1e6,
-            "budget_mb": lanes.store.budget / 1e6,
             "half_way_rss_mb": half_way / 1024,
             "peak_rss_mb": peak / 1024,
         }
@@ -108,13 +107,13 @@ async def verdicts(backend: LlamaBackend, count: int) -> dict[str, Any]:
         for number in range(count):
             group.create_task(one(number))
     wall = time.perf_counter() - began
-    timings = backend.engine.lanes.timings
+    told = backend.statistics()
     return {
         "wall_s": wall,
         "turns_per_s": count / wall,
         "tokens": sum(sizes),
-        "decoded": _decoded(backend),
-        "timings": timings,
+        "decoded": told["decoded"] + told["replayed"],
+        "told": told,
     }
 
 
@@ -140,10 +139,6 @@ async def letters(backend: LlamaBackend, count: int, *, whole: bool) -> dict[str
 def _peak() -> int:
     """The most memory that this process has had so far, kB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def _decoded(backend: LlamaBackend) -> int:
-    return backend.engine.lanes.counts["decoded"] + backend.engine.lanes.counts["replayed"]
 
 
 async def main() -> dict[str, Any]:

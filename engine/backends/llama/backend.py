@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from .ask import Ask
 from .chat import Segment
 from .generation import Generation
 from .grammar import Grammar
-from .loaded import LlamaEngine, borrow, give_back
+from .loaded import LlamaEngine, Worker, borrow, give_back
 from .reading import ContinuationReading
 from .sampler import Choice
 from .sizing import Plan
@@ -83,15 +83,16 @@ class LlamaBackend(Backend):
         )
         common = use is not None or (request.messages and request.messages[0].role == "system")
         shared = (1,) if common and len(segments) > 1 else ()
+        worker = engine.worker(schema=sampling.schema is not None)
         began = self._clock.now()
         talk = request.talk or request.conversation
         ask = Ask(segments, _unheard, generation, talk=talk, begun=self._has_begun(talk), shared=shared)
         if use is None:
-            first = await self._answered(ask, request.on_text)
+            first = await self._answered(worker, ask, request.on_text)
             text, calls = generation.text(), None
         else:
             listener = None if request.on_text is None else Listener(request.on_text, use)
-            first = await self._answered(ask, listener)
+            first = await self._answered(worker, ask, listener)
             if listener is not None:
                 listener.end()
             text, calls = use.read(generation.text())
@@ -130,7 +131,7 @@ class LlamaBackend(Backend):
             begun=True,
             shared=(1,) if reading.shared and len(segments) > 1 else (),
         )
-        await self._answered(ask)
+        await self._answered(self.engine.worker(schema=False), ask)
         prompt = sum(map(len, [*runs, *continuations]))
         assert ask.reading is not None
         return Completion("", "stop", prompt, 0, self._clock.now() - began, likelihoods=ask.reading.results)
@@ -138,7 +139,8 @@ class LlamaBackend(Backend):
     def ended(self, talk: str) -> None:
         self._talks.pop(talk, None)
         if self._engine is not None:
-            self._engine.loop.end(talk)
+            for worker in self._engine.workers:
+                worker.loop.end(talk)
 
     def tokens(self, text: str) -> list[int]:
         """The token ids of plain text."""
@@ -157,16 +159,12 @@ class LlamaBackend(Backend):
     def statistics(self) -> dict[str, Any]:
         if self._engine is None:
             return {}
-        lanes = self._engine.lanes
-        return {
-            **lanes.scheduler.statistics(),
-            **lanes.store.statistics(),
-            **lanes.counts,
-            **{f"{name}_s": round(value, 3) for name, value in lanes.timings.items()},
-            "idle_s": round(self._engine.loop.idle, 3),
-        }
+        told: Counter[str] = Counter()
+        for worker in self._engine.workers:
+            told.update(worker.statistics())
+        return {name: round(value, 3) for name, value in told.items()}
 
-    async def _answered(self, ask: Ask, on_text: Callable[[str], None] | None = None) -> float | None:
+    async def _answered(self, worker: Worker, ask: Ask, on_text: Callable[[str], None] | None = None) -> float | None:
         """Wait for an answer; pieces of text go to the listener in this task. When the first one came."""
         loop = asyncio.get_running_loop()
         finished: asyncio.Future[None] = loop.create_future()
@@ -187,8 +185,7 @@ class LlamaBackend(Backend):
                 loop.call_soon_threadsafe(_resolve_and_end, finished, queue)
 
             ask.generation.on_bytes, ask.done = said, told_and_ended
-        inference = self.engine.loop
-        inference.submit(ask)
+        worker.loop.submit(ask)
         try:
             with self._clock.external():
                 if pieces is not None and on_text is not None:
@@ -197,7 +194,7 @@ class LlamaBackend(Backend):
                         on_text(data.decode("utf-8", "replace"))
                 await finished
         except BaseException:
-            inference.cancel(ask)
+            worker.loop.cancel(ask)
             raise
         if ask.error is not None:
             raise ask.error

@@ -1,4 +1,4 @@
-"""A model in memory: weights, context, lanes, inference thread, and who uses them.
+"""A model in memory: weights, one or two contexts at work on them, and who uses it.
 
 A file's weights are loaded once per process; who asks for the same options of computing shares lanes and KV too.
 What never belongs here: requests (``backend``), and how anything is computed.
@@ -16,7 +16,7 @@ from .loop import InferenceLoop
 from .masks import TokenMasks
 from .native import NativeContext, NativeModel
 from .scheduler import Scheduler
-from .sizing import Plan, plan
+from .sizing import Plan, plan, plan_schemas
 from .tooluse import ToolUse
 
 Key = tuple[Path, Plan, str | None]  # the file, what was asked for, the template
@@ -47,8 +47,47 @@ def give_back(key: Key) -> None:
         engine.close()
 
 
+class Worker:
+    """One context at work: its lanes, its store, its thread."""
+
+    def __init__(self, model: NativeModel, chosen: Plan) -> None:
+        """:raises ConfigurationError: there is no memory for it."""
+        self.context = NativeContext(
+            model,
+            lanes=chosen.lanes,
+            context=chosen.context,
+            batch=chosen.batch,
+            threads=chosen.threads,
+            kv_type=chosen.kv_type,
+            flash_attention=chosen.flash_attention,
+        )
+        scheduler = Scheduler(chosen.lanes, batch=chosen.batch, strict=chosen.strict, shape=chosen.shape)
+        self.lanes = Lanes(self.context, scheduler, chosen.kv_cache)
+        self.loop = InferenceLoop(self.lanes)
+
+    def statistics(self) -> dict[str, float]:
+        """Requests, tokens, steps, KV kept, and seconds by kind of work."""
+        lanes = self.lanes
+        return {
+            **lanes.scheduler.statistics(),
+            **lanes.store.statistics(),
+            **lanes.counts,
+            **{f"{name}_s": seconds for name, seconds in lanes.timings.items()},
+            "idle_s": self.loop.idle,
+        }
+
+    def close(self) -> None:
+        """Stop the thread, free the KV."""
+        self.loop.close()
+        self.context.close()
+
+
 class LlamaEngine:
-    """One loaded model with its context, thread and store; ``borrow`` it, and ``give_back`` what was borrowed."""
+    """One loaded model and who works on it; ``borrow`` it, and ``give_back`` what was borrowed.
+
+    ``workers``: first the one for free text and readings, which has answers by a schema too where the plan does not
+    set them apart; then, from the first of these on, the one that they have for themselves.
+    """
 
     def __init__(self, path: Path, wanted: Plan, template: str | None) -> None:
         """:raises ConfigurationError: the file cannot be loaded, or there is no memory for what is wanted."""
@@ -57,25 +96,26 @@ class LlamaEngine:
             self.plan = plan(self.model, wanted)
             self.chat = ChatFormat(self.model, template)
             self.masks = TokenMasks(self.model.pieces, self.model.ends, self.model.controls)
-            self.context = NativeContext(
-                self.model,
-                lanes=self.plan.lanes,
-                context=self.plan.context,
-                batch=self.plan.batch,
-                threads=self.plan.threads,
-                kv_type=self.plan.kv_type,
-                flash_attention=self.plan.flash_attention,
-            )
+            self.workers = [Worker(self.model, self.plan)]
         except BaseException:
             _put_back(self.model)
             raise
-        chosen = self.plan
-        scheduler = Scheduler(chosen.lanes, batch=chosen.batch, strict=chosen.strict, shape=chosen.shape)
-        self.lanes = Lanes(self.context, scheduler, self.plan.kv_cache)
-        self.loop = InferenceLoop(self.lanes)
         self.grammars: dict[bytes, Grammar] = {}
         self.users = 0
         self._tools: ToolUse | None = None
+
+    def worker(self, *, schema: bool) -> Worker:
+        """Who computes a request, by whether its answer follows a schema.
+
+        :raises ConfigurationError: such answers have KV of their own, and there is no memory for it.
+        """
+        if not schema or not self.plan.apart:
+            return self.workers[0]
+        if len(self.workers) == 1:
+            chosen = plan_schemas(self.model, self.plan)
+            self.workers.append(Worker(self.model, chosen))
+            self.workers[0].lanes.store.budget = self.plan.kv_cache - chosen.kv_cache
+        return self.workers[1]
 
     @property
     def tools(self) -> ToolUse:
@@ -85,9 +125,9 @@ class LlamaEngine:
         return self._tools
 
     def close(self) -> None:
-        """Stop the thread, free KV and weights."""
-        self.loop.close()
-        self.context.close()
+        """Stop the threads, free KV and weights."""
+        for worker in self.workers:
+            worker.close()
         _put_back(self.model)
 
 

@@ -18,12 +18,18 @@ _LEAST_LANES = 4
 _LEAST_CONTEXT = 512
 _BATCH = 512
 _SCORES = 512 << 20  # bytes; more attention scores than these are not held at once
-_SHALLOW = 2048  # tokens; in lanes of no more than these whole interviews are faster with llama.cpp's flash attention
+# Tokens; in lanes of no more than these llama.cpp's flash attention is the faster way: for all answers; for all where
+# there is one context for them; for free text where answers by a schema have a context of their own.
+_SHORT, _MIDDLE, _LONG = 1024, 2048, 4096
+_TWICE = 3 << 30  # bytes; where the lanes' KV takes no more, answers by a schema get as much again
 
 
 @dataclass(slots=True, frozen=True)
 class Plan:
-    """How a model is run; 0 lanes or context and a negative cache mean "choose". ``shape`` is always chosen."""
+    """How a model is run; 0 lanes or context and a negative cache mean "choose".
+
+    Always chosen: ``shape``, and ``schema_attention``, which is the flash attention of answers by a schema.
+    """
 
     lanes: int = 0
     context: int = 0
@@ -31,18 +37,25 @@ class Plan:
     gpu_layers: int = 0
     kv_type: str = "f16"
     flash_attention: str = "auto"
+    schema_attention: str = "auto"
     kv_cache: int = -1
     strict: bool = True
     forced: bool = True
     batch: int = _BATCH
     shape: Shape = ANY
 
+    @property
+    def apart(self) -> bool:
+        """Whether answers by a schema are computed in a context of their own."""
+        return self.schema_attention != self.flash_attention
+
     def describe(self, model: NativeModel) -> str:
         """What was chosen, for the user."""
         kv = model.kv_bytes_per_token(self.kv_type) * self.lanes * self.context
+        again = ", as much again once answers by a schema are asked for" if self.apart else ""
         return (
-            f"{model.size / 1e6:,.0f} MB, {self.lanes} lanes x {self.context:,} tokens ({kv / 1e6:,.0f} MB of KV), "
-            f"{self.kv_cache / 1e6:,.0f} MB for idle KV, {self.threads} threads, "
+            f"{model.size / 1e6:,.0f} MB, {self.lanes} lanes x {self.context:,} tokens "
+            f"({kv / 1e6:,.0f} MB of KV{again}), {self.kv_cache / 1e6:,.0f} MB for idle KV, {self.threads} threads, "
             f"{'byte-identical in any company' if self.strict else 'not strict'}"
         )
 
@@ -65,10 +78,12 @@ def plan(model: NativeModel, wanted: Plan) -> Plan:
         )
     # Half of what is free for the lanes, a quarter for idle roles; the rest is for everybody else on the machine.
     room = free // 2
+    attention, schema_attention = _attention(model, wanted, context)
+    copies = 1 if attention == schema_attention else 2
     if wanted.gpu_layers:
         lanes = wanted.lanes or _DEFAULT_LANES * 4
     else:
-        usual = max(_LEAST_LANES, min(_DEFAULT_LANES, room // max(1, per_token * context)))
+        usual = max(_LEAST_LANES, min(_DEFAULT_LANES, room // max(1, per_token * context * copies)))
         lanes = wanted.lanes or max(shape.least, usual // shape.unit * shape.unit)
     if not wanted.gpu_layers and per_token * context * lanes > free:
         fits = max(0, free // max(1, per_token * lanes))
@@ -84,21 +99,43 @@ def plan(model: NativeModel, wanted: Plan) -> Plan:
         context=int(context),
         kv_cache=int(cache),
         shape=shape,
-        flash_attention=_attention(model, wanted, int(context)),
+        flash_attention=attention,
+        schema_attention=schema_attention,
     )
 
 
-def _attention(model: NativeModel, wanted: Plan, context: int) -> str:
-    """Whether to use flash attention, where that was left open.
+def plan_schemas(model: NativeModel, chosen: Plan) -> Plan:
+    """The plan of the context that answers by a schema have for themselves, with half of the cache.
+
+    :raises ConfigurationError: its KV would not fit into memory.
+    """
+    size, free = model.kv_bytes_per_token(chosen.kv_type) * chosen.lanes * chosen.context, memory_available()
+    if size > free:
+        raise ConfigurationError(
+            f"{model.path}: answers by a schema have {chosen.lanes} lanes x {chosen.context:,} tokens of their own: "
+            f"{size / 1e9:.1f} GB of KV, {free / 1e9:.1f} GB are free; with ?flash_attn=off they share those of the "
+            "others, or take fewer ?lanes= or a smaller ?ctx="
+        )
+    return replace(chosen, flash_attention=chosen.schema_attention, kv_cache=chosen.kv_cache // 2)
+
+
+def _attention(model: NativeModel, wanted: Plan, context: int) -> tuple[str, str]:
+    """Whether to use flash attention for free text and for answers by a schema, where that was left open.
 
     On the CPU llama.cpp's goes token by token through the KV wherever fewer than 64 tokens of a lane are computed.
     Decoding, turns and forced tokens behind many hundreds of tokens are up to twice as fast without it; decoding
-    behind few tokens is slower by a quarter or more, long prompts by up to a third. So the length of the lanes decides.
-    Without it all scores of a call are held at once, and V must be plain.
+    behind few tokens is slower by a quarter or more, long prompts by up to a third. So the length of the lanes
+    decides, and what is asked for: an evaluator's prompt is long, and most tokens of its verdict are forced. Memory at
+    hand does not, for the same options must give the same bytes the next time. Without it all scores of a call are
+    held at once, and V must be plain.
     """
-    if wanted.flash_attention != "auto" or wanted.gpu_layers or wanted.kv_type == "q8_0" or context <= _SHALLOW:
-        return wanted.flash_attention
-    return "off" if 4 * model.n_heads * wanted.batch * context <= _SCORES else "auto"
+    choosing = wanted.flash_attention == "auto" and not wanted.gpu_layers and wanted.kv_type != "q8_0"
+    if not choosing or context <= _SHORT or 4 * model.n_heads * wanted.batch * context > _SCORES:
+        return wanted.flash_attention, wanted.flash_attention
+    kv = model.kv_bytes_per_token(wanted.kv_type) * context * (wanted.lanes or _DEFAULT_LANES)
+    if kv <= _TWICE:
+        return ("auto" if context <= _LONG else "off"), "off"
+    return ("auto", "auto") if context <= _MIDDLE else ("off", "off")
 
 
 def memory_available() -> int:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from tiny_gguf import make_model
 
+from viva.engine.backends.llama import sizing
 from viva.engine.backends.llama.backend import LlamaBackend
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
@@ -245,6 +246,50 @@ def test_names_of_one_file_share_its_weights_and_those_of_the_same_options_every
 
     assert anyio.run(main) == [(True, True), (False, True)]
     assert anyio.run(main) == [(True, True), (False, True)]  # what was put back can be taken up again
+
+
+def test_answers_by_a_schema_are_computed_apart_and_are_the_same_as_ever(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In lanes of middling length: each as in a context that all its like have for themselves, within the cache."""
+    schema = {"type": "object", "properties": {"note": {"type": "string", "maxLength": 40}, "score": {"enum": [1, 2]}}}
+    schema |= {"required": ["note", "score"]}
+
+    async def one(backend: LlamaBackend, number: int, by_schema: bool) -> str:
+        sampling = {"schema": schema} if by_schema else {}
+        request = asked(f"{TALKS[number % 3]} {number}", number, max_tokens=60, temperature=1.0, **sampling)
+        return (await backend.generate(request)).text
+
+    async def main(backend: LlamaBackend, *kinds: bool) -> tuple[list[str], dict[str, Any]]:
+        made: dict[int, str] = {}
+
+        async def note(number: int) -> None:
+            made[number] = await one(backend, number, kinds[number % len(kinds)])
+
+        async with anyio.create_task_group() as group:
+            for number in range(40):
+                group.start_soon(note, number)
+        return [made[number] for number in range(40)], backend.statistics()
+
+    name = f"llama:{model}?ctx=2048&lanes=3&kv_cache=1"
+    mixed, told = using(name, lambda backend: main(backend, True, False))
+    assert "as much again once answers by a schema" in capfd.readouterr().err
+    assert 0 < told["bytes"] <= 1_000_000
+    assert told["evictions"] > 0
+    assert told["generated"] > 0
+    for options, kinds, first in (("&flash_attn=off", (True,), 0), ("&flash_attn=on", (False,), 1)):
+        alike, _ = using(name + options, lambda backend, kinds=kinds: main(backend, *kinds))
+        assert mixed[first::2] == alike[first::2]
+        assert "as much again" not in capfd.readouterr().err
+
+    async def short_of_memory(backend: LlamaBackend) -> None:
+        monkeypatch.setattr(sizing, "memory_available", lambda: 1000)
+        assert await one(backend, 0, False) == alike[0]
+        with pytest.raises(ConfigurationError, match=r"lanes x 2,048 tokens of their own: .* \?flash_attn=off"):
+            await one(backend, 0, True)
+        assert await one(backend, 0, False) == alike[0]
+
+    using(name, short_of_memory)
 
 
 def test_a_prompt_longer_than_a_lane_is_context_too_long(model: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,14 +120,27 @@ def test_lanes_fit_a_shape_or_are_alone() -> None:
     assert [lanes for lanes in range(1, 5) if PAIRS.fits(lanes)] == [1, 2, 3, 4]
 
 
-def test_flash_attention_is_left_out_where_lanes_are_long_and_the_scores_fit(source: Path) -> None:
+def test_flash_attention_goes_by_the_length_of_lanes_and_by_what_is_asked_for(source: Path) -> None:
     model = NativeModel(source)
+
+    def chosen(context: int, **wanted: Any) -> tuple[str, str]:
+        made = plan(model, Plan(context=context, **wanted))
+        return made.flash_attention, made.schema_attention
+
+    per_token = model.kv_bytes_per_token("f16")
     try:
-        assert plan(model, Plan(context=4096)).flash_attention == "off"
-        assert plan(model, Plan(context=2048)).flash_attention == "auto"  # behind few tokens it is the faster way
-        assert plan(model, Plan(context=131_072, lanes=1)).flash_attention == "auto"
-        assert plan(model, Plan(context=4096, kv_type="q8_0")).flash_attention == "auto"  # wanted for such KV
-        assert plan(model, Plan(context=4096, gpu_layers=-1)).flash_attention == "auto"
-        assert plan(model, Plan(context=4096, flash_attention="on")).flash_attention == "on"
+        assert chosen(1024) == ("auto", "auto")  # behind few tokens it is the faster way
+        assert chosen(2048) == chosen(4096) == ("auto", "off")
+        assert chosen(4352) == ("off", "off")
+        # Where the lanes' KV is large, schemas get none of their own; whether they do, memory at hand has no say in.
+        lanes = (3 << 30) // (4096 * per_token) + 1
+        assert chosen(4096, lanes=lanes) == ("off", "off")
+        assert chosen(4096, lanes=lanes - 1) == ("auto", "off")
+        assert chosen(2048, lanes=lanes * 2) == ("auto", "auto")
+        # Not where it is said, wanted for such KV, or another processor's; nor where the scores are too many.
+        assert chosen(131_072, lanes=1) == ("auto", "auto")
+        assert chosen(4096, kv_type="q8_0") == chosen(4096, gpu_layers=-1) == ("auto", "auto")
+        assert chosen(4096, flash_attention="on") == ("on", "on")
+        assert chosen(2048, flash_attention="off") == ("off", "off")
     finally:
         model.close()
