@@ -32,7 +32,7 @@ def arguments(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     options += ["--candidate-tokens", "40", "--interactor-tokens", "30", "--evaluator-tokens", "500"]
     options += ["--temperature", "0.7", "--candidate", f"llama:{candidate}?label=c&ctx=8192&lanes=8{{}}"]
     # Lanes as short as the panel's: verdicts are computed in a context of their own. In the candidate's there is one.
-    panel_name = f"llama:{panel}?ctx=4096&lanes=8{{}}"
+    panel_name = f"llama:{panel}?ctx=2048&lanes=8{{}}"
     return [*options, "--interactor", panel_name, "--evaluator", panel_name]
 
 

@@ -18,9 +18,8 @@ _LEAST_LANES = 4
 _LEAST_CONTEXT = 512
 _BATCH = 512
 _SCORES = 512 << 20  # bytes; more attention scores than these are not held at once
-# Tokens; in lanes of no more than these llama.cpp's flash attention is the faster way: for all answers; for all where
-# there is one context for them; for free text where answers by a schema have a context of their own.
-_SHORT, _MIDDLE, _LONG = 1024, 2048, 4096
+# Tokens; in lanes of no more than these llama.cpp's flash attention is the faster way for verdicts, and for free text.
+_SHORT, _MIDDLE = 1024, 2048
 _TWICE = 3 << 30  # bytes; where the lanes' KV takes no more, answers by a schema get as much again
 
 
@@ -132,10 +131,10 @@ def _attention(model: NativeModel, wanted: Plan, context: int) -> tuple[str, str
     choosing = wanted.flash_attention == "auto" and not wanted.gpu_layers and wanted.kv_type != "q8_0"
     if not choosing or context <= _SHORT or 4 * model.n_heads * wanted.batch * context > _SCORES:
         return wanted.flash_attention, wanted.flash_attention
+    if context > _MIDDLE:
+        return "off", "off"
     kv = model.kv_bytes_per_token(wanted.kv_type) * context * (wanted.lanes or _DEFAULT_LANES)
-    if kv <= _TWICE:
-        return ("auto" if context <= _LONG else "off"), "off"
-    return ("auto", "auto") if context <= _MIDDLE else ("off", "off")
+    return "auto", "off" if kv <= _TWICE else "auto"
 
 
 def memory_available() -> int:

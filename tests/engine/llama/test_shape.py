@@ -130,13 +130,12 @@ def test_flash_attention_goes_by_the_length_of_lanes_and_by_what_is_asked_for(so
     per_token = model.kv_bytes_per_token("f16")
     try:
         assert chosen(1024) == ("auto", "auto")  # behind few tokens it is the faster way
-        assert chosen(2048) == chosen(4096) == ("auto", "off")
-        assert chosen(4352) == ("off", "off")
+        assert chosen(1280) == chosen(2048) == ("auto", "off")
+        assert chosen(2304) == chosen(4096) == ("off", "off")
         # Where the lanes' KV is large, schemas get none of their own; whether they do, memory at hand has no say in.
-        lanes = (3 << 30) // (4096 * per_token) + 1
-        assert chosen(4096, lanes=lanes) == ("off", "off")
-        assert chosen(4096, lanes=lanes - 1) == ("auto", "off")
-        assert chosen(2048, lanes=lanes * 2) == ("auto", "auto")
+        lanes = (3 << 30) // (2048 * per_token)
+        assert chosen(2048, lanes=lanes) == ("auto", "off")
+        assert chosen(2048, lanes=lanes + 1) == ("auto", "auto")
         # Not where it is said, wanted for such KV, or another processor's; nor where the scores are too many.
         assert chosen(131_072, lanes=1) == ("auto", "auto")
         assert chosen(4096, kv_type="q8_0") == chosen(4096, gpu_layers=-1) == ("auto", "auto")
