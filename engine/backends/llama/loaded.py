@@ -114,6 +114,7 @@ class LlamaEngine:
         if len(self.workers) == 1:
             chosen = plan_schemas(self.model, self.plan)
             self.workers.append(Worker(self.model, chosen))
+            # Its thread reads it anew for each state that it keeps.
             self.workers[0].lanes.store.budget = self.plan.kv_cache - chosen.kv_cache
         return self.workers[1]
 
