@@ -2,10 +2,9 @@
 
 Peers: ``llama-batched-bench`` and ``llama-server``, built by ``make peers`` from the sources that the Python package
 was built from; ``xllamacpp`` (the server in process); ``llama_cpp.Llama`` in a loop. A peer that is absent is left
-out with a message. A virtual machine is faster in one minute than in the next: of short runs the median of the ratios
-counts, each of two runs next to each other, and of verdicts, which are one program's, the best. ``--quick`` takes a
-model of two layers instead of twelve, fewer conversations and fewer repetitions. ``--gpu`` puts all layers of an
-8B-shaped random model on the device and counts the GPU-hours of 200 interviews of five rounds.
+out with a message. The programs of a row take turns of a quarter of a second (``turns``). ``--quick`` takes a model of
+two layers instead of twelve, fewer conversations and fewer repetitions. ``--gpu`` puts all layers of an 8B-shaped
+random model on the device and counts the GPU-hours of 200 interviews of five rounds.
 
 What never belongs here: how a program does its work (``peers/``), or pass and fail.
 """
@@ -13,27 +12,13 @@ What never belongs here: how a program does its work (``peers/``), or pass and f
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import sys
 import time
-from pathlib import Path
 from statistics import median
 
 import table
-from running import ROOT, Line, PeerFailed, finish, last_line, note
+from llama_programs import BATCHED, LANES, SERVER, XLLAMACPP, Bench, model_file, rates
+from running import ROOT, Line, PeerFailed, last_line, note
 
-sys.path.insert(0, str(ROOT / "tests" / "models"))
-from tiny_gguf import make_model
-
-# As our own backend has it, for everybody: without it a peer's threads are at the mercy of any other process.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-HOME = ROOT / ".peers"
-SERVER = HOME / "llama" / "bin" / "llama-server"
-BATCHED = HOME / "llama" / "bin" / "llama-batched-bench"
-XLLAMACPP = HOME / "xllamacpp" / "bin" / "python"
-LANES = 16
-CONTEXT = 2048
 REACH: table.Reach = {
     "decode_vs_batched_bench_1": (">=", 0.95),
     "decode_vs_batched_bench_16": (">=", 0.95),
@@ -48,55 +33,19 @@ REACH: table.Reach = {
 }
 
 
-class Bench:
-    """One model file, its options, and how often everything is repeated."""
-
-    def __init__(self, model: Path, quick: bool, gpu: bool) -> None:
-        self.model, self.quick, self.gpu = model, quick, gpu
-        self.repeats = 1 if quick else 3
-        self.short_repeats = 1 if quick else 7  # of runs of seconds, in which other work of the machine weighs more
-        self.tries = 1 if quick else 3
-        self.threads = len(os.sched_getaffinity(0))
-
-    def viva(self, what: str, count: int, *more: str, lanes: int = LANES, options: str = "") -> Line:
-        """Our backend, in a process of its own."""
-        layers = "&gpu_layers=-1" if self.gpu else ""
-        name = f"llama:{self.model}?lanes={lanes}&ctx={CONTEXT}&threads={self.threads}{layers}{options}"
-        note(f"viva {what} {count} {options}")
-        return last_line([sys.executable, "llama_viva.py", what, name, str(count), *more], self.tries)
-
-    def batched(self, prompt: int, tokens: int, lanes: int) -> tuple[float, float]:
-        """llama-batched-bench's prompt and decode rates, tokens a second over all lanes."""
-        note(f"llama-batched-bench, {lanes} lanes")
-        size = ["-c", str(lanes * CONTEXT), "-b", "512", "-ub", "512", "-npp", str(prompt), "-ntg", str(tokens)]
-        more = ["-npl", str(lanes), "-t", str(self.threads), "--output-format", "jsonl", "-no-kvu"]
-        more += ["-ngl", "99"] if self.gpu else []
-        out = finish([str(BATCHED), "-m", str(self.model), *size, *more], tries=self.tries)
-        row = json.loads([line for line in out.splitlines() if line.startswith("{")][-1])
-        return float(row["speed_pp"]), float(row["speed_tg"])
-
-    def http(self, count: int, *which: str) -> Line:
-        """A llama.cpp server over HTTP."""
-        note(f"{' '.join(which)} {count}")
-        size = ["--lanes", str(LANES), "--ctx", str(CONTEXT), "--threads", str(self.threads)]
-        return last_line([sys.executable, "llama_http.py", str(self.model), str(count), *size, *which], self.tries)
-
-    def loop(self, what: str, count: int) -> Line:
-        """llama_cpp.Llama, one call after the other."""
-        note(f"llama_cpp.Llama {what} {count}")
-        return last_line([sys.executable, "llama_loop.py", what, str(self.model), str(count)], self.tries)
-
-
 def decode(bench: Bench) -> dict[str, float]:
     """(a) Plain decode beside llama-batched-bench, in pairs."""
     figures, cells = {}, []
     for lanes in (1, 16) if bench.quick else (1, 16, 32):
         tokens = 64 if bench.quick else 128
         ours, theirs = [], []
-        for _ in range(bench.short_repeats):
+        for _ in range(bench.repeats if lanes > 1 or bench.quick else 9):  # at one lane a second each
+            pair = {f"viva decode {lanes}": bench.viva("decode", lanes, "--tokens", str(tokens), lanes=lanes)}
             if BATCHED.exists():
-                theirs.append(bench.batched(64, tokens, lanes)[1])
-            ours.append(bench.viva("decode", lanes, "--tokens", str(tokens), lanes=lanes)["tokens_per_s"])
+                pair[f"llama-batched-bench {lanes}"] = bench.batched(64, tokens, lanes)
+            first, *others = bench.turns(pair).values()
+            ours.append(first.last_line()["tokens_per_s"])
+            theirs += [rates(told)[1] for told in others]
         shown = [str(lanes), f"{median(ours):,.0f}"]
         if theirs:
             ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
@@ -104,61 +53,69 @@ def decode(bench: Bench) -> dict[str, float]:
             shown += [f"{median(theirs):,.0f}", f"{median(ratios):.3f}", f"{min(ratios):.3f}–{max(ratios):.3f}"]
         cells.append(shown)
     header = ["lanes", "viva", "llama-batched-bench", "ratio", "from–to"]
-    table.show(
-        f"(a) Plain decode, tokens/s, {bench.short_repeats} pairs, their medians", header[: len(cells[0])], cells
-    )
+    table.show("(a) Plain decode, tokens/s, medians of some pairs", header[: len(cells[0])], cells)
     return figures
 
 
 def interviews(bench: Bench) -> dict[str, float]:
     """(b) KIEval-shaped interviews beside servers, the package in a loop, and the floor."""
     count = 4 if bench.quick else 32
-    lines: dict[str, list[Line]] = {}
-    for again in range(1 if bench.quick else 2):
-        lines.setdefault("viva", []).append(bench.viva("interviews", count))
-        lines.setdefault("viva strict=off", []).append(bench.viva("interviews", count, options="&strict=off"))
-        if SERVER.exists():
-            for name, options in {
-                "llama-server": ["--cache-ram", "0", "-no-kvu"],
-                "llama-server, as it comes": [],
-            }.items():
-                if not again and not (bench.quick and options == []):
-                    lines.setdefault(name, []).append(bench.http(count, "--server", str(SERVER), *options))
-        if XLLAMACPP.exists() and not (bench.quick or bench.gpu or again):
-            lines.setdefault("xllamacpp", []).append(bench.http(count, "--python", str(XLLAMACPP)))
+    commands = {
+        "viva": bench.viva("interviews", count),
+        "viva strict=off": bench.viva("interviews", count, options="&strict=off"),
+    }
+    if SERVER.exists():
+        commands["llama-server"] = bench.http(count, "--server", str(SERVER), "--cache-ram", "0", "-no-kvu")
+        if not bench.quick:
+            commands["llama-server, as it comes"] = bench.http(count, "--server", str(SERVER))
+    if XLLAMACPP.exists() and not (bench.quick or bench.gpu):
+        commands["xllamacpp"] = bench.http(count, "--python", str(XLLAMACPP))
     if not bench.quick and not bench.gpu:
-        lines["llama_cpp.Llama in a loop"] = [bench.loop("interviews", 4)]
-    rate = {name: median(line["talks_per_s"] for line in some) for name, some in lines.items()}
-    ours = lines["viva"][0]
+        commands["llama_cpp.Llama in a loop"] = bench.loop("interviews", 4)
+    lines = {name: told.last_line() for name, told in bench.turns(commands).items()}
+    rate = {name: line["talks_per_s"] for name, line in lines.items()}
+    ours = lines["viva"]
     cells = []
-    for name, some in lines.items():
-        computed = f"{some[0]['prompt_tokens']:,}" if "prompt_tokens" in some[0] else "–"
+    for name, line in lines.items():
+        computed = f"{line['prompt_tokens']:,}" if "prompt_tokens" in line else "–"
         cells.append([name, f"{rate[name]:.3f}", f"{rate['viva'] / rate[name]:.2f}", computed])
     figures = {
-        "overhead_share": median(line["overhead"] for line in lines["viva"]),
+        "overhead_share": ours["overhead"],
         "prompt_tokens_vs_minimum": ours["prompt_tokens"] / ours["fewest_prompt_tokens"],
         "strict_vs_free": rate["viva"] / rate["viva strict=off"],
     }
     servers = [rate[name] for name in rate if name.startswith("llama-server")]
     if servers:
         figures["interviews_vs_llama_server"] = rate["viva"] / max(servers)
-    if BATCHED.exists():
-        # What attention costs goes by the context: prompts and tokens as deep in it as the work's are on the average.
-        depths = round(2 * ours["prompt_depth"]), round(ours["reply_depth"]) - 32
-        fewest, generated = ours["fewest_prompt_tokens"], ours["generated"]
-        floors = {"floor": depths} if bench.quick else {"floor": depths, "floor behind 512 tokens": (512, 512)}
-        for name, (first, second) in floors.items():
-            prompt = median(bench.batched(first, 1, LANES)[0] for _ in range(bench.repeats))
-            tokens = median(bench.batched(second, 64, LANES)[1] for _ in range(bench.repeats))
-            rate[name] = count / (fewest / prompt + generated / tokens)
-            cells.append([name, f"{rate[name]:.3f}", f"{rate['viva'] / rate[name]:.2f}", f"{fewest:,}"])
-            note(f"{name}: prompts of {first}, {prompt:.0f}/s; behind {second}, {tokens:.0f}/s")
-        figures["interviews_vs_floor"] = rate["viva"] / rate["floor"]
-        if not bench.quick:
-            figures["interviews_vs_floor_behind_512"] = rate["viva"] / rate["floor behind 512 tokens"]
     header = ["program", "interviews/s", "viva is × as fast", "prompt tokens computed"]
     table.show(f"(b) {count} interviews of 3 rounds, {LANES} lanes", header, cells)
-    return figures
+    return figures | (floors(bench, count, ours) if BATCHED.exists() else {})
+
+
+def floors(bench: Bench, count: int, line: Line) -> dict[str, float]:
+    """(b) The interviews beside the floor: the fewest prompt tokens, and the replies, at llama-batched-bench's rates.
+
+    What attention costs goes by the context: its prompts and tokens are as deep in it as the work's are on the average.
+    """
+    depths = {"floor": (round(2 * line["prompt_depth"]), round(line["reply_depth"]) - 32)}
+    if not bench.quick:
+        depths["floor behind 512 tokens"] = (512, 512)
+    commands = {"viva": bench.viva("interviews", count)}
+    for name, (first, second) in depths.items():
+        commands[f"{name}, prompts of {first}"] = bench.batched(first, 1, LANES, bench.repeats)
+        commands[f"{name}, tokens behind {second}"] = bench.batched(second, 64, LANES, bench.repeats)
+    (_, ours), *others = bench.turns(commands).items()
+    rate = ours.last_line()["talks_per_s"]
+    fewest, generated = line["fewest_prompt_tokens"], line["generated"]
+    cells, ratios = [["viva", f"{rate:.3f}", "1.00", "–", "–"]], []
+    for name, (_, prompts), (_, replies) in zip(depths, others[::2], others[1::2], strict=True):
+        prompt, token = rates(prompts)[0], rates(replies)[1]
+        floor = count / (fewest / prompt + generated / token)
+        ratios.append(rate / floor)
+        cells.append([name, f"{floor:.3f}", f"{rate / floor:.2f}", f"{prompt:.0f}", f"{token:.0f}"])
+    header = ["floor", "interviews/s", "viva is × as fast", "prompt tokens/s", "tokens/s"]
+    table.show(f"(b) {count} interviews beside llama-batched-bench's rates", header, cells)
+    return dict(zip(("interviews_vs_floor", "interviews_vs_floor_behind_512"), ratios, strict=False))
 
 
 def many(bench: Bench) -> dict[str, float]:
@@ -170,7 +127,10 @@ def many(bench: Bench) -> dict[str, float]:
     budget = 300
     few = Bench(model_file(bench.gpu, layers=2), bench.quick, bench.gpu)
     counts = (100, 500)
-    lines = [few.viva("interviews", count, options=f"&kv_cache={budget}") for count in counts]
+    lines = []
+    for count in counts:
+        note(f"{count} interviews in flight")
+        lines.append(last_line(few.viva("interviews", count, options=f"&kv_cache={budget}")))
     cells = [
         [
             str(count),
@@ -197,20 +157,21 @@ def verdicts(bench: Bench) -> dict[str, float]:
     attention too, which by default verdicts in lanes of this length do without.
     """
     count = 4 if bench.quick else LANES
-    lines: dict[tuple[str, str], list[Line]] = {}
-    for again in range(bench.repeats):
-        for attention in ("auto",) if again or bench.quick else ("auto", "on"):
-            for forced in ("on", "off"):
-                line = bench.viva("verdicts", count, options=f"&forced={forced}&flash_attn={attention}")
-                lines.setdefault((attention, forced), []).append(line)
-    rate = {way: max(line["turns_per_s"] for line in some) for way, some in lines.items()}
+    ways = [
+        (attention, forced) for attention in (("auto",) if bench.quick else ("auto", "on")) for forced in ("on", "off")
+    ]
+    options = {way: f"&forced={way[1]}&flash_attn={way[0]}" for way in ways}
+    told = bench.turns(
+        {f"verdicts {options[way]}": bench.viva("verdicts", count, options=options[way]) for way in ways}
+    )
+    lines = {way: one.last_line() for way, one in zip(ways, told.values(), strict=True)}
+    rate = {way: line["turns_per_s"] for way, line in lines.items()}
     cells = []
-    for (attention, forced), some in lines.items():
-        told = [f"{some[0]['tokens']:,}", f"{some[0]['decoded']:,}"]
+    for (attention, forced), line in lines.items():
         how = "as prompt" if forced == "on" else "one by one"
-        cells.append([attention, how, f"{rate[attention, forced]:.3f}", *told])
+        cells.append([attention, how, f"{rate[attention, forced]:.3f}", f"{line['tokens']:,}", f"{line['decoded']:,}"])
     header = ["flash attention", "forced tokens", "verdicts/s", "tokens", "of them decoded"]
-    table.show(f"(c) {count} verdicts by the schema, {LANES} lanes, the best of all repetitions", header, cells)
+    table.show(f"(c) {count} verdicts by the schema, {LANES} lanes", header, cells)
     figures = {"verdict_vs_unforced": rate["auto", "on"] / rate["auto", "off"]}
     if not bench.quick:
         figures["verdict_vs_unforced_flash"] = rate["on", "on"] / rate["on", "off"]
@@ -219,13 +180,13 @@ def verdicts(bench: Bench) -> dict[str, float]:
 
 def likelihoods(bench: Bench) -> dict[str, float]:
     """(d) 5-shot log-likelihoods beside llama_cpp.Llama."""
-    count = 16 if bench.quick else 200
+    count = 8 if bench.quick else 200
     cells, figures = [], {}
     for what, shown in (("letters", "four letters"), ("options", "four options of 8 tokens")):
-        ours = bench.viva(what, count)
-        # The loop's cost per question is constant: a part of them tells its rate.
-        fewer = max(2 if bench.quick else 4, count // (10 if what == "letters" else 40))
-        theirs = bench.loop(what, fewer)
+        # The loop's cost per question is constant: a part of them tells its rate, in about the time of all of ours.
+        fewer = max(2 if bench.quick else 4, count // (5 if what == "letters" else 20))
+        both = {f"viva {what}": bench.viva(what, count), f"llama_cpp.Llama {what}": bench.loop(what, fewer)}
+        ours, theirs = (told.last_line() for told in bench.turns(both).values())
         same = sum(a == b for a, b in zip(ours["answers"], theirs["answers"], strict=False))
         ratio = ours["questions_per_s"] / theirs["questions_per_s"]
         figures["loglikelihood_vs_llama_loop" if what == "letters" else "options_vs_llama_loop"] = ratio
@@ -238,26 +199,12 @@ def likelihoods(bench: Bench) -> dict[str, float]:
 
 def gpu_hours(bench: Bench) -> dict[str, float]:
     """What 200 interviews of five rounds take, from the measured rate of interviews of three."""
-    line = bench.viva("interviews", 64, lanes=64)
+    line = last_line(bench.viva("interviews", 64, lanes=64))
     hours = 200 / line["talks_per_s"] * 5 / 3 / 3600
     table.show("GPU-hours", ["200 interviews of 5 rounds (from 64 of 3)"], [[f"{hours:.4f}"]])
     return {"gpu_hours_200_interviews": hours}
 
 
-def model_file(gpu: bool, layers: int = 0) -> Path:
-    """The random model, made once: 117 MB, or an 8B-shaped one for a GPU; or the same of fewer ``layers``."""
-    path = HOME / (("bench-8b" if gpu else "bench") + (f"-{layers}.gguf" if layers else ".gguf"))
-    if not path.exists():
-        HOME.mkdir(exist_ok=True)
-        note(f"making {path.name}")
-        shape = dict(LARGE if gpu else SMALL)
-        shape["layers"] = layers or shape["layers"]
-        make_model(path, quantised=True, context=8192, quote_bias=3.0, **shape)
-    return path
-
-
-LARGE = {"width": 4096, "layers": 32, "heads": 32, "feed_forward": 14336, "vocab": 32000}
-SMALL = {"width": 768, "layers": 12, "heads": 12, "feed_forward": 2048, "vocab": 16000}
 PARTS = {"decode": decode, "interviews": interviews, "many": many, "verdicts": verdicts, "likelihoods": likelihoods}
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import stopwatch
 from llama_workload import GENERATED, interviews
 
 from viva.engine.backends.llama.chat import ChatFormat
@@ -118,4 +119,5 @@ async def _ready(session: aiohttp.ClientSession, address: str) -> None:
 
 
 if __name__ == "__main__":
+    stopwatch.use()
     print(json.dumps(asyncio.run(main())))

@@ -14,6 +14,7 @@ from typing import Any
 
 import llama_cpp
 import numpy as np
+import stopwatch
 from llama_workload import interviews, words
 
 from viva.engine.backends.llama.chat import ChatFormat
@@ -87,4 +88,5 @@ def main() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    stopwatch.use()
     print(json.dumps(main()))

@@ -14,6 +14,7 @@ import tempfile
 import time
 from typing import Any
 
+import stopwatch
 from llama_workload import GENERATED, ROUNDS, SYSTEM, Fewest, interviews, words
 
 from viva.agents.verdicts import VERDICT_SCHEMA
@@ -164,4 +165,5 @@ async def main() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    stopwatch.use()
     print(json.dumps(asyncio.run(main())))

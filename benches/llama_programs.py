@@ -1,0 +1,89 @@
+"""The programs of ``rollout.py``: how each is run on a model file, and the file itself.
+
+What never belongs here: what is compared, and how (``rollout.py``, ``turns.py``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from statistics import median
+
+from running import ROOT, note
+from turns import SECONDS, Told, in_turns
+
+sys.path.insert(0, str(ROOT / "tests" / "models"))
+from tiny_gguf import make_model
+
+# As our own backend has it, for everybody: without it a peer's threads are at the mercy of any other process.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+HOME = ROOT / ".peers"
+SERVER = HOME / "llama" / "bin" / "llama-server"
+BATCHED = HOME / "llama" / "bin" / "llama-batched-bench"
+XLLAMACPP = HOME / "xllamacpp" / "bin" / "python"
+LANES = 16
+CONTEXT = 2048
+LARGE = {"width": 4096, "layers": 32, "heads": 32, "feed_forward": 14336, "vocab": 32000}
+SMALL = {"width": 768, "layers": 12, "heads": 12, "feed_forward": 2048, "vocab": 16000}
+
+
+class Bench:
+    """One model file, its options, and the commands that run the programs on it."""
+
+    def __init__(self, model: Path, quick: bool, gpu: bool) -> None:
+        self.model, self.quick, self.gpu = model, quick, gpu
+        self.repeats = 1 if quick else 3
+        self.threads = len(os.sched_getaffinity(0))
+
+    def turns(self, commands: dict[str, list[str]]) -> dict[str, Told]:
+        """Run programs in turns; on a GPU one after the other, for their work there cannot be stopped."""
+        for name in commands:
+            note(name)
+        return in_turns(commands, None if self.gpu else SECONDS)
+
+    def viva(self, what: str, count: int, *more: str, lanes: int = LANES, options: str = "") -> list[str]:
+        """Our backend, in a process of its own."""
+        layers = "&gpu_layers=-1" if self.gpu else ""
+        name = f"llama:{self.model}?lanes={lanes}&ctx={CONTEXT}&threads={self.threads}{layers}{options}"
+        return [sys.executable, "llama_viva.py", what, name, str(count), *more]
+
+    def batched(self, prompt: int, tokens: int, lanes: int, times: int = 1) -> list[str]:
+        """llama-batched-bench; ``rates`` reads what it says."""
+        size = ["-c", str(lanes * CONTEXT), "-b", "512", "-ub", "512", "-npp", str(prompt), "-ntg", str(tokens)]
+        more = ["-npl", ",".join([str(lanes)] * times), "-t", str(self.threads), "--output-format", "jsonl", "-no-kvu"]
+        return [str(BATCHED), "-m", str(self.model), *size, *more, *(["-ngl", "99"] if self.gpu else [])]
+
+    def http(self, count: int, *which: str) -> list[str]:
+        """A llama.cpp server over HTTP."""
+        size = ["--lanes", str(LANES), "--ctx", str(CONTEXT), "--threads", str(self.threads)]
+        return [sys.executable, "llama_http.py", str(self.model), str(count), *size, *which]
+
+    def loop(self, what: str, count: int) -> list[str]:
+        """llama_cpp.Llama, one call after the other."""
+        return [sys.executable, "llama_loop.py", what, str(self.model), str(count), "--threads", str(self.threads)]
+
+
+def rates(told: Told) -> tuple[float, float]:
+    """llama-batched-bench's prompt and decode rates, tokens of its own time over all lanes; medians of its rows."""
+    prompts, replies = [], []
+    for ended, line in told.lines:
+        if line.startswith("{"):
+            row = json.loads(line)
+            turned = ended - row["t_tg"]  # from prompts to replies; it prints when these are done
+            prompts.append(row["pl"] * row["pp"] / told.own(turned - row["t_pp"], turned))
+            replies.append(row["pl"] * row["tg"] / told.own(turned, ended))
+    return median(prompts), median(replies)
+
+
+def model_file(gpu: bool, layers: int = 0) -> Path:
+    """The random model, made once: 117 MB, or an 8B-shaped one for a GPU; or the same of fewer ``layers``."""
+    path = HOME / (("bench-8b" if gpu else "bench") + (f"-{layers}.gguf" if layers else ".gguf"))
+    if not path.exists():
+        HOME.mkdir(exist_ok=True)
+        note(f"making {path.name}")
+        shape = dict(LARGE if gpu else SMALL)
+        shape["layers"] = layers or shape["layers"]
+        make_model(path, quantised=True, context=8192, quote_bias=3.0, **shape)
+    return path
