@@ -59,7 +59,7 @@ def decode(bench: Bench) -> dict[str, float]:
 
 def interviews(bench: Bench) -> dict[str, float]:
     """(b) KIEval-shaped interviews beside servers, the package in a loop, and the floor."""
-    count = 4 if bench.quick else 32
+    count = 3 if bench.quick else 32
     commands = {
         "viva": bench.viva("interviews", count),
         "viva strict=off": bench.viva("interviews", count, options="&strict=off"),
