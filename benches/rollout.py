@@ -103,7 +103,7 @@ def floors(bench: Bench, count: int, line: Line) -> dict[str, float]:
     commands = {"viva": bench.viva("interviews", count)}
     for name, (first, second) in depths.items():
         commands[f"{name}, prompts of {first}"] = bench.batched(first, 1, LANES, bench.repeats)
-        commands[f"{name}, tokens behind {second}"] = bench.batched(second, 64, LANES, bench.repeats)
+        commands[f"{name}, tokens behind {second}"] = bench.batched(second, 64, min(count, LANES), bench.repeats)
     (_, ours), *others = bench.turns(commands).items()
     rate = ours.last_line()["talks_per_s"]
     fewest, generated = line["fewest_prompt_tokens"], line["generated"]
