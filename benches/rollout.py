@@ -53,7 +53,7 @@ def decode(bench: Bench) -> dict[str, float]:
             shown += [f"{median(theirs):,.0f}", f"{median(ratios):.3f}", f"{min(ratios):.3f}–{max(ratios):.3f}"]
         cells.append(shown)
     header = ["lanes", "viva", "llama-batched-bench", "ratio", "from–to"]
-    table.show("(a) Plain decode, tokens/s, medians of some pairs", header[: len(cells[0])], cells)
+    table.show("(a) Plain decode, tokens/s, medians of the pairs", header[: len(cells[0])], cells)
     return figures
 
 
@@ -157,13 +157,13 @@ def verdicts(bench: Bench) -> dict[str, float]:
     attention too, which by default verdicts in lanes of this length do without.
     """
     count = 4 if bench.quick else LANES
-    ways = [
-        (attention, forced) for attention in (("auto",) if bench.quick else ("auto", "on")) for forced in ("on", "off")
-    ]
-    options = {way: f"&forced={way[1]}&flash_attn={way[0]}" for way in ways}
-    told = bench.turns(
-        {f"verdicts {options[way]}": bench.viva("verdicts", count, options=options[way]) for way in ways}
-    )
+    attentions = ("auto",) if bench.quick else ("auto", "on")
+    ways = [(attention, forced) for attention in attentions for forced in ("on", "off")]
+    commands = {}
+    for attention, forced in ways:
+        options = f"&forced={forced}&flash_attn={attention}"
+        commands[f"viva verdicts {options}"] = bench.viva("verdicts", count, options=options)
+    told = bench.turns(commands)
     lines = {way: one.last_line() for way, one in zip(ways, told.values(), strict=True)}
     rate = {way: line["turns_per_s"] for way, line in lines.items()}
     cells = []

@@ -2,7 +2,8 @@
 
 Other guests of a host make it faster and slower within seconds, and by more than the programs differ; in turns all of
 them meet the same machine. What each took is its own time alone: programs of ``peers/`` are given a clock that stands
-still while they are stopped (``peers/stopwatch.py``), for others ``Told.own`` leaves it out.
+still while they are stopped (``peers/stopwatch.py``), for others ``Told.own`` leaves it out. Who outlasts the others
+has the machine alone, and meets what they did not: compare works of about one length where a few percent count.
 
 What never belongs here: what is measured, or how a peer does its work.
 """
@@ -27,7 +28,7 @@ from running import PEERS, Line, PeerFailed
 sys.path.insert(0, str(PEERS))
 from stopwatch import PAUSED
 
-SECONDS = 0.25  # a turn: hundreds of the changes between programs are not felt, few changes of the host are shorter
+SECONDS = 0.25  # a turn: many steps of a model, so that changing over costs little, yet shorter than most disturbances
 
 
 class Told:
@@ -47,8 +48,8 @@ class Told:
         return line
 
 
-def in_turns(commands: Mapping[str, list[str]], seconds: float | None = SECONDS) -> dict[str, Told]:
-    """Run all to their ends, ``seconds`` a turn; without them one after the other.
+def in_turns(commands: Mapping[str, list[str]], seconds: float | None) -> dict[str, Told]:
+    """Run all to their ends, ``seconds`` a turn; for None one after the other.
 
     :raises PeerFailed: one of them did not end well; the others are killed.
     """
