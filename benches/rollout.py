@@ -32,6 +32,8 @@ REACH: table.Reach = {
     "strict_vs_free": (">=", 0.95),
 }
 
+VERDICTS = 16
+
 
 def decode(bench: Bench) -> dict[str, float]:
     """(a) Plain decode beside llama-batched-bench, in pairs."""
@@ -156,13 +158,13 @@ def verdicts(bench: Bench) -> dict[str, float]:
     """(c) Evaluator turns with the verdict's schema, forced tokens as prompt or one by one; both with llama.cpp's flash
     attention too, which by default verdicts in lanes of this length do without.
     """
-    count = 4 if bench.quick else LANES
+    count = 4 if bench.quick else VERDICTS
     attentions = ("auto",) if bench.quick else ("auto", "on")
     ways = [(attention, forced) for attention in attentions for forced in ("on", "off")]
     commands = {}
     for attention, forced in ways:
         options = f"&forced={forced}&flash_attn={attention}"
-        commands[f"viva verdicts {options}"] = bench.viva("verdicts", count, options=options)
+        commands[f"viva verdicts {options}"] = bench.viva("verdicts", count, lanes=VERDICTS, options=options)
     told = bench.turns(commands)
     lines = {way: one.last_line() for way, one in zip(ways, told.values(), strict=True)}
     rate = {way: line["turns_per_s"] for way, line in lines.items()}
@@ -171,7 +173,7 @@ def verdicts(bench: Bench) -> dict[str, float]:
         how = "as prompt" if forced == "on" else "one by one"
         cells.append([attention, how, f"{rate[attention, forced]:.3f}", f"{line['tokens']:,}", f"{line['decoded']:,}"])
     header = ["flash attention", "forced tokens", "verdicts/s", "tokens", "of them decoded"]
-    table.show(f"(c) {count} verdicts by the schema, {LANES} lanes", header, cells)
+    table.show(f"(c) {count} verdicts by the schema, {VERDICTS} lanes", header, cells)
     figures = {"verdict_vs_unforced": rate["auto", "on"] / rate["auto", "off"]}
     if not bench.quick:
         figures["verdict_vs_unforced_flash"] = rate["on", "on"] / rate["on", "off"]

@@ -36,11 +36,14 @@ async def decode(backend: LlamaBackend, lanes: int, tokens: int) -> dict[str, An
         view.append("user", words(60, number))
         await backend.generate(Request(view.messages, Sampling(max_tokens=tokens), number + 1, b"", f"talk-{number}"))
 
+    contexts = len(backend.engine.workers)
+
     def elsewhere() -> float:
         told = backend.statistics()
-        return told["prompt_s"] + told["copy_s"]
+        return (told["prompt_s"] + told["copy_s"]) / contexts
 
-    await one(lanes, 1)
+    for number in range(contexts):
+        await one(lanes + number, 1)
     began, before = time.perf_counter(), elsewhere()
     async with asyncio.TaskGroup() as group:
         for number in range(lanes):
@@ -88,7 +91,7 @@ async def talks(backend: LlamaBackend, count: int) -> dict[str, Any]:
             "fewest_prompt_tokens": fewest.tokens,
             "prompt_depth": fewest.prompt_depth,
             "reply_depth": fewest.reply_depth,
-            "overhead": told["rest_s"] / wall,
+            "overhead": told["rest_s"] / wall / told["contexts"],
             "told": told,
             "kept_mb": most_kept / 1e6,
             "half_way_rss_mb": half_way / 1024,

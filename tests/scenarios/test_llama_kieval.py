@@ -30,9 +30,9 @@ def arguments(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     (tmp_path / "pack.yaml").write_text(SHORT_PACK)
     options = ["--dataset", str(ITEMS), "-n", "8", "--rounds", "3", "--pack", str(tmp_path / "pack.yaml")]
     options += ["--candidate-tokens", "40", "--interactor-tokens", "30", "--evaluator-tokens", "500"]
-    options += ["--temperature", "0.7", "--candidate", f"llama:{candidate}?label=c&ctx=8192&lanes=8{{}}"]
+    options += ["--temperature", "0.7", "--candidate", f"llama:{candidate}?label=c&ctx=8192&lanes=16{{}}"]
     # Lanes as short as the panel's: verdicts are computed in a context of their own. In the candidate's there is one.
-    panel_name = f"llama:{panel}?ctx=2048&lanes=8{{}}"
+    panel_name = f"llama:{panel}?ctx=2048&lanes=16{{}}"
     return [*options, "--interactor", panel_name, "--evaluator", panel_name]
 
 
@@ -61,6 +61,7 @@ def test_transcripts_are_the_same_at_any_concurrency_under_evictions_and_after_a
     assert one["scored"] == 8
     assert one["parse_failures"] == 0  # the grammar held in every verdict
     assert _run(arguments, tmp_path / "many", "", 64) == whole
+    assert _run(arguments, tmp_path / "side by side", "&threads=2&contexts=2", 64) == whole
     # A store that holds a handful of states, and one that holds none: everything else is computed again.
     assert _run(arguments, tmp_path / "small", "&kv_cache=1", 7) == whole
     assert _run(arguments, tmp_path / "none", "&kv_cache=0", 64) == whole

@@ -1,6 +1,7 @@
 """``llama:model.gguf``: a local model behind the engine's face, with continuous batching over all conversations.
 
-Options: ``ctx`` (tokens a lane holds), ``lanes`` (requests computed at once), ``threads``, ``gpu_layers`` (-1: all),
+Options: ``ctx`` (tokens a lane holds), ``lanes`` (requests computed at once), ``threads``, ``contexts`` (that share
+lanes and threads and compute side by side), ``gpu_layers`` (-1: all),
 ``kv_type`` (f16, q8_0, f32), ``flash_attn`` (auto, on, off), ``template`` (plain, chatml or a file), ``kv_cache`` (MB
 of host memory for KV of idle roles), ``strict`` (on, off: byte-identical answers in any company, on by default),
 ``forced`` (off: compute what a grammar forces token by token, for comparison); ``top_k``, ``top_p``, ``min_p`` and
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,10 +34,10 @@ from .grammar import Grammar
 from .loaded import LlamaEngine, Worker, borrow, give_back
 from .reading import ContinuationReading
 from .sampler import Choice
+from .seats import Seats
 from .sizing import Plan
 from .tooluse import Listener
 
-_REMEMBERED_TALKS = 50_000
 _REMEMBERED_GRAMMARS = 32
 
 
@@ -51,14 +52,16 @@ class LlamaBackend(Backend):
         self._usual = usual or Sampling()
         self._key = (path, wanted, template)
         self._engine: LlamaEngine | None = None
-        self._talks: OrderedDict[str, None] = OrderedDict()
+        self._seats = Seats([])
 
     async def __aenter__(self) -> Backend:
         self._engine = borrow(self._key)
+        self._seats = Seats(self._engine.seated)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         if self._engine is not None:
+            self._seats.clear()
             self._engine = None
             give_back(self._key)
 
@@ -83,16 +86,16 @@ class LlamaBackend(Backend):
         )
         common = use is not None or (request.messages and request.messages[0].role == "system")
         shared = (1,) if common and len(segments) > 1 else ()
-        worker = engine.worker(schema=sampling.schema is not None)
-        began = self._clock.now()
         talk = request.talk or request.conversation
-        ask = Ask(segments, _unheard, generation, talk=talk, begun=self._has_begun(talk), shared=shared)
+        schema = sampling.schema is not None
+        began = self._clock.now()
+        ask = Ask(segments, _unheard, generation, talk=talk, shared=shared)
         if use is None:
-            first = await self._answered(worker, ask, request.on_text)
+            first = await self._answered(ask, schema, request.on_text)
             text, calls = generation.text(), None
         else:
             listener = None if request.on_text is None else Listener(request.on_text, use)
-            first = await self._answered(worker, ask, listener)
+            first = await self._answered(ask, schema, listener)
             if listener is not None:
                 listener.end()
             text, calls = use.read(generation.text())
@@ -128,16 +131,15 @@ class LlamaBackend(Backend):
             segments,
             _unheard,
             reading=ContinuationReading(continuations, reading.moments),
-            begun=True,
             shared=(1,) if reading.shared and len(segments) > 1 else (),
         )
-        await self._answered(self.engine.worker(schema=False), ask)
+        await self._answered(ask)
         prompt = sum(map(len, [*runs, *continuations]))
         assert ask.reading is not None
         return Completion("", "stop", prompt, 0, self._clock.now() - began, likelihoods=ask.reading.results)
 
     def ended(self, talk: str) -> None:
-        self._talks.pop(talk, None)
+        self._seats.end(talk)
         if self._engine is not None:
             for worker in self._engine.workers:
                 worker.loop.end(talk)
@@ -159,13 +161,24 @@ class LlamaBackend(Backend):
     def statistics(self) -> dict[str, Any]:
         if self._engine is None:
             return {}
-        told: Counter[str] = Counter()
+        told: Counter[str] = Counter(contexts=len(self._engine.workers))
         for worker in self._engine.workers:
             told.update(worker.statistics())
         return {name: round(value, 3) for name, value in told.items()}
 
-    async def _answered(self, worker: Worker, ask: Ask, on_text: Callable[[str], None] | None = None) -> float | None:
+    async def _answered(
+        self, ask: Ask, schema: bool = False, on_text: Callable[[str], None] | None = None
+    ) -> float | None:
         """Wait for an answer; pieces of text go to the listener in this task. When the first one came."""
+        seats = self._seats
+        seat, ask.begun = seats.take(ask.talk)
+        try:
+            return await self._heard(self.engine.worker(seat, schema=schema), ask, on_text)
+        finally:
+            if not ask.talk:
+                seats.leave(seat)
+
+    async def _heard(self, worker: Worker, ask: Ask, on_text: Callable[[str], None] | None) -> float | None:
         loop = asyncio.get_running_loop()
         finished: asyncio.Future[None] = loop.create_future()
 
@@ -233,15 +246,6 @@ class LlamaBackend(Backend):
                 del grammars[next(iter(grammars))]
         return grammar
 
-    def _has_begun(self, talk: str) -> bool:
-        if talk in self._talks:
-            self._talks.move_to_end(talk)
-            return True
-        self._talks[talk] = None
-        if len(self._talks) > _REMEMBERED_TALKS:
-            self._talks.popitem(last=False)
-        return False
-
 
 def _unheard(ask: Ask) -> None:
     raise AssertionError("a request was submitted without anybody to tell")
@@ -276,6 +280,7 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
     wanted = Plan(
         lanes=spec.whole("lanes") or 0,
         context=spec.whole("ctx") or 0,
+        contexts=spec.whole("contexts") or 0,
         threads=spec.whole("threads") or (os.cpu_count() or 1),
         gpu_layers=int(spec.number("gpu_layers", 0, -1)),
         kv_type=chosen["kv_type"],

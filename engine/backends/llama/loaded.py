@@ -1,4 +1,4 @@
-"""A model in memory: weights, one or two contexts at work on them, and who uses it.
+"""A model in memory: weights, the contexts at work on them, and who uses it.
 
 A file's weights are loaded once per process; who asks for the same options of computing shares lanes and KV too.
 What never belongs here: requests (``backend``), and how anything is computed.
@@ -85,38 +85,53 @@ class Worker:
 class LlamaEngine:
     """One loaded model and who works on it; ``borrow`` it, and ``give_back`` what was borrowed.
 
-    ``workers``: first the one for free text and readings, which has answers by a schema too where the plan does not
-    set them apart; then, from the first of these on, the one that they have for themselves.
+    The plan's contexts work side by side, each with its share of lanes and threads; ``seated`` counts who is at home
+    where (``seats``). ``workers`` has them in order; where the plan sets answers by a schema apart, as many more that
+    compute these follow from the first of them on.
     """
 
     def __init__(self, path: Path, wanted: Plan, template: str | None) -> None:
         """:raises ConfigurationError: the file cannot be loaded, or there is no memory for what is wanted."""
         self.model = _weights(path, wanted.gpu_layers)
+        self.workers: list[Worker] = []
         try:
             self.plan = plan(self.model, wanted)
             self.chat = ChatFormat(self.model, template)
             self.masks = TokenMasks(self.model.pieces, self.model.ends, self.model.controls)
-            self.workers = [Worker(self.model, self.plan)]
+            self._add_workers(self.plan)
         except BaseException:
-            _put_back(self.model)
+            self.close()
             raise
         self.grammars: dict[bytes, Grammar] = {}
         self.users = 0
+        self.seated = [0] * self.plan.contexts
         self._tools: ToolUse | None = None
 
-    def worker(self, *, schema: bool) -> Worker:
-        """Who computes a request, by whether its answer follows a schema.
+    def worker(self, seat: int, *, schema: bool) -> Worker:
+        """Who computes a request from a seat, by whether its answer follows a schema.
 
         :raises ConfigurationError: such answers have KV of their own, and there is no memory for it.
         """
         if not schema or not self.plan.apart:
-            return self.workers[0]
-        if len(self.workers) == 1:
+            return self.workers[seat]
+        if len(self.workers) == self.plan.contexts:
             chosen = plan_schemas(self.model, self.plan)
-            self.workers.append(Worker(self.model, chosen))
-            # Its thread reads it anew for each state that it keeps.
-            self.workers[0].lanes.store.budget = self.plan.kv_cache - chosen.kv_cache
-        return self.workers[1]
+            self._add_workers(chosen)
+            for worker in self.workers[: self.plan.contexts]:
+                # Its thread reads it anew for each state that it keeps.
+                worker.lanes.store.budget -= chosen.share.kv_cache
+        return self.workers[self.plan.contexts + seat]
+
+    def _add_workers(self, chosen: Plan) -> None:
+        """One per context, or none."""
+        before = len(self.workers)
+        try:
+            while len(self.workers) < before + chosen.contexts:
+                self.workers.append(Worker(self.model, chosen.share))
+        except BaseException:
+            while len(self.workers) > before:
+                self.workers.pop().close()
+            raise
 
     @property
     def tools(self) -> ToolUse:

@@ -1,6 +1,6 @@
-"""The inference thread of one model: takes requests, has the lanes step, hands answers back.
+"""The inference thread of one context: takes requests, has the lanes step, hands answers back.
 
-All llama.cpp work of a model happens on this thread. The event loop submits and cancels through a queue and is woken
+All llama.cpp work of a context happens on this thread. The event loop submits and cancels through a queue and is woken
 once per answer. What never belongs here: what a step does (``lanes``) and which comes next (``scheduler``).
 """
 

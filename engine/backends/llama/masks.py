@@ -6,6 +6,7 @@ first byte. What never belongs here: bytes without tokens (``grammar``), the cho
 
 from __future__ import annotations
 
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,10 @@ _CACHED = 512
 
 
 class TokenMasks:
-    """The tokens of one vocabulary before any grammar. Made once per model; answers are cached per state."""
+    """The tokens of one vocabulary before any grammar. Made once per model; answers are cached per state.
+
+    Each context's thread asks, so what is not cached yet is computed, and put away, by one at a time.
+    """
 
     def __init__(self, pieces: list[bytes], ends: npt.NDArray[np.bool_], controls: npt.NDArray[np.bool_]) -> None:
         """``pieces``: each token's bytes; ``ends``, ``controls``: which tokens end a text or are no text at all."""
@@ -42,6 +46,7 @@ class TokenMasks:
                 self._plain[token] = True
                 self._characters[token] = end[1]
         self._holding: dict[bytes, list[int]] = {}  # tokens that hold a byte, for the bytes that were asked for
+        self._one = RLock()
         self._masks: dict[State, npt.NDArray[np.bool_]] = {}
         self._scores: dict[State, ScoreOptions | None] = {}
 
@@ -50,8 +55,9 @@ class TokenMasks:
         state = grammar.alike(state, self._longest)
         mask = self._masks.get(state)
         if mask is None:
-            _make_room(self._masks)
-            mask = self._masks[state] = self._compute(grammar, state)
+            with self._one:
+                _make_room(self._masks)
+                mask = self._masks[state] = self._compute(grammar, state)
         return mask
 
     def score_options(self, grammar: Grammar, state: State) -> ScoreOptions | None:
@@ -63,10 +69,11 @@ class TokenMasks:
         """
         if state.scores() is None:  # nearly always; and no other state is to fill the cache
             return None
-        if state not in self._scores:
-            _make_room(self._scores)
-            self._scores[state] = self._standing(grammar, state)
-        return self._scores[state]
+        with self._one:
+            if state not in self._scores:
+                _make_room(self._scores)
+                self._scores[state] = self._standing(grammar, state)
+            return self._scores[state]
 
     def _compute(self, grammar: Grammar, state: State) -> npt.NDArray[np.bool_]:
         head = state.frames[0] if state.frames else None

@@ -15,6 +15,7 @@ from .shape import ANY, Shape, shape_for
 _DEFAULT_LANES = 16
 _DEFAULT_CONTEXT = 4096
 _LEAST_LANES = 4
+_LEAST_SHARE = 16  # lanes; contexts with fewer of them lose by small batches what they gain side by side
 _LEAST_CONTEXT = 512
 _BATCH = 512
 _SCORES = 512 << 20  # bytes; more attention scores than these are not held at once
@@ -25,13 +26,15 @@ _TWICE = 3 << 30  # bytes; where the lanes' KV takes no more, answers by a schem
 
 @dataclass(slots=True, frozen=True)
 class Plan:
-    """How a model is run; 0 lanes or context and a negative cache mean "choose".
+    """How a model is run; 0 lanes, context or contexts and a negative cache mean "choose".
 
+    Lanes, threads and cache are those of all contexts together.
     Always chosen: ``shape``, and ``schema_attention``, which is the flash attention of answers by a schema.
     """
 
     lanes: int = 0
     context: int = 0
+    contexts: int = 0
     threads: int = 1
     gpu_layers: int = 0
     kv_type: str = "f16"
@@ -48,12 +51,24 @@ class Plan:
         """Whether answers by a schema are computed in a context of their own."""
         return self.schema_attention != self.flash_attention
 
+    @property
+    def share(self) -> Plan:
+        """The part of one context."""
+        return replace(
+            self,
+            contexts=1,
+            lanes=self.lanes // self.contexts,
+            threads=self.threads // self.contexts,
+            kv_cache=self.kv_cache // self.contexts,
+        )
+
     def describe(self, model: NativeModel) -> str:
         """What was chosen, for the user."""
         kv = model.kv_bytes_per_token(self.kv_type) * self.lanes * self.context
         again = ", as much again once answers by a schema are asked for" if self.apart else ""
+        halves = f" in {self.contexts} contexts side by side" if self.contexts > 1 else ""
         return (
-            f"{model.size / 1e6:,.0f} MB, {self.lanes} lanes x {self.context:,} tokens "
+            f"{model.size / 1e6:,.0f} MB, {self.lanes} lanes x {self.context:,} tokens{halves} "
             f"({kv / 1e6:,.0f} MB of KV{again}), {self.kv_cache / 1e6:,.0f} MB for idle KV, {self.threads} threads, "
             f"{'byte-identical in any company' if self.strict else 'not strict'}"
         )
@@ -82,8 +97,10 @@ def plan(model: NativeModel, wanted: Plan) -> Plan:
     if wanted.gpu_layers:
         lanes = wanted.lanes or _DEFAULT_LANES * 4
     else:
-        usual = max(_LEAST_LANES, min(_DEFAULT_LANES, room // max(1, per_token * context * copies)))
-        lanes = wanted.lanes or max(shape.least, usual // shape.unit * shape.unit)
+        most = _DEFAULT_LANES * (1 if wanted.threads % 2 else 2)
+        usual = max(_LEAST_LANES, min(most, room // max(1, per_token * context * copies)))
+        usual -= usual % _DEFAULT_LANES if usual > _DEFAULT_LANES else usual % shape.unit
+        lanes = wanted.lanes or max(shape.least, usual)
     if not wanted.gpu_layers and per_token * context * lanes > free:
         fits = max(0, free // max(1, per_token * lanes))
         advice = f"?ctx={fits // 256 * 256}" if fits >= _LEAST_CONTEXT else "fewer ?lanes= or ?kv_type=q8_0"
@@ -91,11 +108,19 @@ def plan(model: NativeModel, wanted: Plan) -> Plan:
             f"{model.path}: {lanes} lanes x {context:,} tokens need {per_token * context * lanes / 1e9:.1f} GB of KV, "
             f"{free / 1e9:.1f} GB are free; {advice} would fit"
         )
+    contexts = wanted.contexts or _contexts(int(lanes), wanted, shape)
+    if lanes % contexts or wanted.threads % contexts or not shape.fits(lanes // contexts):
+        raise ConfigurationError(
+            f"{model.path}: contexts={contexts}: {lanes} lanes and {wanted.threads} threads do not go into as many "
+            f"equal parts{'' if shape == ANY else ' that keep results the same in any company'}; take contexts="
+            f"{_contexts(int(lanes), wanted, shape)}"
+        )
     cache = wanted.kv_cache if wanted.kv_cache >= 0 else free // 4
     return replace(
         wanted,
         lanes=int(lanes),
         context=int(context),
+        contexts=contexts,
         kv_cache=int(cache),
         shape=shape,
         flash_attention=attention,
@@ -116,6 +141,23 @@ def plan_schemas(model: NativeModel, chosen: Plan) -> Plan:
             "others, or take fewer ?lanes= or a smaller ?ctx="
         )
     return replace(chosen, flash_attention=chosen.schema_attention, kv_cache=chosen.kv_cache // 2)
+
+
+def _contexts(lanes: int, wanted: Plan, shape: Shape) -> int:
+    """How many contexts compute side by side where that was left open.
+
+    Threads that compute one batch together wait for each other some hundred times a batch; contexts of their own do
+    not, and one goes on while another's answers are put away. On a GPU one context fills the device.
+    """
+    if wanted.gpu_layers:
+        return 1
+    return max(
+        count
+        for count in range(1, wanted.threads + 1)
+        if wanted.threads % count == 0
+        and lanes % count == 0
+        and (count == 1 or (lanes // count >= _LEAST_SHARE and shape.fits(lanes // count)))
+    )
 
 
 def _attention(model: NativeModel, wanted: Plan, context: int) -> tuple[str, str]:

@@ -137,6 +137,8 @@ def test_no_talk_ever_sees_anothers_kv(model: Path) -> None:
     everyone = using(f"llama:{model}?lanes=5&ctx=512&kv_cache=1", lambda backend: together(backend, numbers))
     random.Random(3).shuffle(numbers)
     assert using(f"llama:{model}?lanes=9&ctx=512", lambda backend: together(backend, numbers)) == everyone
+    side_by_side = f"llama:{model}?lanes=8&threads=2&contexts=2&ctx=512&kv_cache=1"
+    assert using(side_by_side, lambda backend: together(backend, numbers)) == everyone
     for number in range(0, len(texts), 5):
 
         async def alone(backend: LlamaBackend, number: int = number) -> list[str]:
@@ -277,6 +279,12 @@ def test_answers_by_a_schema_are_computed_apart_and_are_the_same_as_ever(
     assert 0 < told["bytes"] <= 1_000_000
     assert told["evictions"] > 0
     assert told["generated"] > 0
+    side_by_side = f"llama:{model}?ctx=2048&lanes=6&threads=2&contexts=2&kv_cache=2"
+    both, told = using(side_by_side, lambda backend: main(backend, True, False))
+    assert both == mixed
+    assert told["contexts"] == 4
+    assert 0 < told["bytes"] <= 2_000_000
+    assert "6 lanes x 2,048 tokens in 2 contexts side by side" in capfd.readouterr().err
     for options, kinds, first in (("&flash_attn=off", (True,), 0), ("&flash_attn=on", (False,), 1)):
         alike, _ = using(name + options, lambda backend, kinds=kinds: main(backend, *kinds))
         assert mixed[first::2] == alike[first::2]
@@ -290,6 +298,37 @@ def test_answers_by_a_schema_are_computed_apart_and_are_the_same_as_ever(
         assert await one(backend, 0, False) == alike[0]
 
     using(name, short_of_memory)
+
+
+@pytest.mark.parametrize(
+    ("options", "contexts"),
+    [
+        ("lanes=16&threads=2", 1),
+        ("lanes=32&threads=1", 1),
+        ("lanes=32&threads=2", 2),
+        ("lanes=48&threads=3", 3),
+        ("lanes=64&threads=2", 2),
+        ("lanes=32&threads=2&contexts=1", 1),
+        ("threads=2", 2),
+    ],
+)
+def test_lanes_and_threads_are_dealt_out_to_contexts_where_each_is_left_with_enough(
+    model: Path, options: str, contexts: int
+) -> None:
+    async def main(backend: LlamaBackend) -> int:
+        assert (await backend.generate(asked(TALKS[0], max_tokens=8))).text
+        return int(backend.statistics()["contexts"])
+
+    assert using(f"llama:{model}?ctx=512&{options}", main) == contexts
+
+
+@pytest.mark.parametrize("options", ["lanes=16&threads=2&contexts=4", "lanes=9&threads=2&contexts=2"])
+def test_contexts_that_lanes_or_threads_do_not_go_into_are_refused(model: Path, options: str) -> None:
+    async def main(backend: LlamaBackend) -> None:
+        raise AssertionError("it was loaded")
+
+    with pytest.raises(ConfigurationError, match=r"do not go into as many equal parts.* take contexts=1"):
+        using(f"llama:{model}?ctx=512&{options}", main)
 
 
 def test_a_prompt_longer_than_a_lane_is_context_too_long(model: Path) -> None:
