@@ -99,29 +99,27 @@ def floors(bench: Bench, count: int, line: Line) -> dict[str, float]:
 
     What attention costs goes by the context: its prompts and tokens are as deep in it as the work's are on the average.
     """
-    depths = {"floor": (round(2 * line["prompt_depth"]), round(line["reply_depth"]) - 32)}
-    if not bench.quick:
-        depths["floor behind 512 tokens"] = (512, 512)
-    commands = {"viva": bench.viva("interviews", count)}
-    for name, (first, second) in depths.items():
-        commands[f"{name}, prompts of {first}"] = bench.batched(first, 1, LANES, bench.repeats)
-        commands[f"{name}, tokens behind {second}"] = bench.batched(second, 64, min(count, LANES), bench.repeats)
-    (_, ours), *others = bench.turns(commands).items()
+    first, second = round(2 * line["prompt_depth"]), round(line["reply_depth"]) - 32
+    lanes = min(count, LANES)
+    commands = {
+        "viva": bench.viva("interviews", count),
+        f"floor, prompts of {first}": bench.batched(first, 1, max(1, lanes // 4), bench.repeats),
+        f"floor, tokens behind {second}": bench.batched(second, 64, lanes, min(2, bench.repeats)),
+    }
+    ours, prompts, replies = bench.turns(commands).values()
     rate = ours.last_line()["talks_per_s"]
-    fewest, generated = line["fewest_prompt_tokens"], line["generated"]
-    cells, ratios = [["viva", f"{rate:.3f}", "1.00", "–", "–"]], []
-    for name, (_, prompts), (_, replies) in zip(depths, others[::2], others[1::2], strict=True):
-        prompt, token = rates(prompts)[0], rates(replies)[1]
-        floor = count / (fewest / prompt + generated / token)
-        ratios.append(rate / floor)
-        cells.append([name, f"{floor:.3f}", f"{rate / floor:.2f}", f"{prompt:.0f}", f"{token:.0f}"])
-    header = ["floor", "interviews/s", "viva is × as fast", "prompt tokens/s", "tokens/s"]
+    prompt, token = rates(prompts)[0], rates(replies)[1]
+    floor = count / (line["fewest_prompt_tokens"] / prompt + line["generated"] / token)
+    cells = [["viva", f"{rate:.3f}", "1.00", "–", "–"]]
+    cells.append(["floor", f"{floor:.3f}", f"{rate / floor:.2f}", f"{prompt:.0f}", f"{token:.0f}"])
+    header = ["program", "interviews/s", "viva is × as fast", "prompt tokens/s", "tokens/s"]
     table.show(f"(b) {count} interviews beside llama-batched-bench's rates", header, cells)
-    return dict(zip(("interviews_vs_floor", "interviews_vs_floor_behind_512"), ratios, strict=False))
+    return {"interviews_vs_floor": rate / floor}
 
 
 def many(bench: Bench) -> dict[str, float]:
-    """(b) 500 conversations in flight: memory within the budget, no growth with their number or as they go on.
+    """(b) 500 conversations in flight: memory within the budget, no growth with their number or as they go on. Beside
+    llama-server, where they are a hundred, with the same memory for what waits.
 
     On a model of two layers instead of twelve: what is looked at does not depend on how long a token takes. With
     twelve the 500 are about an hour's work.
@@ -129,10 +127,16 @@ def many(bench: Bench) -> dict[str, float]:
     budget = 300
     few = Bench(model_file(bench.gpu, layers=2), bench.quick, bench.gpu)
     counts = (100, 500)
-    lines = []
+    lines, figures = [], {}
     for count in counts:
-        note(f"{count} interviews in flight")
-        lines.append(last_line(few.viva("interviews", count, options=f"&kv_cache={budget}")))
+        commands = {f"{count} interviews in flight": few.viva("interviews", count, options=f"&kv_cache={budget}")}
+        if SERVER.exists() and count == counts[0]:
+            commands["llama-server"] = few.http(count, "--server", str(SERVER), "--cache-ram", str(budget))
+        ours, *servers = (told.last_line() for told in few.turns(commands).values())
+        lines.append(ours)
+        for theirs in servers:
+            figures["many_vs_llama_server"] = ours["talks_per_s"] / theirs["talks_per_s"]
+            note(f"llama-server: {theirs['talks_per_s']:.3f} interviews/s, {theirs['prompt_tokens']:,} prompt tokens")
     cells = [
         [
             str(count),
@@ -146,7 +150,7 @@ def many(bench: Bench) -> dict[str, float]:
     ]
     header = ["in flight", "interviews/s", "idle KV, MB", "peak MB half way", "peak MB", "prompt tokens / fewest"]
     table.show(f"(b) Many at once, two layers, {LANES} lanes, {budget:,} MB for idle KV", header, cells)
-    return {
+    return figures | {
         "kept_vs_budget": lines[-1]["kept_mb"] / budget,
         "memory_growth": lines[-1]["peak_rss_mb"] / lines[0]["peak_rss_mb"],
         "memory_growth_second_half": lines[-1]["peak_rss_mb"] / lines[-1]["half_way_rss_mb"],
