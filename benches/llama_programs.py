@@ -23,7 +23,6 @@ HOME = ROOT / ".peers"
 SERVER = HOME / "llama" / "bin" / "llama-server"
 BATCHED = HOME / "llama" / "bin" / "llama-batched-bench"
 XLLAMACPP = HOME / "xllamacpp" / "bin" / "python"
-LANES = 32
 CONTEXT = 2048
 LARGE = {"width": 4096, "layers": 32, "heads": 32, "feed_forward": 14336, "vocab": 32000}
 SMALL = {"width": 768, "layers": 12, "heads": 12, "feed_forward": 2048, "vocab": 16000}
@@ -35,6 +34,7 @@ class Bench:
     def __init__(self, model: Path, quick: bool, gpu: bool) -> None:
         self.model, self.quick, self.gpu = model, quick, gpu
         self.repeats = 1 if quick else 3
+        self.lanes = 16 if quick else 32  # few talks would not fill two contexts
         self.threads = len(os.sched_getaffinity(0))
 
     def turns(self, commands: dict[str, list[str]]) -> dict[str, Told]:
@@ -43,10 +43,10 @@ class Bench:
             note(name)
         return in_turns(commands, None if self.gpu else SECONDS)
 
-    def viva(self, what: str, count: int, *more: str, lanes: int = LANES, options: str = "") -> list[str]:
+    def viva(self, what: str, count: int, *more: str, lanes: int = 0, options: str = "") -> list[str]:
         """Our backend, in a process of its own."""
         layers = "&gpu_layers=-1" if self.gpu else ""
-        name = f"llama:{self.model}?lanes={lanes}&ctx={CONTEXT}&threads={self.threads}{layers}{options}"
+        name = f"llama:{self.model}?lanes={lanes or self.lanes}&ctx={CONTEXT}&threads={self.threads}{layers}{options}"
         return [sys.executable, "llama_viva.py", what, name, str(count), *more]
 
     def batched(self, prompt: int, tokens: int, lanes: int, times: int = 1) -> list[str]:
@@ -57,7 +57,7 @@ class Bench:
 
     def http(self, count: int, *which: str) -> list[str]:
         """A llama.cpp server over HTTP."""
-        size = ["--lanes", str(LANES), "--ctx", str(CONTEXT), "--threads", str(self.threads)]
+        size = ["--lanes", str(self.lanes), "--ctx", str(CONTEXT), "--threads", str(self.threads)]
         return [sys.executable, "llama_http.py", str(self.model), str(count), *size, *which]
 
     def loop(self, what: str, count: int) -> list[str]:

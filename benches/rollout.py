@@ -16,7 +16,7 @@ import time
 from statistics import median
 
 import table
-from llama_programs import BATCHED, LANES, SERVER, XLLAMACPP, Bench, model_file, rates
+from llama_programs import BATCHED, SERVER, XLLAMACPP, Bench, model_file, rates
 from running import ROOT, Line, PeerFailed, last_line, note
 
 REACH: table.Reach = {
@@ -90,7 +90,7 @@ def interviews(bench: Bench) -> dict[str, float]:
     if servers:
         figures["interviews_vs_llama_server"] = rate["viva"] / max(servers)
     header = ["program", "interviews/s", "viva is × as fast", "prompt tokens computed"]
-    table.show(f"(b) {count} interviews of 3 rounds, {LANES} lanes", header, cells)
+    table.show(f"(b) {count} interviews of 3 rounds, {bench.lanes} lanes", header, cells)
     return figures | (floors(bench, count, ours) if BATCHED.exists() else {})
 
 
@@ -100,7 +100,7 @@ def floors(bench: Bench, count: int, line: Line) -> dict[str, float]:
     What attention costs goes by the context: its prompts and tokens are as deep in it as the work's are on the average.
     """
     first, second = round(2 * line["prompt_depth"]), round(line["reply_depth"]) - 32
-    lanes = min(count, LANES)
+    lanes = min(count, bench.lanes)
     commands = {
         "viva": bench.viva("interviews", count),
         f"floor, prompts of {first}": bench.batched(first, 1, max(1, lanes // 4), bench.repeats),
@@ -149,7 +149,7 @@ def many(bench: Bench) -> dict[str, float]:
         for count, line in zip(counts, lines, strict=True)
     ]
     header = ["in flight", "interviews/s", "idle KV, MB", "peak MB half way", "peak MB", "prompt tokens / fewest"]
-    table.show(f"(b) Many at once, two layers, {LANES} lanes, {budget:,} MB for idle KV", header, cells)
+    table.show(f"(b) Many at once, two layers, {bench.lanes} lanes, {budget:,} MB for idle KV", header, cells)
     return figures | {
         "kept_vs_budget": lines[-1]["kept_mb"] / budget,
         "memory_growth": lines[-1]["peak_rss_mb"] / lines[0]["peak_rss_mb"],
