@@ -66,9 +66,9 @@ class Plan:
         """What was chosen, for the user."""
         kv = model.kv_bytes_per_token(self.kv_type) * self.lanes * self.context
         again = ", as much again once answers by a schema are asked for" if self.apart else ""
-        halves = f" in {self.contexts} contexts side by side" if self.contexts > 1 else ""
+        beside = f" in {self.contexts} contexts side by side" if self.contexts > 1 else ""
         return (
-            f"{model.size / 1e6:,.0f} MB, {self.lanes} lanes x {self.context:,} tokens{halves} "
+            f"{model.size / 1e6:,.0f} MB, {self.lanes} lanes x {self.context:,} tokens{beside} "
             f"({kv / 1e6:,.0f} MB of KV{again}), {self.kv_cache / 1e6:,.0f} MB for idle KV, {self.threads} threads, "
             f"{'byte-identical in any company' if self.strict else 'not strict'}"
         )
