@@ -43,15 +43,17 @@ class Bench:
             note(name)
         return in_turns(commands, None if self.gpu else SECONDS)
 
-    def viva(self, what: str, count: int, *more: str, lanes: int = 0, options: str = "") -> list[str]:
+    def viva(
+        self, what: str, count: int, *more: str, lanes: int = 0, context: int = CONTEXT, options: str = ""
+    ) -> list[str]:
         """Our backend, in a process of its own."""
         layers = "&gpu_layers=-1" if self.gpu else ""
-        name = f"llama:{self.model}?lanes={lanes or self.lanes}&ctx={CONTEXT}&threads={self.threads}{layers}{options}"
+        name = f"llama:{self.model}?lanes={lanes or self.lanes}&ctx={context}&threads={self.threads}{layers}{options}"
         return [sys.executable, "llama_viva.py", what, name, str(count), *more]
 
-    def batched(self, prompt: int, tokens: int, lanes: int, times: int = 1) -> list[str]:
+    def batched(self, prompt: int, tokens: int, lanes: int, times: int = 1, context: int = CONTEXT) -> list[str]:
         """llama-batched-bench; ``rates`` reads what it says."""
-        size = ["-c", str(lanes * CONTEXT), "-b", "512", "-ub", "512", "-npp", str(prompt), "-ntg", str(tokens)]
+        size = ["-c", str(lanes * context), "-b", "512", "-ub", "512", "-npp", str(prompt), "-ntg", str(tokens)]
         more = ["-npl", ",".join([str(lanes)] * times), "-t", str(self.threads), "--output-format", "jsonl", "-no-kvu"]
         return [str(BATCHED), "-m", str(self.model), *size, *more, *(["-ngl", "99"] if self.gpu else [])]
 

@@ -32,19 +32,25 @@ REACH: table.Reach = {
     "strict_vs_free": (">=", 0.95),
 }
 
-VERDICTS = 16
+VERDICTS = 16  # lanes
+DECODE = 1024  # tokens a lane
 
 
 def decode(bench: Bench) -> dict[str, float]:
-    """(a) Plain decode beside llama-batched-bench, in pairs."""
+    """(a) Plain decode beside llama-batched-bench, in pairs, in lanes little longer than the work.
+
+    At one lane a pair is given more tokens: so few take a turn or two, and the two programs would meet the host in
+    different moods.
+    """
     figures, cells = {}, []
     for lanes in (1, 16) if bench.quick else (1, 16, 32):
-        tokens = 64 if bench.quick else 128
+        tokens = (64 if bench.quick else 128) * (4 if lanes == 1 else 1)
         ours, theirs = [], []
-        for _ in range(bench.repeats if lanes > 1 or bench.quick else 9):  # at one lane a second each
-            pair = {f"viva decode {lanes}": bench.viva("decode", lanes, "--tokens", str(tokens), lanes=lanes)}
+        for _ in range(bench.repeats if lanes > 1 or bench.quick else 5):
+            length = ("--tokens", str(tokens))
+            pair = {f"viva decode {lanes}": bench.viva("decode", lanes, *length, lanes=lanes, context=DECODE)}
             if BATCHED.exists():
-                pair[f"llama-batched-bench {lanes}"] = bench.batched(64, tokens, lanes)
+                pair[f"llama-batched-bench {lanes}"] = bench.batched(64, tokens, lanes, context=DECODE)
             first, *others = bench.turns(pair).values()
             ours.append(first.last_line()["tokens_per_s"])
             theirs += [rates(told)[1] for told in others]
@@ -160,7 +166,7 @@ def many(bench: Bench) -> dict[str, float]:
 
 def verdicts(bench: Bench) -> dict[str, float]:
     """(c) Evaluator turns with the verdict's schema, forced tokens as prompt or one by one; both with llama.cpp's flash
-    attention too, which by default verdicts in lanes of this length do without.
+    attention too, which by default lanes of this length do without.
     """
     count = 4 if bench.quick else VERDICTS
     attentions = ("auto",) if bench.quick else ("auto", "on")

@@ -87,15 +87,14 @@ class LlamaBackend(Backend):
         common = use is not None or (request.messages and request.messages[0].role == "system")
         shared = (1,) if common and len(segments) > 1 else ()
         talk = request.talk or request.conversation
-        schema = sampling.schema is not None
         began = self._clock.now()
         ask = Ask(segments, _unheard, generation, talk=talk, shared=shared)
         if use is None:
-            first = await self._answered(ask, schema, request.on_text)
+            first = await self._answered(ask, request.on_text)
             text, calls = generation.text(), None
         else:
             listener = None if request.on_text is None else Listener(request.on_text, use)
-            first = await self._answered(ask, schema, listener)
+            first = await self._answered(ask, listener)
             if listener is not None:
                 listener.end()
             text, calls = use.read(generation.text())
@@ -166,14 +165,12 @@ class LlamaBackend(Backend):
             told.update(worker.statistics())
         return {name: round(value, 3) for name, value in told.items()}
 
-    async def _answered(
-        self, ask: Ask, schema: bool = False, on_text: Callable[[str], None] | None = None
-    ) -> float | None:
+    async def _answered(self, ask: Ask, on_text: Callable[[str], None] | None = None) -> float | None:
         """Wait for an answer; pieces of text go to the listener in this task. When the first one came."""
         seats = self._seats
         seat, ask.begun = seats.take(ask.talk)
         try:
-            return await self._heard(self.engine.worker(seat, schema=schema), ask, on_text)
+            return await self._heard(self.engine.workers[seat], ask, on_text)
         finally:
             if not ask.talk:
                 seats.leave(seat)

@@ -16,7 +16,7 @@ from .loop import InferenceLoop
 from .masks import TokenMasks
 from .native import NativeContext, NativeModel
 from .scheduler import Scheduler
-from .sizing import Plan, plan, plan_schemas
+from .sizing import Plan, plan
 from .tooluse import ToolUse
 
 Key = tuple[Path, Plan, str | None]  # the file, what was asked for, the template
@@ -86,8 +86,7 @@ class LlamaEngine:
     """One loaded model and who works on it; ``borrow`` it, and ``give_back`` what was borrowed.
 
     The plan's contexts work side by side, each with its share of lanes and threads; ``seated`` counts who is at home
-    where (``seats``). ``workers`` has them in order; where the plan sets answers by a schema apart, as many more that
-    compute these follow from the first of them on.
+    where (``seats``). ``workers`` has them in order.
     """
 
     def __init__(self, path: Path, wanted: Plan, template: str | None) -> None:
@@ -98,7 +97,8 @@ class LlamaEngine:
             self.plan = plan(self.model, wanted)
             self.chat = ChatFormat(self.model, template)
             self.masks = TokenMasks(self.model.pieces, self.model.ends, self.model.controls)
-            self._add_workers(self.plan)
+            while len(self.workers) < self.plan.contexts:
+                self.workers.append(Worker(self.model, self.plan.share))
         except BaseException:
             self.close()
             raise
@@ -106,32 +106,6 @@ class LlamaEngine:
         self.users = 0
         self.seated = [0] * self.plan.contexts
         self._tools: ToolUse | None = None
-
-    def worker(self, seat: int, *, schema: bool) -> Worker:
-        """Who computes a request from a seat, by whether its answer follows a schema.
-
-        :raises ConfigurationError: such answers have KV of their own, and there is no memory for it.
-        """
-        if not schema or not self.plan.apart:
-            return self.workers[seat]
-        if len(self.workers) == self.plan.contexts:
-            chosen = plan_schemas(self.model, self.plan)
-            self._add_workers(chosen)
-            for worker in self.workers[: self.plan.contexts]:
-                # Its thread reads it anew for each state that it keeps.
-                worker.lanes.store.budget -= chosen.share.kv_cache
-        return self.workers[self.plan.contexts + seat]
-
-    def _add_workers(self, chosen: Plan) -> None:
-        """One per context, or none."""
-        before = len(self.workers)
-        try:
-            while len(self.workers) < before + chosen.contexts:
-                self.workers.append(Worker(self.model, chosen.share))
-        except BaseException:
-            while len(self.workers) > before:
-                self.workers.pop().close()
-            raise
 
     @property
     def tools(self) -> ToolUse:

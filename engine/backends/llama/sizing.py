@@ -19,9 +19,7 @@ _LEAST_SHARE = 16  # lanes; contexts with fewer of them lose by small batches wh
 _LEAST_CONTEXT = 512
 _BATCH = 512
 _SCORES = 512 << 20  # bytes; more attention scores than these are not held at once
-# Tokens; in lanes of no more than these llama.cpp's flash attention is the faster way for verdicts, and for free text.
-_SHORT, _MIDDLE = 1024, 2048
-_TWICE = 3 << 30  # bytes; where the lanes' KV takes no more, answers by a schema get as much again
+_SHORT = 1024  # tokens; in lanes of no more than these llama.cpp's flash attention is the faster way
 
 
 @dataclass(slots=True, frozen=True)
@@ -29,7 +27,7 @@ class Plan:
     """How a model is run; 0 lanes, context or contexts and a negative cache mean "choose".
 
     Lanes, threads and cache are those of all contexts together.
-    Always chosen: ``shape``, and ``schema_attention``, which is the flash attention of answers by a schema.
+    Always chosen: ``shape``.
     """
 
     lanes: int = 0
@@ -39,17 +37,11 @@ class Plan:
     gpu_layers: int = 0
     kv_type: str = "f16"
     flash_attention: str = "auto"
-    schema_attention: str = "auto"
     kv_cache: int = -1
     strict: bool = True
     forced: bool = True
     batch: int = _BATCH
     shape: Shape = ANY
-
-    @property
-    def apart(self) -> bool:
-        """Whether answers by a schema are computed in a context of their own."""
-        return self.schema_attention != self.flash_attention
 
     @property
     def share(self) -> Plan:
@@ -65,11 +57,10 @@ class Plan:
     def describe(self, model: NativeModel) -> str:
         """What was chosen, for the user."""
         kv = model.kv_bytes_per_token(self.kv_type) * self.lanes * self.context
-        again = ", as much again once answers by a schema are asked for" if self.apart else ""
         beside = f" in {self.contexts} contexts side by side" if self.contexts > 1 else ""
         return (
             f"{model.size / 1e6:,.0f} MB, {self.lanes} lanes x {self.context:,} tokens{beside} "
-            f"({kv / 1e6:,.0f} MB of KV{again}), {self.kv_cache / 1e6:,.0f} MB for idle KV, {self.threads} threads, "
+            f"({kv / 1e6:,.0f} MB of KV), {self.kv_cache / 1e6:,.0f} MB for idle KV, {self.threads} threads, "
             f"{'byte-identical in any company' if self.strict else 'not strict'}"
         )
 
@@ -92,13 +83,11 @@ def plan(model: NativeModel, wanted: Plan) -> Plan:
         )
     # Half of what is free for the lanes, a quarter for idle roles; the rest is for everybody else on the machine.
     room = free // 2
-    attention, schema_attention = _attention(model, wanted, context)
-    copies = 1 if attention == schema_attention else 2
     if wanted.gpu_layers:
         lanes = wanted.lanes or _DEFAULT_LANES * 4
     else:
         most = _DEFAULT_LANES * (1 if wanted.threads % 2 else 2)
-        usual = max(_LEAST_LANES, min(most, room // max(1, per_token * context * copies)))
+        usual = max(_LEAST_LANES, min(most, room // max(1, per_token * context)))
         usual -= usual % _DEFAULT_LANES if usual > _DEFAULT_LANES else usual % shape.unit
         lanes = wanted.lanes or max(shape.least, usual)
     if not wanted.gpu_layers and per_token * context * lanes > free:
@@ -123,24 +112,8 @@ def plan(model: NativeModel, wanted: Plan) -> Plan:
         contexts=contexts,
         kv_cache=int(cache),
         shape=shape,
-        flash_attention=attention,
-        schema_attention=schema_attention,
+        flash_attention=_attention(model, wanted, context),
     )
-
-
-def plan_schemas(model: NativeModel, chosen: Plan) -> Plan:
-    """The plan of the context that answers by a schema have for themselves, with half of the cache.
-
-    :raises ConfigurationError: its KV would not fit into memory.
-    """
-    size, free = model.kv_bytes_per_token(chosen.kv_type) * chosen.lanes * chosen.context, memory_available()
-    if size > free:
-        raise ConfigurationError(
-            f"{model.path}: answers by a schema have {chosen.lanes} lanes x {chosen.context:,} tokens of their own: "
-            f"{size / 1e9:.1f} GB of KV, {free / 1e9:.1f} GB are free; with ?flash_attn=off they share those of the "
-            "others, or take fewer ?lanes= or a smaller ?ctx="
-        )
-    return replace(chosen, flash_attention=chosen.schema_attention, kv_cache=chosen.kv_cache // 2)
 
 
 def _contexts(lanes: int, wanted: Plan, shape: Shape) -> int:
@@ -160,23 +133,19 @@ def _contexts(lanes: int, wanted: Plan, shape: Shape) -> int:
     )
 
 
-def _attention(model: NativeModel, wanted: Plan, context: int) -> tuple[str, str]:
-    """Whether to use flash attention for free text and for answers by a schema, where that was left open.
+def _attention(model: NativeModel, wanted: Plan, context: int) -> str:
+    """Whether to use flash attention where that was left open.
 
     On the CPU llama.cpp's goes token by token through the KV wherever fewer than 64 tokens of a lane are computed.
     Decoding, turns and forced tokens behind many hundreds of tokens are up to twice as fast without it; decoding
     behind few tokens is slower by a quarter or more, long prompts by up to a third. So the length of the lanes
-    decides, and what is asked for: an evaluator's prompt is long, and most tokens of its verdict are forced. Memory at
-    hand does not, for the same options must give the same bytes the next time. Without it all scores of a call are
-    held at once, and V must be plain.
+    decides. Memory at hand does not, for the same options must give the same bytes the next time. Without it all
+    scores of a call are held at once, and V must be plain.
     """
     choosing = wanted.flash_attention == "auto" and not wanted.gpu_layers and wanted.kv_type != "q8_0"
     if not choosing or context <= _SHORT or 4 * model.n_heads * wanted.batch * context > _SCORES:
-        return wanted.flash_attention, wanted.flash_attention
-    if context > _MIDDLE:
-        return "off", "off"
-    kv = model.kv_bytes_per_token(wanted.kv_type) * context * (wanted.lanes or _DEFAULT_LANES)
-    return "auto", "off" if kv <= _TWICE else "auto"
+        return wanted.flash_attention
+    return "off"
 
 
 def memory_available() -> int:
