@@ -28,10 +28,11 @@ def arguments(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     candidate = _model(tmp_path / "candidate.gguf", request.param, 1)
     panel = _model(tmp_path / "panel.gguf", request.param, 2)
     (tmp_path / "pack.yaml").write_text(SHORT_PACK)
-    options = ["--dataset", str(ITEMS), "-n", "8", "--rounds", "3", "--pack", str(tmp_path / "pack.yaml")]
+    (tmp_path / "items.jsonl").write_text("".join(ITEMS.read_text().splitlines(keepends=True)[:8]))
+    options = ["--dataset", str(tmp_path / "items.jsonl"), "-n", "8", "--rounds", "3", "--pack", str(tmp_path / "pack.yaml")]
     options += ["--candidate-tokens", "40", "--interactor-tokens", "30", "--evaluator-tokens", "500"]
-    options += ["--temperature", "0.7", "--candidate", f"llama:{candidate}?label=c&ctx=8192&lanes=16{{}}"]
-    # Lanes as short as the panel's: verdicts are computed in a context of their own. In the candidate's there is one.
+    options += ["--temperature", "0.7", "--candidate", f"llama:{candidate}?label=c&ctx=1024&lanes=16{{}}"]
+    # Lanes as long as the panel's do without llama.cpp's flash attention; the candidate's go with it.
     panel_name = f"llama:{panel}?ctx=2048&lanes=16{{}}"
     return [*options, "--interactor", panel_name, "--evaluator", panel_name]
 
@@ -65,7 +66,16 @@ def test_transcripts_are_the_same_at_any_concurrency_under_evictions_and_after_a
     # A store that holds a handful of states, and one that holds none: everything else is computed again.
     assert _run(arguments, tmp_path / "small", "&kv_cache=1", 7) == whole
     assert _run(arguments, tmp_path / "none", "&kv_cache=0", 64) == whole
+    shuffled = _run([*arguments, "--shuffled"], tmp_path / "shuffled", "", 3)
+    assert shuffled != whole  # another order, and the talks have their places in it
+    assert _by_key(shuffled) == _by_key(whole)
     assert _killed_and_resumed([text.replace("{}", "") for text in arguments], tmp_path / "killed") == whole
+
+
+def _by_key(transcripts: bytes) -> dict[str, object]:
+    """What was said, without the place in the run."""
+    talks = (orjson.loads(line) for line in transcripts.splitlines())
+    return {talk["key"]: talk["talk"] for talk in talks}
 
 
 def _killed_and_resumed(arguments: list[str], folder: Path) -> bytes:
