@@ -29,7 +29,7 @@ def arguments(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     panel = _model(tmp_path / "panel.gguf", request.param, 2)
     (tmp_path / "pack.yaml").write_text(SHORT_PACK)
     (tmp_path / "items.jsonl").write_text("".join(ITEMS.read_text().splitlines(keepends=True)[:8]))
-    options = ["--dataset", str(tmp_path / "items.jsonl"), "-n", "8", "--rounds", "3", "--pack", str(tmp_path / "pack.yaml")]
+    options = ["--dataset", str(tmp_path / "items.jsonl"), "--rounds", "3", "--pack", str(tmp_path / "pack.yaml")]
     options += ["--candidate-tokens", "40", "--interactor-tokens", "30", "--evaluator-tokens", "500"]
     options += ["--temperature", "0.7", "--candidate", f"llama:{candidate}?label=c&ctx=1024&lanes=16{{}}"]
     # Lanes as long as the panel's do without llama.cpp's flash attention; the candidate's go with it.
