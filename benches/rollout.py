@@ -44,10 +44,12 @@ def decode(bench: Bench) -> dict[str, float]:
     """
     figures, cells = {}, []
     for lanes in (1, 16) if bench.quick else (1, 16, 32):
-        tokens = (64 if bench.quick else 128) * (4 if lanes == 1 else 1)
+        tokens, pairs = 64 if bench.quick else 128, bench.repeats
+        if lanes == 1:
+            tokens, pairs = 4 * tokens, 1 if bench.quick else 5
+        length = ("--tokens", str(tokens))
         ours, theirs = [], []
-        for _ in range(bench.repeats if lanes > 1 or bench.quick else 5):
-            length = ("--tokens", str(tokens))
+        for _ in range(pairs):
             pair = {f"viva decode {lanes}": bench.viva("decode", lanes, *length, lanes=lanes, context=DECODE)}
             if BATCHED.exists():
                 pair[f"llama-batched-bench {lanes}"] = bench.batched(64, tokens, lanes, context=DECODE)

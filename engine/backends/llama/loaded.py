@@ -97,7 +97,7 @@ class LlamaEngine:
             self.plan = plan(self.model, wanted)
             self.chat = ChatFormat(self.model, template)
             self.masks = TokenMasks(self.model.pieces, self.model.ends, self.model.controls)
-            while len(self.workers) < self.plan.contexts:
+            for _ in range(self.plan.contexts):
                 self.workers.append(Worker(self.model, self.plan.share))
         except BaseException:
             self.close()

@@ -26,8 +26,7 @@ _SHORT = 1024  # tokens; in lanes of no more than these llama.cpp's flash attent
 class Plan:
     """How a model is run; 0 lanes, context or contexts and a negative cache mean "choose".
 
-    Lanes, threads and cache are those of all contexts together.
-    Always chosen: ``shape``.
+    Lanes, threads and cache are those of all contexts together. Always chosen: ``shape``.
     """
 
     lanes: int = 0

@@ -277,7 +277,6 @@ def test_free_text_and_answers_by_a_schema_share_lanes_and_are_the_same_as_ever(
     assert 0 < told["bytes"] <= 1_000_000
     assert told["evictions"] > 0
     assert told["generated"] > 0
-    capfd.readouterr()
     side_by_side = f"llama:{model}?ctx=2048&lanes=6&threads=2&contexts=2&kv_cache=2"
     both, told = using(side_by_side, lambda backend: main(backend, True, False))
     assert both == mixed
