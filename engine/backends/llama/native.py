@@ -151,6 +151,7 @@ class NativeContext:
         self.model, self.lanes, self.batch = model, lanes, batch
         self.context: int = lib.llama_n_ctx_seq(self._handle)
         self._memory = lib.llama_get_memory(self._handle)
+        self._rows_at, self._rows = 0, np.empty((0, 0), dtype=np.float32)
         self._make_batch(batch)
 
     def decode(self, tokens: Any, positions: Any, lanes: Any, wanted: Any) -> Logits | None:
@@ -164,17 +165,14 @@ class NativeContext:
         self._lane[:count] = lanes
         self._wanted[:count] = wanted
         self._batch.n_tokens = count
+        rows = int(sum(wanted))
         status = lib.llama_decode(self._handle, self._batch)
         if status != 0:
             raise Unavailable(f"llama_decode failed with status {status} on {count} tokens", model=self.model.path.name)
-        rows = int(sum(wanted))
         if rows == 0:
             lib.llama_synchronize(self._handle)
             return None
-        pointer = lib.llama_get_logits(self._handle)
-        # What numpy's own as_array does, ten times as fast: a step of a small model takes a few milliseconds.
-        memory: Any = (ctypes.c_float * (rows * self.model.n_vocab)).from_address(ctypes.addressof(pointer.contents))
-        return np.frombuffer(memory, dtype=np.float32).reshape(rows, self.model.n_vocab)
+        return self._logits()[:rows]
 
     def forget(self, lane: int, start: int = 0) -> None:
         """Drop a lane's KV from position ``start`` on."""
@@ -207,6 +205,16 @@ class NativeContext:
             lib.llama_batch_free(self._batch)
             lib.llama_free(self._handle)
             self._handle = None
+
+    def _logits(self) -> Logits:
+        """A row for each of a batch, those beyond the wanted ones not to be read. Made only when llama.cpp's buffer has
+        moved: behind a step, with caches cold, making it takes as long as sampling.
+        """
+        address = ctypes.addressof(lib.llama_get_logits(self._handle).contents)
+        if address != self._rows_at:
+            memory: Any = (ctypes.c_float * (self.batch * self.model.n_vocab)).from_address(address)
+            self._rows, self._rows_at = np.frombuffer(memory, dtype=np.float32).reshape(self.batch, -1), address
+        return self._rows
 
     def _make_batch(self, size: int) -> None:
         self._batch = lib.llama_batch_init(size, 0, 1)

@@ -28,6 +28,8 @@ class Choice:
     ``logprobs``: how many of the best alternatives to report with each token, None for no report at all.
     ``repeat``, ``frequency``, ``presence``: penalties on tokens already generated (1, 0, 0 are off).
     ``expected``: report the mean of every score that a grammar lets choose from.
+    ``penalises``: whether what was generated so far changes the odds; ``plain``: whether the best token is all there is
+    to find. Settings do not change: both are worked out once, for behind a step of the model every lookup is slow.
     """
 
     seed: int
@@ -41,11 +43,12 @@ class Choice:
     logprobs: int | None = None
     expected: bool = False
     counts: dict[int, int] = field(default_factory=dict)
+    penalises: bool = field(init=False)
+    plain: bool = field(init=False)
 
-    @property
-    def penalises(self) -> bool:
-        """Whether what was generated so far changes the odds."""
-        return self.repeat != 1.0 or self.frequency != 0.0 or self.presence != 0.0
+    def __post_init__(self) -> None:
+        self.penalises = self.repeat != 1.0 or self.frequency != 0.0 or self.presence != 0.0
+        self.plain = self.temperature <= 0 and not self.penalises and self.logprobs is None
 
 
 @dataclass(slots=True)
@@ -64,12 +67,11 @@ def pick(logits: Logits, choices: list[Choice], positions: list[int], masks: lis
 
     :raises ValueError: a mask allows no token.
     """
-    plain = all(
-        choice.temperature <= 0 and not choice.penalises and choice.logprobs is None and mask is None
-        for choice, mask in zip(choices, masks, strict=True)
-    )
-    if plain:  # the usual case: one pass over the whole batch
-        return [Picked(int(token)) for token in logits.argmax(axis=1)]
+    for choice, mask in zip(choices, masks, strict=True):
+        if mask is not None or not choice.plain:
+            break
+    else:  # the usual case: one pass over the whole batch
+        return [Picked(token) for token in logits.argmax(axis=1).tolist()]
     return [
         _pick_row(logits[row], choice, position, mask)
         for row, (choice, position, mask) in enumerate(zip(choices, positions, masks, strict=True))
