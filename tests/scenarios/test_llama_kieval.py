@@ -31,9 +31,9 @@ def arguments(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     (tmp_path / "items.jsonl").write_text("".join(ITEMS.read_text().splitlines(keepends=True)[:8]))
     options = ["--dataset", str(tmp_path / "items.jsonl"), "--rounds", "3", "--pack", str(tmp_path / "pack.yaml")]
     options += ["--candidate-tokens", "40", "--interactor-tokens", "30", "--evaluator-tokens", "500"]
-    options += ["--temperature", "0.7", "--candidate", f"llama:{candidate}?label=c&ctx=1024&lanes=16{{}}"]
-    # Lanes as long as the panel's do without llama.cpp's flash attention; the candidate's go with it.
-    panel_name = f"llama:{panel}?ctx=2048&lanes=16{{}}"
+    # The candidate goes with llama.cpp's flash attention, the panel without it.
+    options += ["--temperature", "0.7", "--candidate", f"llama:{candidate}?label=c&ctx=1024&lanes=16&flash_attn=on{{}}"]
+    panel_name = f"llama:{panel}?ctx=2048&lanes=16&flash_attn=off{{}}"
     return [*options, "--interactor", panel_name, "--evaluator", panel_name]
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import numpy.typing as npt
 from llama_cpp._ggml import libggml
 
 from ...errors import ConfigurationError, Unavailable
+from .gguf_file import diagnosis, inspect_head
 
 Tokens = npt.NDArray[np.int32]
 Logits = npt.NDArray[np.float32]
@@ -30,13 +30,18 @@ _QUIET = lib.llama_log_callback(lambda level, text, data: None)
 _SILENT = False
 
 
+def wide_vectors() -> bool:
+    """Whether this build of llama.cpp computes with AVX-512."""
+    return bool(libggml.ggml_cpu_has_avx512())
+
+
 class NativeModel:
     """Weights and vocabulary. ``pieces`` holds each token's bytes, so that text is made without a call per token."""
 
     def __init__(self, path: Path, *, gpu_layers: int = 0) -> None:
         """:raises ConfigurationError: not a GGUF file, truncated, or of an architecture llama.cpp does not know."""
         _start_library()
-        _inspect_file(path)
+        inspect_head(path)
         params = lib.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
         # llama.cpp's AMX kernels, as GCC compiles them, end the process (ggml-org/llama.cpp, issue 20824): where the
@@ -44,7 +49,7 @@ class NativeModel:
         params.use_extra_bufts = not libggml.ggml_cpu_has_amx_int8()
         handle = lib.llama_model_load_from_file(os.fsencode(path), params)
         if not handle:
-            raise ConfigurationError(f"{path}: llama.cpp cannot load this model: {_diagnosis(path)}")
+            raise ConfigurationError(f"{path}: llama.cpp cannot load this model: {diagnosis(path)}")
         self.path = path
         self._handle = handle
         self._vocab = lib.llama_model_get_vocab(handle)
@@ -243,20 +248,6 @@ def _start_library() -> None:
         _SILENT = True
 
 
-def _inspect_file(path: Path) -> None:
-    """Find out cheaply what llama.cpp would only log: that this is no GGUF file at all."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(24)
-    except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
-    if len(head) < 24 or head[:4] != b"GGUF":
-        raise ConfigurationError(f"{path}: not a GGUF file (it begins with {head[:4]!r})")
-    (version,) = struct.unpack("<I", head[4:8])
-    if version not in (2, 3):
-        raise ConfigurationError(f"{path}: GGUF version {version}; this build reads 2 and 3")
-
-
 class _GgufOptions(ctypes.Structure):
     _fields_ = (("no_alloc", ctypes.c_bool), ("context", ctypes.c_void_p))
 
@@ -284,19 +275,3 @@ def _weight_kinds(path: Path) -> frozenset[str]:
     kinds = {gguf.gguf_get_tensor_type(handle, index) for index in range(gguf.gguf_get_n_tensors(handle))}
     gguf.gguf_free(handle)
     return frozenset(gguf.ggml_type_name(kind).decode().upper() for kind in kinds)
-
-
-def _diagnosis(path: Path) -> str:
-    """Why a GGUF file would not load, from the file's own tables (slow for large vocabularies: only when it failed)."""
-    from gguf import GGUFReader
-
-    try:
-        reader = GGUFReader(path)
-        end = max((int(tensor.data_offset) + int(tensor.n_bytes) for tensor in reader.tensors), default=0)
-        field = reader.fields["general.architecture"]
-        architecture = bytes(field.parts[field.data[0]]).decode()
-    except (ValueError, IndexError, KeyError, OverflowError):
-        return f"it is truncated or damaged ({path.stat().st_size:,} bytes are there); copy it again"
-    if path.stat().st_size < end:
-        return f"it is truncated: {path.stat().st_size:,} bytes of {end:,}; copy it again"
-    return f"its architecture '{architecture}' is not known to this build, or its tensors are not what that needs"
