@@ -72,7 +72,7 @@ def decode(bench: Bench) -> dict[str, float]:
 def interviews(bench: Bench) -> dict[str, float]:
     """(b) KIEval-shaped interviews beside servers, the package in a loop, and the floor.
 
-    In two groups, for all of them at once want more memory than a machine of 24 GB has: the nearest first.
+    In two groups, the nearest first, for all of them at once would want about the memory of a machine of 24 GB.
     """
     count = 3 if bench.quick else 32
     near = {
