@@ -19,8 +19,6 @@ import table
 from llama_programs import BATCHED, SERVER, XLLAMACPP, Bench, model_file, rates
 from running import ROOT, Line, PeerFailed, last_line, note
 
-from viva.engine.backends.llama.native import wide_vectors
-
 REACH: table.Reach = {
     "decode_vs_batched_bench_1": (">=", 0.95),
     "decode_vs_batched_bench_16": (">=", 0.95),
@@ -179,8 +177,7 @@ def verdicts(bench: Bench) -> dict[str, float]:
     that lanes of this length do not have by default.
     """
     count = 4 if bench.quick else VERDICTS
-    other = "off" if wide_vectors() else "on"
-    attentions = ("auto",) if bench.quick else ("auto", other)
+    attentions = ("auto",) if bench.quick else ("auto", "on")
     ways = [(attention, forced) for attention in attentions for forced in ("on", "off")]
     commands = {}
     for attention, forced in ways:
@@ -197,7 +194,7 @@ def verdicts(bench: Bench) -> dict[str, float]:
     table.show(f"(c) {count} verdicts by the schema, {VERDICTS} lanes", header, cells)
     figures = {"verdict_vs_unforced": rate["auto", "on"] / rate["auto", "off"]}
     if not bench.quick:
-        figures[f"verdict_vs_unforced_flash_{other}"] = rate[other, "on"] / rate[other, "off"]
+        figures["verdict_vs_unforced_flash"] = rate["on", "on"] / rate["on", "off"]
     return figures
 
 

@@ -30,11 +30,6 @@ _QUIET = lib.llama_log_callback(lambda level, text, data: None)
 _SILENT = False
 
 
-def wide_vectors() -> bool:
-    """Whether this build of llama.cpp computes with AVX-512."""
-    return bool(libggml.ggml_cpu_has_avx512())
-
-
 class NativeModel:
     """Weights and vocabulary. ``pieces`` holds each token's bytes, so that text is made without a call per token."""
 

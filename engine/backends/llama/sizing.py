@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import ConfigurationError
-from .native import NativeModel, wide_vectors
+from .native import NativeModel
 from .shape import ANY, Shape, shape_for
 
 _DEFAULT_LANES = 16
@@ -19,7 +19,7 @@ _LEAST_SHARE = 16  # lanes; contexts with fewer of them lose by small batches wh
 _LEAST_CONTEXT = 512
 _BATCH = 512
 _SCORES = 512 << 20  # bytes; more attention scores than these are not held at once
-_SHORT = 1024  # tokens; in lanes of no more than these llama.cpp's flash attention is the faster way on any processor
+_SHORT = 1024  # tokens; in lanes of no more than these llama.cpp's flash attention is the faster way
 
 
 @dataclass(slots=True, frozen=True)
@@ -135,15 +135,14 @@ def _contexts(lanes: int, wanted: Plan, shape: Shape) -> int:
 def _attention(model: NativeModel, wanted: Plan, context: int) -> str:
     """Whether to use flash attention where that was left open.
 
-    On the CPU llama.cpp's goes token by token through the KV wherever fewer than 64 tokens of a lane are computed. With
-    AVX-512 decoding is half as fast again with it, behind a hundred tokens and behind a thousand. On other processors
-    decoding, turns and forced tokens behind many hundreds of tokens are up to twice as fast without it, though decoding
-    behind few tokens and long prompts are slower; so there the length of the lanes decides. Memory at hand does not,
-    for the same options must give the same bytes the next time. Without it all scores of a call are held at once, and
-    V must be plain.
+    On the CPU llama.cpp's goes token by token through the KV wherever fewer than 64 tokens of a lane are computed.
+    Turns and forced tokens behind many hundreds of tokens are up to three times as fast without it, decoding on most
+    processors faster too (on some slower: docs/models.md); decoding behind few tokens is slower by a fifth or more,
+    long prompts by up to a third. So the length of the lanes decides. Memory at hand does not, for the same options
+    must give the same bytes the next time. Without it all scores of a call are held at once, and V must be plain.
     """
     choosing = wanted.flash_attention == "auto" and not wanted.gpu_layers and wanted.kv_type != "q8_0"
-    if not choosing or wide_vectors() or context <= _SHORT or 4 * model.n_heads * wanted.batch * context > _SCORES:
+    if not choosing or context <= _SHORT or 4 * model.n_heads * wanted.batch * context > _SCORES:
         return wanted.flash_attention
     return "off"
 

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_gguf import KINDS, make_model, requantised
 
-from viva.engine.backends.llama import sizing
 from viva.engine.backends.llama.native import NativeContext, NativeModel
 from viva.engine.backends.llama.shape import FOURS, PAIRS, Shape, shape_for
 from viva.engine.backends.llama.sizing import Plan, plan
@@ -121,9 +120,8 @@ def test_lanes_fit_a_shape_or_are_alone() -> None:
     assert [lanes for lanes in range(1, 5) if PAIRS.fits(lanes)] == [1, 2, 3, 4]
 
 
-def test_flash_attention_goes_by_the_length_of_lanes(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flash_attention_goes_by_the_length_of_lanes(source: Path) -> None:
     model = NativeModel(source)
-    monkeypatch.setattr(sizing, "wide_vectors", lambda: False)
 
     def chosen(context: int, **wanted: Any) -> str:
         return plan(model, Plan(context=context, **wanted)).flash_attention
@@ -136,9 +134,5 @@ def test_flash_attention_goes_by_the_length_of_lanes(source: Path, monkeypatch: 
         assert chosen(4096, kv_type="q8_0") == chosen(4096, gpu_layers=-1) == "auto"
         assert chosen(4096, flash_attention="on") == "on"
         assert chosen(512, flash_attention="off") == "off"
-        # With AVX-512 it is the faster way at any length.
-        monkeypatch.setattr(sizing, "wide_vectors", lambda: True)
-        assert chosen(1024) == chosen(4096) == "auto"
-        assert chosen(4096, flash_attention="off") == "off"
     finally:
         model.close()
