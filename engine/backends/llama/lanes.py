@@ -65,8 +65,8 @@ class Lanes:
         self.release(ask)
         ask.done(ask)
 
-    def step(self) -> None:
-        """Drop what was cancelled, admit, and compute one step."""
+    def step(self) -> bool:
+        """Drop what was cancelled, admit, and compute one step; whether there was one."""
         clock = time.perf_counter
         began = clock()
         self.counts["steps"] += 1
@@ -82,6 +82,7 @@ class Lanes:
             self._decode(step)
         # What was neither llama.cpp nor copying of KV is ours.
         self.timings["rest"] += clock() - began - (sum(self.timings.values()) - before)
+        return step is not None
 
     def release(self, ask: Ask) -> None:
         """Forget a request and free its lane."""

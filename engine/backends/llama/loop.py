@@ -14,6 +14,8 @@ from ...errors import Unavailable, VivaError
 from .ask import Ask
 from .lanes import Lanes
 
+_BREATH = 0.005  # seconds; with nothing to compute, so long the talks under way have to ask before new ones begin
+
 
 class InferenceLoop:
     """Owns the lanes and their thread. ``submit`` and ``cancel`` may be called from any thread."""
@@ -66,9 +68,12 @@ class InferenceLoop:
             self._end(Unavailable(f"the inference thread failed: {error!r}", model=self._name))
 
     def _serve(self) -> None:
+        computed = True
         while True:
             began = time.perf_counter()
             with self._wake:
+                if not computed:
+                    self._wake.wait_for(lambda: self._inbox or self._closing, _BREATH)
                 while not self._closing and not self._inbox and not self.lanes.scheduler.busy:
                     self._wake.wait()
                 if self._closing:
@@ -82,7 +87,7 @@ class InferenceLoop:
                     self.lanes.accept(ask)
                 except Exception as error:  # a fault of ours or of this request: it is told, the others go on
                     self.lanes.refuse(ask, error)
-            self.lanes.step()
+            computed = self.lanes.step()
 
     def _end(self, error: VivaError) -> None:
         with self._wake:

@@ -4,8 +4,9 @@ A job is a request on its way: first its prompt's runs are computed, then it is 
 Lanes are 0 … n−1, the lowest free one is taken first, for llama.cpp batches consecutive lanes only. Decoding goes
 first; after each decode step prompt calls follow until ``prompt_budget`` tokens are passed, so that decoding lanes
 never wait long. Jobs that begin with a prefix in common wait while one of them computes it. Jobs of conversations
-already begun are admitted before new ones: what is begun gets finished, and less KV is alive. A new one is admitted
-all the same when it has been passed over often enough.
+already begun are admitted before new ones: what is begun gets finished, and less KV is alive. For the same reason a
+lane that has just come free waits for one step for the next request of a talk under way, which is being made meanwhile,
+before a new one is given it. A new one is admitted all the same when it has been passed over often enough.
 
 In the strict mode nothing that is computed depends on company: prompt runs are cut at borders that follow from the run
 alone, share a call only with runs of the same length in neighbouring lanes, and a decode call holds one row a lane
@@ -24,6 +25,7 @@ from .native import Tokens
 from .shape import ANY, Shape
 
 _PATIENCE = 64  # admissions of begun jobs that a new one lets pass
+_TRUST = 8  # lanes held back in vain, beyond the begun jobs that came, until none is any more
 
 
 @dataclass(slots=True)
@@ -112,6 +114,10 @@ class Scheduler:
     _begun: deque[Job] = field(default_factory=deque)
     _new: deque[Job] = field(default_factory=deque)
     _running: list[Job | None] = field(default_factory=list)
+    _held: deque[int] = field(default_factory=deque)  # the step after which each lane not for new jobs came free
+    _steps: int = 0
+    _came: int = 0
+    _in_vain: int = 0
     _passed: int = 0
     _spent: int = 0
     _turn: int = 0
@@ -121,19 +127,23 @@ class Scheduler:
 
     def submit(self, job: Job) -> None:
         """A request has come."""
+        self._came += job.begun
         (self._begun if job.begun else self._new).append(job)
 
     def admit(self) -> list[Job]:
         """Give free lanes to waiting jobs; the caller fills the lanes' KV and sets position and runs."""
+        while self._held and self._held[0] < self._steps:
+            self._held.popleft()
+            self._in_vain += bool(self._new)
         admitted = []
-        for lane in range(self.lanes):
-            if self._running[lane] is None:
-                job = self._next_waiting()
-                if job is None:
-                    break
-                job.lane = lane
-                self._running[lane] = job
-                admitted.append(job)
+        free = [lane for lane, running in enumerate(self._running) if running is None]
+        for index, lane in enumerate(free):
+            job = self._next_waiting(len(free) - index)
+            if job is None:
+                break
+            job.lane = lane
+            self._running[lane] = job
+            admitted.append(job)
         return admitted
 
     def release(self, job: Job) -> None:
@@ -141,6 +151,8 @@ class Scheduler:
         if job.lane >= 0:
             self._running[job.lane] = None
             job.lane = -1
+            if self._in_vain < self._came + _TRUST:
+                self._held.append(self._steps)
         else:
             for queue in (self._begun, self._new):
                 if job in queue:
@@ -148,6 +160,7 @@ class Scheduler:
 
     def next_step(self) -> PromptStep | DecodeStep | None:
         """What to compute now; None if no running job has work."""
+        self._steps += 1
         prompts = self._prompts()
         decoding = [job for job in self._running if job is not None and job.step_token() is not None]
         if prompts and (not decoding or self._spent < self.prompt_budget):
@@ -173,11 +186,13 @@ class Scheduler:
         running = sum(job is not None for job in self._running)
         return {"running": running, "waiting_begun": len(self._begun), "waiting_new": len(self._new)}
 
-    def _next_waiting(self) -> Job | None:
+    def _next_waiting(self, free: int) -> Job | None:
         if self._begun and (not self._new or self._passed < _PATIENCE):
             self._passed += bool(self._new)
+            if self._held:
+                self._held.popleft()
             return self._begun.popleft()
-        if self._new:
+        if self._new and (self._begun or free > len(self._held)):
             self._passed = 0
             return self._new.popleft()
         return None

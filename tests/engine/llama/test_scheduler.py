@@ -49,6 +49,7 @@ class Simulation:
         self.alive: dict[int, Progress] = {}
         self.lanes: dict[int, Progress] = {}
         self.tick = self.between = 0
+        self.freed = 0  # lanes since the last admission
         self.ended: list[int] = []
 
     def run(self) -> None:
@@ -87,14 +88,18 @@ class Simulation:
         free = [lane for lane in range(self.scheduler.lanes) if lane not in self.lanes]
         admitted = self.scheduler.admit()
         assert [job.lane for job in admitted] == free[: len(admitted)]
-        assert len(admitted) == len(free) or not any(progress.job.lane < 0 for progress in self.alive.values())
+        # Of waiting ones only new ones may be left without a lane, and of lanes only those of the last step's ends.
+        left = [progress for progress in self.alive.values() if progress.job.lane < 0]
+        spare = len(free) - len(admitted)
+        assert not spare or not left or (spare <= self.freed and not any(progress.call.begun for progress in left))
+        self.freed = 0
         for job in admitted:
             self.lanes[job.lane] = self.alive[job.number]
             job.position = self.alive[job.number].call.found
 
     def _end(self, number: int) -> None:
         progress = self.alive.pop(number)
-        self.lanes.pop(progress.job.lane, None)
+        self.freed += self.lanes.pop(progress.job.lane, None) is not None
         self.scheduler.release(progress.job)
         assert progress.job.lane == -1
         self.ended.append(number)
@@ -216,6 +221,37 @@ def test_new_ones_are_admitted_although_begun_ones_keep_coming(lanes: int) -> No
     assert turns == sorted(turns)
     assert all(10 < later - earlier <= 65 for earlier, later in pairwise([-1, *turns]))  # what is begun goes first
     assert [number for number in admitted if number >= news] == list(range(news, 600))
+
+
+def test_a_lane_waits_a_step_for_the_next_request_of_its_talk() -> None:
+    scheduler = Scheduler(2)
+    for number in range(2):
+        scheduler.submit(Job(number, deque([Segment(np.arange(9, dtype=np.int32))])))
+    first, second = scheduler.admit()
+    scheduler.submit(Job(2, deque()))
+    assert scheduler.next_step() is not None
+    scheduler.release(first)
+    assert scheduler.admit() == []
+    scheduler.submit(Job(3, deque(), begun=True))
+    assert [job.number for job in scheduler.admit()] == [3]  # it came in time
+    scheduler.release(second)
+    assert scheduler.admit() == []
+    assert scheduler.next_step() is None
+    assert [job.number for job in scheduler.admit()] == [2]  # none came, so the new one has the lane
+
+
+def test_lanes_do_not_wait_for_talks_of_a_single_request() -> None:
+    scheduler = Scheduler(1)
+    for number in range(50):
+        scheduler.submit(Job(number, deque()))
+    idle = 0
+    while scheduler.busy:
+        admitted = scheduler.admit()
+        idle += not admitted
+        scheduler.next_step()
+        for job in admitted:
+            scheduler.release(job)
+    assert idle == 8  # then it is plain that nobody comes back
 
 
 @pytest.mark.parametrize("strict", [True, False])
