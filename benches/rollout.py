@@ -12,6 +12,7 @@ What never belongs here: how a program does its work (``peers/``), or pass and f
 from __future__ import annotations
 
 import argparse
+import signal
 import time
 from statistics import median
 
@@ -235,6 +236,7 @@ def main() -> None:
     parser.add_argument("--gpu", action="store_true", help="all layers on the GPU, an 8B-shaped model")
     parser.add_argument("--only", choices=list(PARTS), action="append", help="these parts alone, written to no file")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the programs that wait for their turn outlive us
     for peer in (SERVER, BATCHED, XLLAMACPP):
         if not peer.exists():
             print(f"{peer.name} is left out: there is no {peer.relative_to(ROOT)}; `make peers` builds it")
