@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .buffers import Buffers, capacity
+from .buffers import Buffers
 from .chat import Segment
 from .native import NativeContext
 from .prefix import PrefixStore
@@ -27,16 +27,16 @@ class HostKV:
         if state is None:
             self._context.forget(lane)
         else:
-            self._context.restore(lane, state)
+            self._context.restore(lane, state.room)
         return count
 
     def save(self, lane: int, path: Sequence[Segment], owner: str = "") -> None:
         """Keep a lane's KV, which was computed for exactly these segments, where the budget has room for it."""
         size, budget = self._context.saved_size(lane), self.store.budget
-        if (room := capacity(size)) > budget:
+        if size > budget:
             return
-        self.store.make_room(room)  # first, for what goes leaves its memory
-        memory = self._buffers.take(size, budget - self.store.used - room)
-        self._context.save(lane, memory)
-        if not self.store.keep(path, memory, memory.nbytes, owner):
+        self.store.make_room(size)  # first, for what goes leaves its memory
+        memory = self._buffers.take(size, budget - self.store.used - size)
+        self._context.save(lane, memory.room)
+        if not self.store.keep(path, memory, memory.used, owner):
             self._buffers.give(memory)
