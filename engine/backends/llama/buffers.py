@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 _RESERVE = 2  # times what is asked for
-_SLACK = 2  # free memory of which so many times what is asked for is in use, or more, is left for others
+_SLACK = 1.25  # free memory of which so many times what is asked for is in use, or more, is left for others
 
 
 @dataclass(slots=True, eq=False)

@@ -22,7 +22,7 @@ def test_no_memory_is_held_twice_and_what_is_idle_is_counted(steps: list[tuple[b
             before = {id(memory): memory.used for memory in idle}
             memory = buffers.take(number, most_idle)
             assert number <= memory.used <= memory.room.nbytes
-            assert memory.used < 2 * number or number == memory.used
+            assert memory.used < 1.25 * number or number == memory.used
             assert all(memory is not other for other in held)
             if before.get(id(memory)) != memory.used:  # more is in use: all but so much of what lay idle was let go
                 assert buffers.free <= most_idle
@@ -42,7 +42,7 @@ def test_what_one_state_leaves_the_next_takes() -> None:
     assert buffers.take(900, 0) is first
     assert first.used == 1_000  # of which all exists, though no more than 900 are wanted
     buffers.give(first)
-    assert buffers.take(100, 10_000) is not first  # far too large: left for others
+    assert buffers.take(800, 10_000) is not first  # too large: left for others
     assert buffers.take(1_000, 0) is first
 
 
