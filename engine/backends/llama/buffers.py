@@ -2,12 +2,14 @@
 
 A page that a process touches for the first time costs up to twenty times what copying into it does, and a talk's KV is
 saved anew after every turn: what one state leaves behind, the next one takes. States grow as their talks do, so memory
-is reserved beyond what is asked for; addresses cost nothing until they are written. What never belongs here: which
-states are kept (``prefix``), what is in them.
+is reserved beyond what is asked for; addresses cost nothing until they are written. Each memory is a mapping of its
+own, for the C library's heap keeps what is let go between states that stay, and spends pages that exist already on what
+is only reserved. What never belongs here: which states are kept (``prefix``), what is in them.
 """
 
 from __future__ import annotations
 
+import mmap
 from bisect import bisect_left, insort
 from dataclasses import dataclass
 
@@ -34,7 +36,10 @@ class Buffers:
         self._free: list[tuple[int, int, Memory]] = []  # by bytes in use; the identity tells those of one size apart
 
     def take(self, size: int, most_idle: int) -> Memory:
-        """Memory to write ``size`` bytes in. Where more of it comes into use, at most ``most_idle`` bytes stay idle."""
+        """Memory to write ``size`` bytes in. Where more of it comes into use, at most ``most_idle`` bytes stay idle.
+
+        :raises OSError: the system has none.
+        """
         place = bisect_left(self._free, (size,))
         if place < len(self._free) and self._free[place][0] < _SLACK * size:
             return self._pop(place)
@@ -60,6 +65,10 @@ class Buffers:
 
 def _reserve(size: int) -> npt.NDArray[np.uint8]:
     try:
-        return np.empty(_RESERVE * size, dtype=np.uint8)
-    except MemoryError:  # addresses do cost where the system or a limit counts them as memory
-        return np.empty(size, dtype=np.uint8)
+        return _pages(_RESERVE * size)
+    except OSError:  # addresses do cost where the system or a limit counts them as memory
+        return _pages(size)
+
+
+def _pages(size: int) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=np.uint8)

@@ -31,12 +31,15 @@ class HostKV:
         return count
 
     def save(self, lane: int, path: Sequence[Segment], owner: str = "") -> None:
-        """Keep a lane's KV, which was computed for exactly these segments, where the budget has room for it."""
+        """Keep a lane's KV, which was computed for exactly these segments, where budget and system have room for it."""
         size, budget = self._context.saved_size(lane), self.store.budget
         if size > budget:
             return
         self.store.make_room(size)  # first, for what goes leaves its memory
-        memory = self._buffers.take(size, budget - self.store.used - size)
+        try:
+            memory = self._buffers.take(size, budget - self.store.used - size)
+        except OSError:  # the system has no more memory: what is not kept is computed anew
+            return
         self._context.save(lane, memory.room)
         if not self.store.keep(path, memory, memory.used, owner):
             self._buffers.give(memory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from tiny_gguf import make_model
 
+from viva.engine.backends.llama import buffers
 from viva.engine.backends.llama.backend import LlamaBackend
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
@@ -185,6 +187,30 @@ def test_what_is_kept_for_a_talk_goes_when_it_has_ended(model: Path) -> None:
     kept = using(f"llama:{model}?lanes=1&ctx=512", main)
     assert [states for states, _ in kept] == [2, 2, 2]
     assert len({size for _, size in kept}) == 1
+
+
+def test_where_the_system_has_no_memory_to_keep_kv_in_a_talk_says_the_same(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(backend: LlamaBackend, short: bool) -> tuple[list[str], int]:
+        view, said = View(), []
+        with monkeypatch.context() as patch:
+            if short:
+                patch.setattr(buffers, "_pages", no_memory)
+            for text in TALKS:
+                view.append("user", text)
+                completion = await backend.generate(Request(view.messages, Sampling(max_tokens=8), 1, b"", "talk"))
+                view.append("assistant", completion.text, completion.pieces)
+                said.append(completion.text)
+        return said, backend.statistics()["states"]
+
+    def no_memory(size: int) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    name = f"llama:{model}?lanes=1&ctx=512"
+    said, states = using(name, lambda backend: main(backend, False))
+    assert states > 0
+    assert using(name, lambda backend: main(backend, True)) == (said, 0)
 
 
 def test_sampling_settings_come_with_the_request_or_with_the_model(model: Path) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
+import errno
+import mmap
+import sys
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,12 +62,31 @@ def test_a_state_that_has_grown_takes_the_memory_of_one_that_had_not() -> None:
 
 
 def test_where_addresses_are_short_no_more_is_reserved_than_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    empty = np.empty
+    pages = mmap.mmap
 
-    def short(size: int, dtype: type) -> object:
+    def short(number: int, size: int, **flags: int) -> mmap.mmap:
         if size > 1_000:
-            raise MemoryError
-        return empty(size, dtype=dtype)
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        return pages(number, size, **flags)
 
-    monkeypatch.setattr(np, "empty", short)
+    monkeypatch.setattr(mmap, "mmap", short)
     assert Buffers().take(800, 0).room.nbytes == 800
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads resident memory from /proc")
+def test_what_is_let_go_is_the_systems_again_though_its_neighbours_stay() -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+    buffers = Buffers()
+    buffers.give(buffers.take(2**22, 0))
+    buffers.take(2**24, 0)  # the first is let go, upon which a C library may take to its heap for what is smaller
+    held = [buffers.take(2**20, 0) for _ in range(64)]
+    for memory in held:
+        memory.room[: memory.used] = 1
+    full = resident()
+    for _ in range(32):
+        buffers.give(held.pop(len(held) // 2))
+    del memory
+    buffers.take(2**22, 0)  # nothing that lies idle has room for it, and nothing may lie idle
+    assert full - resident() > 30 * 2**20
