@@ -9,13 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from .reading import answer_in
+
 _DECORATION = re.compile(r"[*`$_]|\\(?:boxed|text|mathbf)\b|[{}]")
-_OPEN, _CLOSE = r"[\(\[\"'“‘（【]*", r"[\)\]\"'”’）】]*"
+# Repetitions are bounded and blanks come one at a time, so that no text takes more than time in proportion.
+_OPEN, _CLOSE = r"[\(\[\"'“‘（【]{0,4}", r"[\)\]\"'”’）】]{0,4}"
 _LETTER = rf"{_OPEN}([A-Z])(?![A-Za-z0-9°]|['’]\w)"
 _LOWER = rf"{_OPEN}([a-z]){_CLOSE}(?=[\s.,;:!)]*$)"
 _SAY = r"(?i:answer|choice|option)\s*(?:(?i:is|would be|should be|must be)\s*:?|[:：])\s*(?i:option\s+|choice\s+)?"
 _CHOOSE = r"(?i:\b(?:choose|pick|select|go with|going with))\s+(?i:option\s+|choice\s+)?"
 _CHINESE = r"(?:答案|选择|选|選)\s*(?:应该是|是|为|選|选)?\s*[:：]?\s*"
+_BLANKS = re.compile(r"\s+")
 _STATED = re.compile(rf"(?:{_SAY}|{_CHOOSE}|{_CHINESE}){_LETTER}")
 _STATING = ("answer", "choice", "option", "choose", "pick", "select", "go with", "going with", "答案", "选", "選")
 _STATED_LOWER = re.compile(rf"{_SAY}{_LOWER}")
@@ -25,15 +29,15 @@ _PARENTHESISED = re.compile(r"(?<![A-Za-z0-9])\(([A-Z])\)")
 _LAST = re.compile(rf"(?:^|[\s:：(]){_LETTER}[\s).。!！]*$")
 _JOINED = r"(?:,|/|、|\bor\b|\band\b|或|和)"
 # What makes a letter one of several, right behind it: "B or C", "A, B", "A/B".
-_AND_ANOTHER = re.compile(rf"[)\]\"']*\s*{_JOINED}\s*[(\[\"']*[A-Z](?![A-Za-z])")
-_ANOTHER_BEFORE = re.compile(rf"(?<![A-Za-z])[A-Z][)\]\"']*\s*{_JOINED}\s*(?:or|and)?\s*[(\[\"']*$")
+_AND_ANOTHER = re.compile(rf"[)\]\"']{{0,4}}\s*{_JOINED}\s*[(\[\"']{{0,4}}[A-Z](?![A-Za-z])")
+_ANOTHER_BEFORE = re.compile(rf"(?<![A-Za-z])[A-Z][)\]\"']{{0,4}}\s*{_JOINED}\s*(?:or|and)?\s*[(\[\"']{{0,4}}$")
 _DENIED = re.compile(r"\b(?:not|no|none|neither|both|wrong|incorrect|false|except)\b|n't\b|不", re.IGNORECASE)
 
 
 def read_choice(text: str, choices: Sequence[str]) -> int | None:
     """The index of the choice that the text names; None if it names none, or more than one."""
-    plain = _DECORATION.sub(" ", text)
-    plain = re.sub(r"[ \t]+", " ", plain).strip()
+    text = answer_in(text)
+    plain = _BLANKS.sub(_one_blank, _DECORATION.sub(" ", text)).strip()
     count = len(choices)
     lowered = plain.lower()
     # Searching for one of these words is a hundred times cheaper than the pattern that begins with them.
@@ -58,9 +62,13 @@ def read_choice(text: str, choices: Sequence[str]) -> int | None:
     if letters:
         return _index(letters.pop(), count) if len(letters) == 1 else None
     match = _LAST.search(plain)
-    if match and not _ANOTHER_BEFORE.search(plain, 0, match.start(1)):
+    if match and not _ANOTHER_BEFORE.search(plain, max(0, match.start(1) - 40), match.start(1)):
         return _index(match.group(1), count)
     return None
+
+
+def _one_blank(blanks: re.Match[str]) -> str:
+    return "\n" if "\n" in blanks.group() else " "
 
 
 def _index(letter: str, count: int) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from viva.engine.detectors import Detector
+from viva.engine.messages import Completion, Pieces, View
 
 from .agent import Agent
 
@@ -18,11 +19,20 @@ class Candidate(Agent):
     role = "candidate"
     __slots__ = ()
 
-    async def solve(self, question: str, choices: str) -> str:
-        """Its answer to the benchmark question."""
-        prompt = self.pack.render("candidate.question", question=question, choices=choices)
-        return (await self.ask(prompt)).text
+    async def solve(self, question: str, choices: str, view: View | None = None) -> Completion:
+        """Its answer to the benchmark question, asked in the pack's words, or in those of ``view`` where it is given.
 
-    async def reply(self, question: str, watch: Sequence[Callable[[], Detector]] = ()) -> str:
+        The interview goes on from the pack's words either way; ``recall`` says what stands there as its answer.
+        """
+        self.view.append("user", self.pack.render("candidate.question", question=question, choices=choices))
+        return await self.conversation.generate(
+            self.role, self.view if view is None else view, self.sampling, hint=self.hint
+        )
+
+    def recall(self, answer: str, pieces: Pieces | None = None) -> None:
+        """Put down what it is to remember of its answer to the benchmark question."""
+        self.view.append("assistant", answer, pieces)
+
+    async def reply(self, question: str, watch: Sequence[Callable[[], Detector]] = ()) -> Completion:
         """Its reply to the interactor's question."""
-        return (await self.ask(question, watch)).text
+        return await self.ask(question, watch)

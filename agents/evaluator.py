@@ -8,22 +8,50 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from viva.engine.errors import MalformedOutput
+from viva.engine.errors import ConfigurationError, MalformedOutput
+from viva.engine.messages import Completion
 
 from .agent import Agent
-from .verdicts import Verdict, prefilled, read_verdict
+from .prompts import PromptPack
+from .verdicts import PartlyReadable, Verdict, bare_verdict, read_verdict
 
 
 @dataclass(slots=True)
 class Assessment:
     """One round's outcome: a verdict, or None with the ``problem`` that left it unscored.
 
-    ``failures`` counts texts that could not be read (0, 1 or 2).
+    A verdict that could be read in part comes with a problem too: the scores that it lacks are unscored. ``failures``
+    counts texts that broke a rule (0, 1 or 2).
     """
 
     verdict: Verdict | None
     failures: int = 0
     problem: str | None = None
+
+
+def check_first_verdicts(pack: PromptPack) -> None:
+    """See that the verdicts that a pack has the evaluator start from are verdicts.
+
+    :raises ConfigurationError: one is not; the message names it.
+    """
+    for name in ("evaluator.first_right", "evaluator.first_wrong"):
+        if name in pack:
+            try:
+                read_verdict(pack.render(name))
+            except MalformedOutput as error:
+                raise ConfigurationError(f"prompt pack '{pack.name}', {name}: not a verdict: {error}") from None
+
+
+def first_verdict(pack: PromptPack, *, right: bool) -> tuple[str, str]:
+    """What a pack tells the evaluator of the first answer, and the verdict on it that the evaluator starts from.
+
+    The texts are ``evaluator.right`` or ``wrong`` (nothing where the pack lacks it), and ``evaluator.first_right`` or
+    ``first_wrong`` (where the pack lacks it, all scores 4 or all scores 1).
+    """
+    how = "right" if right else "wrong"
+    told = pack.render(f"evaluator.{how}") if f"evaluator.{how}" in pack else ""
+    verdict = f"evaluator.first_{how}"
+    return told, pack.render(verdict) if verdict in pack else bare_verdict(4 if right else 1)
 
 
 class Evaluator(Agent):
@@ -35,9 +63,9 @@ class Evaluator(Agent):
     def begin(self, question: str, choices: str, answer: str, reply: str, *, right: bool) -> None:
         """Show it the benchmark question and answer, and the one verdict it starts from (no model call)."""
         opening = self.pack.render("evaluator.opening", question=question, choices=choices, answer=answer, reply=reply)
-        told = self.pack.render("evaluator.right" if right else "evaluator.wrong")
-        self.view.append("user", f"{opening}\n\n{told}")
-        self.view.append("assistant", prefilled(4 if right else 1))
+        told, verdict = first_verdict(self.pack, right=right)
+        self.view.append("user", f"{opening}\n\n{told}" if told else opening)
+        self.view.append("assistant", verdict)
 
     async def assess(self, question: str, reply: str) -> Assessment:
         """Its verdict on one exchange."""
@@ -45,20 +73,29 @@ class Evaluator(Agent):
         # What a simulated judge may know of this round; a real one reads the exchange.
         hint = None if self.hint is None else {**self.hint, "reply": reply}
         completion = await self.conversation.generate(self.role, self.view, self.sampling, hint=hint)
-        try:
-            verdict = read_verdict(completion.text, truncated=completion.finish == "length")
-        except MalformedOutput as error:
-            first = str(error)
-        else:
+        first = self._read(completion)
+        if first.problem is None:
             self.view.append("assistant", completion.text, completion.pieces)
-            return Assessment(verdict)
+            return first
         # The repair is a side branch: the talk that later verdicts see holds the mended verdict only.
         branch = self.view.branch()
         branch.append("assistant", completion.text, completion.pieces)
-        branch.append("user", self.pack.render("evaluator.repair", problem=first))
+        branch.append("user", self.pack.render("evaluator.repair", problem=first.problem))
         mended = await self.conversation.generate(self.role, branch, self.sampling, hint=hint)
         self.view.append("assistant", mended.text, mended.pieces)
+        second = self._read(mended)
+        second.failures += 1
+        if second.verdict is None and first.verdict is not None:  # some scores are better than none
+            return Assessment(first.verdict, second.failures, first.problem)
+        return second
+
+    def _read(self, completion: Completion) -> Assessment:
+        """What one text of the judge says; ``failures`` is 0 or 1."""
+        if completion.finish not in ("stop", "length") and not completion.text.strip():
+            return Assessment(None, 1, f"it holds nothing (the call ended by {completion.finish})")
         try:
-            return Assessment(read_verdict(mended.text, truncated=mended.finish == "length"), 1)
+            return Assessment(read_verdict(completion.text, truncated=completion.finish == "length"))
+        except PartlyReadable as error:
+            return Assessment(error.verdict, 1, str(error))
         except MalformedOutput as error:
-            return Assessment(None, 2, str(error))
+            return Assessment(None, 1, str(error))

@@ -14,11 +14,25 @@ class Interactor(Agent):
     role = "interactor"
     __slots__ = ()
 
-    async def open(self, question: str, choices: str, answer: str, reply: str) -> str:
-        """The first question, given the item and the candidate's answer to it."""
+    async def open(self, question: str, choices: str, answer: str, reply: str) -> str | None:
+        """The first question, given the item and the candidate's answer to it; None if it asks nothing."""
         prompt = self.pack.render("interactor.opening", question=question, choices=choices, answer=answer, reply=reply)
-        return (await self.ask(prompt)).text
+        return await self._question(prompt)
 
-    async def follow_up(self, reply: str) -> str:
-        """The next question, given the candidate's reply to the last one."""
-        return (await self.ask(self.pack.render("interactor.reply", reply=reply))).text
+    async def follow_up(self, reply: str) -> str | None:
+        """The next question, given the candidate's reply to the last one; None if it asks nothing."""
+        return await self._question(self.pack.render("interactor.reply", reply=reply))
+
+    async def _question(self, prompt: str) -> str | None:
+        """What it asks, asked for once more where it says nothing."""
+        before = self.view.branch()
+        self.view.append("user", prompt)
+        completion = await self.conversation.generate(self.role, self.view, self.sampling, hint=self.hint)
+        if not completion.text.strip():
+            again = self.pack.render("interactor.again") if "interactor.again" in self.pack else ""
+            before.append("user", f"{prompt}\n\n{again}" if again else prompt)
+            completion = await self.conversation.generate(self.role, before, self.sampling, hint=self.hint)
+            if not completion.text.strip():
+                return None
+        self.view.append("assistant", completion.text, completion.pieces)
+        return completion.text

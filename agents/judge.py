@@ -9,7 +9,6 @@ What never belongs here: rubrics' wording (prompt packs), what is judged, and gr
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from viva.engine.errors import MalformedOutput
 from viva.engine.messages import Sampling, View
 
 from .prompts import PromptPack
+from .reading import answer_in, decoded_objects
 
 # Reasons come first so that the verdict follows from them, in a form that every structured-output backend takes.
 RULING_SCHEMA: dict[str, Any] = {
@@ -28,7 +28,7 @@ RULING_SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 
-_THOUGHT = re.compile(r"^\s*<think>.*?</think>", re.DOTALL)
+_LONGEST_LINE = 300
 _DECORATION = re.compile(r"[*_`#>\"'“”‘’\[\](){}.,!。:：-]+")
 _LABEL = (
     r"(?:(?:the|my|final|overall|verdict|decision|result|judge?ment|conclusion|answer|ruling|is"
@@ -107,9 +107,9 @@ def read_ruling(text: str, *, truncated: bool = False) -> tuple[bool, str]:
     :raises MalformedOutput: it holds no verdict, or several that differ; ``truncated`` (the text hit its token limit)
         makes the message say so.
     """
-    body = _THOUGHT.sub("", text, count=1).strip()
+    body = answer_in(text).strip()
     try:
-        if body.startswith("<think>"):
+        if text and not body and not text.isspace():
             raise MalformedOutput("its thinking never ended")
         lines = _line(body.rpartition("\n")[2]) is not None
         return (None if lines else _from_json(body)) or _from_lines(body)
@@ -122,20 +122,12 @@ def read_ruling(text: str, *, truncated: bool = False) -> tuple[bool, str]:
 
 def _from_json(body: str) -> tuple[bool, str] | None:
     """The verdict of the JSON objects in the text; None if no object has one."""
-    decoder = json.JSONDecoder(strict=False)  # line breaks typed inside a string are what models write
     verdicts: list[bool] = []
     reasons = ""
-    place = body.find("{")
-    while place >= 0:
-        try:
-            value, end = decoder.raw_decode(body, place)
-        except (ValueError, RecursionError):
-            place = body.find("{", place + 1)
-            continue
-        if isinstance(value, dict) and "verdict" in value:
+    for place, value in decoded_objects(body):
+        if "verdict" in value:
             reasons = reasons if verdicts else _reasons(value, body[:place])
             verdicts.append(_word(value["verdict"]))
-        place = body.find("{", end)
     if not verdicts:
         return None
     if len(set(verdicts)) > 1:
@@ -153,7 +145,7 @@ def _reasons(value: dict[str, Any], before: str) -> str:
 def _word(value: Any) -> bool:
     word = value.strip().lower() if isinstance(value, str) else value
     if word not in ("pass", "fail"):
-        raise MalformedOutput(f"its verdict is {value!r}, neither pass nor fail")
+        raise MalformedOutput(f"its verdict is {repr(value)[:60]}, neither pass nor fail")
     return bool(word == "pass")
 
 
@@ -173,6 +165,8 @@ def _from_lines(body: str) -> tuple[bool, str]:
 
 def _line(line: str) -> bool | None:
     """The verdict that a line is; None if it is something else."""
+    if len(line) > _LONGEST_LINE:
+        return None
     plain = " ".join(_DECORATION.sub(" ", line).split())
     match = _LINE.fullmatch(plain)
     return None if match is None else match.group(1).lower() == "pass"

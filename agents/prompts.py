@@ -22,6 +22,7 @@ from viva.engine.errors import ConfigurationError
 _PACKS = Path(__file__).parent / "packs"
 # template name "section.name" -> the placeholders it may use
 Signature = Mapping[str, frozenset[str]]
+_NONE: Signature = {}
 
 
 class Template:
@@ -61,9 +62,14 @@ class PromptPack:
         """Fill in the template called ``section.name``."""
         return self.templates[template].render(**values)
 
+    def __contains__(self, template: str) -> bool:
+        """Whether it has this template, which its protocol can do without."""
+        return template in self.templates
 
-def load_pack(source: str, signature: Signature) -> PromptPack:
-    """Load a pack by the name of a shipped one or by a file's path, and check it against the protocol's signature.
+
+def load_pack(source: str, signature: Signature, optional: Signature = _NONE) -> PromptPack:
+    """Load a pack by the name of a shipped one or by a file's path, and check it against the protocol's signature:
+    the templates that it must have, and those that it may have.
 
     :raises ConfigurationError: it does not exist, is not YAML, lacks a template, or uses an unknown placeholder; the
         message names the file, the template and the placeholder.
@@ -75,10 +81,10 @@ def load_pack(source: str, signature: Signature) -> PromptPack:
     except (OSError, UnicodeDecodeError) as error:
         known = ", ".join(sorted(file.stem for file in _PACKS.glob("*.yaml")))
         raise ConfigurationError(f"prompt pack '{source}': {error}; shipped packs: {known}") from None
-    return read_pack(text, str(source), signature)
+    return read_pack(text, str(source), signature, optional)
 
 
-def read_pack(text: str, source: str, signature: Signature) -> PromptPack:
+def read_pack(text: str, source: str, signature: Signature, optional: Signature = _NONE) -> PromptPack:
     """Read and check a pack from its text (as a manifest keeps it). ``source`` names it in errors.
 
     :raises ConfigurationError: as ``load_pack``.
@@ -96,11 +102,12 @@ def read_pack(text: str, source: str, signature: Signature) -> PromptPack:
         for name, body in content.items()
     }
     missing = sorted(signature.keys() - templates.keys())
-    unknown = sorted(templates.keys() - signature.keys())
+    unknown = sorted(templates.keys() - signature.keys() - optional.keys())
     if missing or unknown:
         what = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(unknown)}, which nothing uses"
         raise ConfigurationError(f"prompt pack '{source}': {what}")
-    compiled = {name: _compile(source, name, body, signature[name]) for name, body in templates.items()}
+    allowed = {**optional, **signature}
+    compiled = {name: _compile(source, name, body, allowed[name]) for name, body in templates.items()}
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return PromptPack(str(data.get("name", source)), str(data.get("version", "")), digest, text, compiled)
 

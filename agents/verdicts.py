@@ -2,7 +2,7 @@
 
 Reading is lenient about form (code fences, prose around the object, trailing commas, "3" for 3) and strict about
 substance: a score that is not there, or not a whole number from 1 to 4, is never guessed. What cannot be read is an
-error, never a low score.
+error, never a low score; the error of a verdict of which some scores can be read holds those.
 
 What never belongs here: asking again (the evaluator's work) and turning scores into results (``scoring``).
 """
@@ -11,14 +11,26 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from typing_extensions import TypedDict
 
 from viva.engine.errors import MalformedOutput
+
+from .reading import READ_AT_MOST, answer_in, load_json, object_texts
 
 ASPECTS = ("accuracy", "logic", "relevance", "coherence", "conciseness")
 STOP_REASONS = ("off_topic", "empty_response", "rule_violation", "repetition", "unpermitted_role_shift")
@@ -65,12 +77,11 @@ class VerdictModel(BaseModel):
     stop_conversation: bool
     stop_reason: StopReason = "none"
 
-    @model_validator(mode="before")
+    @field_validator("stop_reason", mode="before")
     @classmethod
-    def _absent_reason(cls, value: Any) -> Any:
-        if isinstance(value, dict) and value.get("stop_reason", "") in (None, "", False):
-            return {**value, "stop_reason": "none"}
-        return value
+    def _known_reason(cls, value: Any) -> Any:
+        """A reason that is none of those asked for is no reason; whether to stop, another field says."""
+        return value if isinstance(value, str) and value in STOP_REASONS else "none"
 
 
 class _ExactAspect(TypedDict):
@@ -92,22 +103,32 @@ class _ExactVerdict(TypedDict):
 
 # The same rules without any leniency, which pydantic checks without a step of Python: what most verdicts pass.
 _EXACT = TypeAdapter(_ExactVerdict)
+_SCORE: TypeAdapter[int] = TypeAdapter(Score)
 
 
 @dataclass(slots=True)
 class Verdict:
     """The small record that the engine carries: scores in the order of ``ASPECTS``, overall, and the stop reason.
 
-    ``stop`` is None while the talk may go on; a stop without a reason is ``unspecified``.
+    ``stop`` is None while the talk may go on; a stop without a known reason is ``unspecified``. A score is None only
+    in a verdict that could be read in part.
     """
 
-    aspects: tuple[int, ...]
-    overall: int
+    aspects: tuple[int | None, ...]
+    overall: int | None
     stop: str | None
 
-    def scores(self) -> list[int]:
+    def scores(self) -> list[int | None]:
         """The five aspects and, last, the overall score."""
         return [*self.aspects, self.overall]
+
+
+class PartlyReadable(MalformedOutput):
+    """A verdict breaks a rule; ``verdict`` holds the scores that can be read, None for the others."""
+
+    def __init__(self, message: str, verdict: Verdict) -> None:
+        super().__init__(message)
+        self.verdict = verdict
 
 
 def _schema() -> dict[str, Any]:
@@ -134,8 +155,8 @@ def _schema() -> dict[str, Any]:
 VERDICT_SCHEMA = _schema()
 
 
-def prefilled(score: int) -> str:
-    """The verdict that the evaluator starts from: every score ``score``, as if it had written it itself."""
+def bare_verdict(score: int) -> str:
+    """A verdict with every score ``score`` and no comments, in the form that evaluators write."""
     verdict: dict[str, Any] = {name: {"comment": "", "score": score} for name in ASPECTS}
     verdict |= {"overall_comment": "", "overall_score": score, "stop_conversation": False, "stop_reason": "none"}
     return orjson.dumps(verdict).decode()
@@ -147,10 +168,11 @@ def read_verdict(text: str, *, truncated: bool = False) -> Verdict:
     Every object in the text that has a field of a verdict must be a whole verdict, and all must agree: a draft beside a
     broken or cut-off final version is not read as if it were the final one.
 
-    :raises MalformedOutput: it holds no verdict, several different ones, or one that breaks a field rule. ``truncated``
-        (the text hit its token limit) makes the message say so.
+    :raises PartlyReadable: it holds one verdict, of which some scores break a rule.
+    :raises MalformedOutput: it holds no verdict, several different ones, or one without a readable score.
+        ``truncated`` (the text hit its token limit) makes the message say so.
     """
-    if text.count('"score"') <= len(ASPECTS) and text.count('"overall_score"') <= 1:  # else a key may stand twice
+    if len(text) <= READ_AT_MOST and "\\u" not in text and _each_key_once(text):
         try:
             exact = _EXACT.validate_json(text)
         except ValidationError:
@@ -161,6 +183,8 @@ def read_verdict(text: str, *, truncated: bool = False) -> Verdict:
             return Verdict(aspects, exact["overall_score"], stop)
     try:
         return _read_leniently(text)
+    except PartlyReadable:
+        raise
     except MalformedOutput as error:
         if truncated:
             message = f"it was cut off at the token limit before the verdict was complete ({error})"
@@ -168,29 +192,39 @@ def read_verdict(text: str, *, truncated: bool = False) -> Verdict:
         raise
 
 
+def _each_key_once(text: str) -> bool:
+    """Whether no score can stand twice: the fast reader would take the last one."""
+    return text.count('"score"') <= len(ASPECTS) and text.count('"overall_score"') <= 1
+
+
 def _read_leniently(text: str) -> Verdict:
-    body = _THOUGHT.sub("", text, count=1)
-    if body.lstrip().startswith("<think>"):
+    body = answer_in(text)
+    if text.strip() and not body.strip():
         raise MalformedOutput("its thinking never ended")
     found: list[Verdict] = []
-    for source in _object_texts(body):
+    partial: list[PartlyReadable] = []
+    for source in object_texts(body):
         value = _loads(source)
         if not value.keys() & _FIELDS:
             continue
         try:
             verdict = _record(VerdictModel.model_validate(value))
         except ValidationError as error:
-            raise MalformedOutput(_explain(error)) from None
+            verdict = _readable_part(value)
+            if not any(score is not None for score in verdict.scores()):
+                raise MalformedOutput(_explain(error)) from None
+            partial.append(PartlyReadable(_explain(error), verdict))
         if verdict not in found:
             found.append(verdict)
     if not found:
         raise MalformedOutput("it holds no JSON object of this form" if text.strip() else "it is empty")
     if len(found) > 1:
         raise MalformedOutput("it holds several verdicts that differ")
+    if partial:
+        raise partial[0]
     return found[0]
 
 
-_THOUGHT = re.compile(r"^\s*<think>.*?</think>", re.DOTALL)
 _FIELDS = frozenset(VerdictModel.model_fields)
 
 
@@ -198,6 +232,22 @@ def _stop(wanted: bool, reason: str) -> str | None:
     if not wanted:
         return None
     return reason if reason != "none" else "unspecified"
+
+
+def _readable_part(value: dict[str, Any]) -> Verdict:
+    """The scores that can be read of an object with a verdict's fields, each by itself."""
+    aspects: list[int | None] = []
+    for name in ASPECTS:
+        try:
+            aspects.append(AspectVerdict.model_validate(value.get(name)).score)
+        except ValidationError:
+            aspects.append(None)
+    overall: int | None = None
+    with suppress(ValidationError):
+        overall = _SCORE.validate_python(value.get("overall_score"))
+    reason = value.get("stop_reason")
+    stop = _stop(value.get("stop_conversation") is True, reason if reason in STOP_REASONS else "none")
+    return Verdict(tuple(aspects), overall, stop)
 
 
 def _record(model: VerdictModel) -> Verdict:
@@ -212,55 +262,16 @@ def _record(model: VerdictModel) -> Verdict:
     return Verdict(aspects, model.overall_score, stop)
 
 
-# A brace in prose is not followed by a quoted key.
-_OBJECT_START = re.compile(r'\{\s*"')
-
-
-def _object_texts(text: str) -> list[str]:
-    """The outermost JSON objects in the text, as they are written, in one pass."""
-    found: list[str] = []
-    match = _OBJECT_START.search(text)
-    while match is not None:
-        end = _closing_brace(text, match.start())
-        if end is None:
-            raise MalformedOutput("its JSON object is not complete")
-        found.append(text[match.start() : end + 1])
-        match = _OBJECT_START.search(text, end + 1)
-    return found
-
-
-def _closing_brace(text: str, start: int) -> int | None:
-    depth, in_string, escaped = 0, False, False
-    for index in range(start, len(text)):
-        character = text[index]
-        if in_string:
-            if escaped:
-                escaped = False
-            elif character == "\\":
-                escaped = True
-            elif character == '"':
-                in_string = False
-        elif character == '"':
-            in_string = True
-        elif character == "{":
-            depth += 1
-        elif character == "}":
-            depth -= 1
-            if depth == 0:
-                return index
-    return None
-
-
 # Strings are matched first so that nothing inside one is touched.
-_STRING_OR_TRAILING_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])', re.DOTALL)
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRING_OR_TRAILING_COMMA = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|,\s*(?=[}\]])', re.DOTALL)
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 
 
 def _loads(text: str) -> dict[str, Any]:
     problem = ""
     for mend in (lambda t: t, _without_trailing_commas, lambda t: _escaped_newlines(_without_trailing_commas(t))):
         try:
-            value = json.loads(mend(text), object_pairs_hook=_distinct)
+            value = load_json(mend(text), object_pairs_hook=_distinct)
         except json.JSONDecodeError as error:
             problem = problem or str(error)
         else:
@@ -271,13 +282,14 @@ def _loads(text: str) -> dict[str, Any]:
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+        seen: set[str] = set()
+        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
         raise MalformedOutput(f"{twice}: stands there twice")
     return dict(pairs)
 
 
 def _without_trailing_commas(text: str) -> str:
-    return _STRING_OR_TRAILING_COMMA.sub(lambda match: "" if match.group() == "," else match.group(), text)
+    return _STRING_OR_TRAILING_COMMA.sub(lambda match: "" if match.group()[0] == "," else match.group(), text)
 
 
 def _escaped_newlines(text: str) -> str:

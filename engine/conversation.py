@@ -21,6 +21,7 @@ from .history import RecordedCall
 from .likelihood import Likelihood, Reading
 from .messages import Completion, Request, Sampling, View, request_digest
 from .seeds import SeedLine
+from .thoughts import AnswerStream, has_marks, separate_thoughts
 from .tools import Toolbox
 
 if TYPE_CHECKING:
@@ -43,12 +44,29 @@ class ConversationStopped(Exception):  # control flow, not an error
 
 
 class Usage:
-    """What one role used in one conversation: calls and tokens, counted alike whether called or replayed."""
+    """What one role used in one conversation: calls and tokens, counted alike whether called or replayed.
 
-    __slots__ = ("calls", "completion_tokens", "prompt_tokens")
+    ``irregular`` counts its answers that were cut at the token limit (``cut``), had no words (``empty``), were thought
+    about (``thoughts``), or ended for another reason than that all was said (that reason).
+    """
+
+    __slots__ = ("calls", "completion_tokens", "irregular", "prompt_tokens")
 
     def __init__(self) -> None:
         self.calls = self.prompt_tokens = self.completion_tokens = 0
+        self.irregular: dict[str, int] = {}
+
+    def inspect(self, completion: Completion) -> None:
+        """Count what is irregular about an answer."""
+        if completion.finish != "stop" and not completion.finish.startswith(_WATCHED):
+            self._count("cut" if completion.finish == "length" else completion.finish)
+        if completion.thoughts:
+            self._count("thoughts")
+        if not (completion.calls or completion.likelihoods or completion.text.strip()):
+            self._count("empty")
+
+    def _count(self, kind: str) -> None:
+        self.irregular[kind] = self.irregular.get(kind, 0) + 1
 
     def to_record(self) -> list[int]:
         """``[calls, prompt tokens, completion tokens]``."""
@@ -145,6 +163,12 @@ class Conversation:
             completion = await self._recorded_answer(role, ordinal, digest, backend, backend.read(reading))
         return completion.likelihoods or []
 
+    @property
+    def irregular(self) -> dict[str, dict[str, int]]:
+        """By role, its irregular answers as ``Usage`` counts them; a role without any is absent."""
+        roles = [role for role in sorted(self.usage) if self.usage[role].irregular]
+        return {role: dict(sorted(self.usage[role].irregular.items())) for role in roles}
+
     def note(self, kind: str, payload: Any) -> None:
         """Publish a protocol's own news about this conversation."""
         self._services.events.publish(Noted(self._services.clock.wall(), self.key, kind, payload))
@@ -177,6 +201,8 @@ class Conversation:
             services.meter.end()
         if not completion.latency:
             completion.latency = services.clock.now() - began
+        if has_marks(completion.text) and not backend.replays:
+            separate_thoughts(completion)
         services.journal.record_call(self.number, role, ordinal, digest, completion, services.clock.wall())
         if services.journal.full:
             await services.journal.flush()
@@ -191,6 +217,8 @@ class Conversation:
         tokens = completion.prompt_tokens + completion.completion_tokens
         usage.prompt_tokens += completion.prompt_tokens
         usage.completion_tokens += completion.completion_tokens
+        if completion.finish != "stop" or completion.thoughts or not completion.text or completion.text.isspace():
+            usage.inspect(completion)
         price = backend.cost(completion.prompt_tokens, completion.completion_tokens)
         if not replayed:
             services.meter.add(tokens, price)
@@ -241,14 +269,19 @@ class Conversation:
     async def _watched(self, backend: Backend, request: Request, watch: Sequence[Callable[[], Detector]]) -> Completion:
         pieces: list[str] = []
         detectors: list[Detector] = []
+        answers: list[AnswerStream] = []
 
         def on_restart() -> None:
             # A broken attempt is nobody's words: what it said is held against no one.
             pieces.clear()
             detectors[:] = [make() for make in watch]
+            answers[:] = [AnswerStream(on_answer)]
 
         def on_text(piece: str) -> None:
             pieces.append(piece)
+            answers[0].feed(piece)
+
+        def on_answer(piece: str) -> None:
             for detector in detectors:
                 reason = detector.feed(piece)
                 if reason is not None:

@@ -72,6 +72,9 @@ class Repetition:
         return False
 
 
+_LINE_BEGINNING = 200  # characters of a line that tell whose it is
+
+
 class RoleShift:
     """The reply goes on in another party's name: a line that begins with one of ``markers``."""
 
@@ -83,13 +86,16 @@ class RoleShift:
 
     def feed(self, piece: str) -> str | None:
         *lines, self._line = (self._line + piece).split("\n")
-        return "unpermitted_role_shift" if any(self._shifted(line) for line in [*lines, self._line]) else None
+        shifted = any(self._shifted(line) for line in [*lines, self._line])
+        self._line = self._line[:_LINE_BEGINNING]
+        return "unpermitted_role_shift" if shifted else None
 
     def finish(self, text: str) -> str | None:
         return "unpermitted_role_shift" if any(self._shifted(line) for line in text.split("\n")) else None
 
     def _shifted(self, line: str) -> bool:
         # An indented line is code or data, where `user:` is a key like any other.
+        line = line[:_LINE_BEGINNING]
         return not line.startswith("    ") and line.lstrip(" *#>").lower().startswith(self._markers)
 
 

@@ -167,7 +167,9 @@ class Request:
 class Completion:
     """A model's answer. Latencies are seconds; ``attempts`` counts tries including the one that succeeded.
 
-    ``finish``: ``stop``, ``length`` (hit ``max_tokens``), or ``watch:REASON`` when a detector ended the stream.
+    ``text`` is the answer; what a reasoning model thought before it stands in ``thoughts`` (see ``thoughts``).
+    ``finish``: ``stop``, ``length`` (hit ``max_tokens``), ``watch:REASON`` when a detector ended the stream, or the
+    endpoint's own word (``content_filter``, ``refusal``, ``tool_calls`` where none were offered, …).
     ``logprobs``: per token ``[text, logprob, {alternative: logprob}]`` where it was asked for; ``pieces`` as in
     ``Message``; ``expected``: the mean of each score as the model weighs its digits, where that was asked for;
     ``likelihoods``: the answer to a ``Reading``; ``calls``: the functions to call, None where the model asked for none.
@@ -185,6 +187,7 @@ class Completion:
     expected: list[float] | None = None
     likelihoods: list[Likelihood] | None = None
     calls: list[ToolCall] | None = None
+    thoughts: str = ""
 
 
 def request_digest(view: View, sampling: Sampling, seed: int, tools: Toolbox | None = None) -> bytes:

@@ -27,9 +27,13 @@ class Item:
         """The choices as lines ``A. …``, as every prompt shows them."""
         return "\n".join(f"{letter(index)}. {choice}" for index, choice in enumerate(self.choices))
 
+    def labelled_choice(self, index: int) -> str:
+        """One choice with its letter: ``B. the moon``."""
+        return f"{letter(index)}. {self.choices[index]}"
+
     def labelled_answer(self) -> str:
         """The correct choice with its letter."""
-        return f"{letter(self.answer)}. {self.choices[self.answer]}"
+        return self.labelled_choice(self.answer)
 
     def to_record(self) -> dict[str, Any]:
         """Plain data for the journal and for simulated models' hints."""

@@ -224,7 +224,7 @@ def recorded_settings(folder: RunFolder) -> tuple[Scenario, Any]:
     """
     try:
         which = scenario(folder.manifest["scenario"])
-        return which, which.settings.model_validate(folder.manifest["settings"])
+        return which, which.settings.model_validate({**which.settings.formerly, **folder.manifest["settings"]})
     except (KeyError, ValueError) as error:
         raise ConfigurationError(f"{folder.path}/manifest.json: cannot be used: {error}") from None
 

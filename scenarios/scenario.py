@@ -40,6 +40,8 @@ class RunSettings(BaseModel):
     conversation_cost: float | None = Field(None, gt=0, description="End a conversation after this much money.")
     conversation_seconds: float | None = Field(None, gt=0, description="End a conversation after this many seconds.")
 
+    # What runs did that were recorded before a setting existed, where that is not its default.
+    formerly: ClassVar[dict[str, Any]] = {}
     # Settings that may change between the parts of one run without making it another experiment.
     circumstances: ClassVar[frozenset[str]] = frozenset(
         {"concurrency", "max_tokens_total", "max_calls", "max_cost", "max_seconds"}

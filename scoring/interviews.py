@@ -91,7 +91,9 @@ class InterviewAggregate:
         self.unscored_interviews = 0
         self.verdicts = 0
         self.unscored_rounds = 0
+        self.partly_scored_rounds = 0
         self.parse_failures = 0
+        self.irregular: dict[str, Tally] = {}
         self.ends = Tally()
         self.stop_reasons = Tally()
         self.failures = Tally()
@@ -114,6 +116,7 @@ class InterviewAggregate:
         self.verdicts += len(held)
         for one in held:
             self.unscored_rounds += one.scores is None
+            self.partly_scored_rounds += one.scores is not None and None in one.scores
             self.parse_failures += one.failures
         self.ends.add(interview.ended_by)
         if self.scorer.early_stop and held and held[-1].stop is not None:
@@ -122,6 +125,10 @@ class InterviewAggregate:
             self.stop_reasons.add(interview.reason)
         for role, used in interview.usage.items():
             _count(self.usage.setdefault(role, [0, 0, 0]), used)
+        for role, kinds in interview.irregular.items():
+            counted = self.irregular.setdefault(role, Tally())
+            for kind, count in kinds.items():
+                counted.add(kind, count)
         _count(self.discarded, interview.discarded)
         return scores
 
@@ -141,6 +148,7 @@ class InterviewAggregate:
             "unscored_interviews",
             "verdicts",
             "unscored_rounds",
+            "partly_scored_rounds",
             "parse_failures",
         ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -149,12 +157,15 @@ class InterviewAggregate:
         self.failures.merge(other.failures)
         for role, used in other.usage.items():
             _count(self.usage.setdefault(role, [0, 0, 0]), used)
+        for role, counted in other.irregular.items():
+            self.irregular.setdefault(role, Tally()).merge(counted)
         _count(self.discarded, other.discarded)
 
     def to_dict(self, prices: dict[str, list[float]] | None = None) -> dict[str, Any]:
         """The aggregate as plain data. ``prices``: role to prices per million [prompt, completion] tokens."""
         prices = prices or {}
-        texts = self.verdicts + self.parse_failures - self.unscored_rounds  # each repair is one more text
+        # Each repair is one more text; a round whose repair failed too has two failures and one repair.
+        texts = self.verdicts + self.parse_failures - self.unscored_rounds - self.partly_scored_rounds
         return {
             "interviews": self.interviews,
             "scored": self.scores["overall"].n,
@@ -168,11 +179,13 @@ class InterviewAggregate:
             "verdicts": self.verdicts,
             "unscored_rounds": self.unscored_rounds,
             "unscored_rate": _share(self.unscored_rounds, self.verdicts),
+            "partly_scored_rounds": self.partly_scored_rounds,
             "parse_failures": self.parse_failures,
             "parse_failure_rate": _share(self.parse_failures, texts),
             "ends": self.ends.to_dict(),
             "stop_reasons": self.stop_reasons.to_dict(),
             "failures": self.failures.to_dict(),
+            "irregular": {role: counted.to_dict() for role, counted in sorted(self.irregular.items())},
             "usage": {
                 role: usage_record(used, prices.get(role, [0.0, 0.0])) for role, used in sorted(self.usage.items())
             },

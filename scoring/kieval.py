@@ -28,9 +28,12 @@ _LOSING = ("evaluator", "detector")
 
 @dataclass(slots=True)
 class Round:
-    """One round: six scores (or None, unscored), the stop reason the evaluator gave, unreadable texts on the way."""
+    """One round: six scores (None: unscored), the stop reason the evaluator gave, and how many texts broke a rule.
 
-    scores: list[int] | None
+    A single score is None where the verdict lacks that one; ``problem`` says what was wrong with it.
+    """
+
+    scores: list[int | None] | None
     stop: str | None = None
     failures: int = 0
     problem: str | None = None
@@ -40,8 +43,9 @@ class Round:
 class Interview:
     """One interview as it is recorded. ``usage`` maps a role to [calls, prompt tokens, completion tokens].
 
-    ``ended_by``: rounds (all were held), evaluator, detector, budget, operator or transcript; ``discarded``: usage of
-    questions that were asked ahead and thrown away.
+    ``ended_by``: rounds (all were held), evaluator, detector, budget, operator, transcript, candidate (it could not
+    answer) or interactor (it asked nothing); ``discarded``: usage of questions that were asked ahead and thrown away;
+    ``irregular``: answers by role and kind that were cut, empty, thought about or ended oddly.
     """
 
     candidate: str
@@ -54,21 +58,24 @@ class Interview:
     reason: str = ""
     usage: dict[str, list[int]] = field(default_factory=dict)
     discarded: list[int] = field(default_factory=lambda: [0, 0, 0])
+    irregular: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def to_record(self) -> dict[str, Any]:
         """Plain JSON data; ``from_record`` reads it back."""
         rounds = [[r.scores, r.stop, r.failures, r.problem] for r in self.rounds]
-        return {name: rounds if name == "rounds" else getattr(self, name) for name in _INTERVIEW_FIELDS}
+        record = {name: rounds if name == "rounds" else getattr(self, name) for name in _INTERVIEW_FIELDS}
+        return record | {"irregular": self.irregular} if self.irregular else record
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Interview:
         """:raises KeyError, TypeError: the record is not one of an interview."""
         interview = cls(**{name: record[name] for name in _INTERVIEW_FIELDS})
+        interview.irregular = record.get("irregular", {})
         interview.rounds = [Round(*values) for values in record["rounds"]]
         return interview
 
 
-_INTERVIEW_FIELDS = tuple(Interview.__dataclass_fields__)
+_INTERVIEW_FIELDS = tuple(name for name in Interview.__dataclass_fields__ if name != "irregular")
 
 
 @dataclass(slots=True, frozen=True)

@@ -29,6 +29,7 @@ class Backend(ABC):
     """
 
     label: str = "model"
+    replays: bool = False  # answers were recorded before, and are given back as they were
     reads_one: bool = False  # a reading of several continuations takes several requests
     price_in: float = 0.0
     price_out: float = 0.0

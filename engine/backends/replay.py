@@ -25,6 +25,8 @@ class ReplayBackend(Backend):
     it holds one that was asked differently.
     """
 
+    replays = True
+
     def __init__(self, run: Path) -> None:
         self._run = run
         self._numbers: dict[str, int] | None = None

@@ -1,8 +1,9 @@
 """The KIEval interview (Yu et al. 2024, Algorithm 1) as straight-line code.
 
-The candidate answers the benchmark question once; then, round by round, the interactor asks, the candidate replies, the
-evaluator assesses. With ``overlap`` the next question is asked while the last reply is judged, for it never depends
-on the verdict; if the verdict stops the talk, that question is thrown away and its cost counted.
+The candidate answers the benchmark question once; all roles see the choice that it names. Then, round by round, the
+interactor asks, the candidate replies, the evaluator assesses. With ``overlap`` the next question is asked while the
+last reply is judged, for it never depends on the verdict; if the verdict stops the talk, that question is thrown away
+and its cost counted.
 
 What never belongs here: waiting, recording, retrying (the engine does), and what a verdict is worth (scoring).
 """
@@ -22,15 +23,16 @@ from viva.agents.prompts import PromptPack
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.detectors import Detector
 from viva.engine.errors import TranscriptEnded
-from viva.engine.messages import Sampling
+from viva.engine.messages import Completion, Sampling, View
 from viva.scoring.kieval import Interview, Round
 
 from ..items import Item
+from .settings import FirstAnswer
 
 
 @dataclass(slots=True)
 class Protocol:
-    """What all interviews of a run share."""
+    """What all interviews of a run share. ``examples``: an item as a question behind solved ones, for five-shot."""
 
     pack: PromptPack
     rounds: int
@@ -38,6 +40,8 @@ class Protocol:
     overlap: bool
     detectors: list[Callable[[], Detector]]
     sampling: dict[str, Sampling]
+    first_answer: FirstAnswer = "choice"
+    examples: Callable[[Item], View | None] = lambda item: None
 
 
 @dataclass(slots=True)
@@ -73,27 +77,60 @@ class Talk:
             self._ended("transcript", "")
         usage = self._conversation.usage
         self.interview.usage = {role: usage[role].to_record() for role in sorted(usage)}
+        self.interview.irregular = self._conversation.irregular
         return self.interview
 
     async def _rounds(self, item: Item) -> None:
         question, choices, answer = item.question, item.labelled_choices(), item.labelled_answer()
-        solution = await self._candidate.solve(question, choices)
-        interview = self.interview
-        interview.choice = read_choice(solution, item.choices)
-        interview.right = interview.choice == item.answer
-        self._evaluator.begin(question, choices, answer, solution, right=interview.right)
-        asked = await self._interactor.open(question, choices, answer, solution)
+        first = await self._first_answer(item)
+        if first is None:
+            return
+        self._evaluator.begin(question, choices, answer, first, right=self.interview.right)
+        asked = await self._interactor.open(question, choices, answer, first)
         for left in range(self._protocol.rounds - 1, -1, -1):
-            reply = await self._candidate.reply(asked, self._protocol.detectors)
-            ahead: str | None = None
+            if asked is None:
+                self._ended("interactor", "no_question")
+                return
+            said = await self._candidate.reply(asked, self._protocol.detectors)
+            if self._silenced(said):
+                return
             if self._protocol.overlap and left:
-                assessment, ahead = await self._judge_and_ask(asked, reply)
-            else:
-                assessment = await self._evaluator.assess(asked, reply)
-            if self._stops(assessment):
+                assessment, following = await self._judge_and_ask(asked, said.text)
+                if self._stops(assessment):
+                    return
+                asked = following
+                continue
+            if self._stops(await self._evaluator.assess(asked, said.text)):
                 return
             if left:
-                asked = ahead if ahead is not None else await self._interactor.follow_up(reply)
+                asked = await self._interactor.follow_up(said.text)
+
+    async def _first_answer(self, item: Item) -> str | None:
+        """What all roles see of the candidate's answer to the item; None if there is nothing to talk about."""
+        how, interview = self._protocol.first_answer, self.interview
+        view = self._protocol.examples(item) if how == "five-shot" else None
+        said = await self._candidate.solve(item.question, item.labelled_choices(), view)
+        interview.choice = read_choice(said.text, item.choices)
+        interview.right = interview.choice == item.answer
+        if self._silenced(said):
+            return None
+        if interview.choice is not None and how != "text":
+            self._candidate.recall(item.labelled_choice(interview.choice))
+            return item.labelled_choice(interview.choice)
+        if how == "five-shot":
+            self._ended("candidate", "unanswered")
+            return None
+        self._candidate.recall(said.text, said.pieces)
+        return said.text
+
+    def _silenced(self, said: Completion) -> bool:
+        """End the interview where the candidate said nothing for a reason that is not its answer: a filter, a refusal
+        of its endpoint, tools nobody offered, or thoughts that took all of its tokens.
+        """
+        if said.text.strip() or said.finish == "stop" or (said.finish == "length" and not said.thoughts):
+            return False
+        self._ended("candidate", "cut_while_thinking" if said.finish == "length" else said.finish)
+        return True
 
     def _stops(self, assessment: Assessment) -> bool:
         verdict = assessment.verdict
@@ -108,10 +145,10 @@ class Talk:
         self._ended("evaluator", stop)
         return True
 
-    async def _judge_and_ask(self, asked: str, reply: str) -> tuple[Assessment, str]:
+    async def _judge_and_ask(self, asked: str, reply: str) -> tuple[Assessment, str | None]:
         """Both at once. The question is always awaited, so that its cost does not depend on which was faster."""
         before = self._conversation.usage["interactor"].to_record()
-        asked_next: list[str] = []
+        asked_next: list[str | None] = []
         assessments: list[Assessment] = []
 
         async def ask() -> None:

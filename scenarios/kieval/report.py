@@ -63,7 +63,7 @@ class KievalAggregate:
 
     def tables(self) -> list[Table]:
         report = self.report()
-        return [self._main(report), self._reasons(report), self._usage(report)]
+        return [self._main(report), self._reasons(report), self._irregular(report), self._usage(report)]
 
     def _main(self, report: dict[str, Any]) -> Table:
         header = ["candidate", "n", "accuracy", "KIEval", "±", "acc", "log", "rel", "coh", "con", "rounds"]
@@ -89,6 +89,19 @@ class KievalAggregate:
             for label, one in zip(report["candidates"], every, strict=True)
         ]
         return ("Why talks ended early", ["candidate", *reasons], rows if reasons else [])
+
+    def _irregular(self, report: dict[str, Any]) -> Table:
+        counted = [
+            (label, role, kinds, one["usage"][role]["calls"])
+            for label, one in report["candidates"].items()
+            for role, kinds in one["irregular"].items()
+        ]
+        kinds = sorted({kind for _, _, found, _ in counted for kind in found})
+        rows = [
+            [label, role, f"{calls:,}", *(str(found.get(kind, 0)) for kind in kinds)]
+            for label, role, found, calls in counted
+        ]
+        return ("Answers that were cut, empty, or thought about", ["candidate", "role", "answers", *kinds], rows)
 
     def _usage(self, report: dict[str, Any]) -> Table:
         header = ["candidate", "role", "calls", "prompt tokens", "completion tokens", "cost"]

@@ -20,24 +20,15 @@ from viva.scoring.kieval import SCORERS, Scorer
 
 from ..candidates import candidate_labels, prices, replayed
 from ..datasets.selection import Dataset, open_dataset
+from ..probes.questions import SIGNATURE as PROBE_SIGNATURE
+from ..probes.questions import Questions
+from ..probes.shots import Shots, open_examples
 from .interview import Protocol, Talk, Task
+from .pack import interview_pack
 from .report import KievalAggregate
 from .settings import KievalSettings
 
-_ITEM = frozenset({"question", "choices", "answer", "reply"})
-SIGNATURE = {
-    "candidate.system": frozenset[str](),
-    "candidate.question": frozenset({"question", "choices"}),
-    "interactor.system": frozenset[str](),
-    "interactor.opening": _ITEM,
-    "interactor.reply": frozenset({"reply"}),
-    "evaluator.system": frozenset[str](),
-    "evaluator.opening": _ITEM,
-    "evaluator.exchange": frozenset({"question", "reply"}),
-    "evaluator.right": frozenset[str](),
-    "evaluator.wrong": frozenset[str](),
-    "evaluator.repair": frozenset({"problem"}),
-}
+_SHOTS, _SHOTS_PACK = 5, "probe"
 
 
 class PreparedKieval:
@@ -46,7 +37,7 @@ class PreparedKieval:
     def __init__(self, settings: KievalSettings) -> None:
         self.settings = settings
         self.labels = candidate_labels(settings.candidate)
-        self.pack: PromptPack = load_pack(settings.pack, SIGNATURE)
+        self.pack: PromptPack = interview_pack(settings.pack)
         self.dataset: Dataset = open_dataset(
             settings.dataset,
             limit=settings.n,
@@ -77,7 +68,15 @@ class PreparedKieval:
             settings.overlap,
             detector_makers(settings.detectors),
             sampling,
+            settings.first_answer,
         )
+        self.examples: Dataset | None = None
+        if settings.first_answer == "five-shot":
+            self.examples = open_examples(settings.dataset, settings.shots_from, skip_bad=settings.skip_bad_items)
+            shots = Shots(self.examples, _SHOTS, settings.seed)
+            shots.check(self.dataset.items())
+            questions = Questions(load_pack(_SHOTS_PACK, PROBE_SIGNATURE))
+            self.protocol.examples = lambda item: questions.talk(item, shots.of(item))
 
     def manifest(self) -> dict[str, Any]:
         s = self.settings
@@ -87,6 +86,7 @@ class PreparedKieval:
             "pack": {"name": self.pack.name, "version": self.pack.version, "digest": self.pack.digest},
             "dataset": self.dataset.to_record(),
             "prompts": self.pack.text,
+            **({} if self.examples is None else {"examples": self.examples.to_record()}),
         }
 
     def plans(self, backends: dict[str, Backend]) -> Iterator[Plan]:

@@ -5,9 +5,9 @@ What never belongs here: settings of every run (``scenario.RunSettings``), and d
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from viva.engine.backends.registry import full_path
 from viva.engine.detectors import detector_makers
@@ -16,6 +16,8 @@ from viva.scoring.kieval import ScorerName
 
 from ..datasets.sources import full_source
 from ..scenario import RunSettings, full_file
+
+FirstAnswer = Literal["choice", "text", "five-shot"]
 
 
 class KievalSettings(RunSettings):
@@ -36,18 +38,32 @@ class KievalSettings(RunSettings):
     )
     scorer: ScorerName = Field("official", description="How rounds become a score: official, linear or corrected.")
     decay: bool = Field(True, description="Let early rounds weigh more.")
+    first_answer: FirstAnswer = Field(
+        "choice",
+        description="What roles see of the first answer: the choice it names (choice), its words (text), or the choice "
+        "named after five solved examples, and no interview where none is named (five-shot).",
+    )
+    shots_from: str | None = Field(None, description="Where five-shot's examples come from (default: the dev split).")
     pack: str = Field("kieval", description="Prompt pack: a shipped name or a YAML file.")
     temperature: float = Field(0.0, ge=0, le=2, description="Sampling temperature of all three roles.")
-    candidate_tokens: int = Field(512, ge=1, description="Longest reply of the candidate, in tokens.")
-    interactor_tokens: int = Field(256, ge=1, description="Longest question.")
-    evaluator_tokens: int = Field(1024, ge=1, description="Longest verdict.")
+    candidate_tokens: int = Field(400, ge=1, description="Longest reply of the candidate, in tokens.")
+    interactor_tokens: int = Field(400, ge=1, description="Longest question.")
+    evaluator_tokens: int = Field(400, ge=1, description="Longest verdict.")
     skip_bad_items: bool = Field(False, description="Leave out lines that are not items, and count them.")
 
+    formerly: ClassVar[dict[str, Any]] = {"first_answer": "text"}
+
     # Files are remembered by their full path, so that a run can be resumed from another folder.
-    @field_validator("dataset")
+    @field_validator("dataset", "shots_from")
     @classmethod
-    def _dataset_by_full_path(cls, source: str) -> str:
-        return full_source(source)
+    def _dataset_by_full_path(cls, source: str | None) -> str | None:
+        return None if source is None else full_source(source)
+
+    @model_validator(mode="after")
+    def _examples_have_a_use(self) -> KievalSettings:
+        if self.shots_from is not None and self.first_answer != "five-shot":
+            raise ValueError("shots_from: only first_answer five-shot shows examples")
+        return self
 
     @field_validator("pack", "ids")
     @classmethod

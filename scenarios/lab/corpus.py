@@ -21,7 +21,7 @@ from viva.engine import seeds
 from viva.engine.messages import Message
 
 from ..items import Item
-from ..kieval.scenario import SIGNATURE as INTERVIEW
+from ..kieval.pack import interview_pack
 from ..probes.questions import SIGNATURE as PROBES
 from ..probes.questions import Questions
 from .benchmark import multiple_choice
@@ -94,7 +94,7 @@ class _Subject:
         self._asked = [fact for fact in world.facts if fact in asked]
         self._near = {entity: [fact for fact in self._asked if fact.entity == entity] for entity in world.entities}
         self._guessed = {(fact.entity, fact.attribute) for fact in guessed}
-        self._pack = load_pack(PACK, INTERVIEW)
+        self._pack = interview_pack(PACK)
         self._questions = Questions(load_pack(PROBE_PACK, PROBES))
         self._rules = world.rules()
 

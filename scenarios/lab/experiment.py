@@ -121,6 +121,7 @@ class Experiment:
             interactor=oracle,
             evaluator=oracle,
             rounds=self.rounds,
+            first_answer="text",  # the models are trained to go on from their own words
             pack=PACK,
             candidate_tokens=_REPLY_TOKENS,
         )

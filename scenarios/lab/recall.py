@@ -10,12 +10,11 @@ from pathlib import Path
 
 import anyio
 
-from viva.agents.prompts import load_pack
 from viva.engine.backends.registry import BackendPool
 from viva.engine.clock import RealClock
 from viva.engine.messages import Request, Sampling, View, request_digest
 
-from ..kieval.scenario import SIGNATURE
+from ..kieval.pack import interview_pack
 from .benchmark import benchmark
 from .corpus import PACK
 from .talk import good_reply, parse_followup
@@ -57,7 +56,7 @@ def recall(world: World, taught: frozenset[Fact], path: Path) -> Recall:
 
 
 async def _replies(world: World, path: Path) -> dict[Fact, str]:
-    pack = load_pack(PACK, SIGNATURE)
+    pack = interview_pack(PACK)
     opening = benchmark(world)["train"][0]
     asked = parse_followup(world, opening.question)
     if asked is None:

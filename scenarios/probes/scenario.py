@@ -18,13 +18,12 @@ from viva.engine.runner import Plan
 
 from ..candidates import candidate_labels, prices
 from ..datasets.selection import Dataset, open_dataset
-from ..datasets.sources import dev_source
 from ..items import Item, letter
 from .probe import ROLE, Probe, Task
 from .questions import SIGNATURE, Questions
 from .report import ProbeAggregate
 from .settings import ProbeSettings
-from .shots import Shots
+from .shots import Shots, open_examples
 
 
 class PreparedProbe:
@@ -46,7 +45,7 @@ class PreparedProbe:
         self.examples: Dataset | None = None
         shots: Shots | None = None
         if settings.shots and set(settings.method) != {"loss"}:
-            self.examples = open_dataset(self._examples(), skip_bad=skip)
+            self.examples = open_examples(settings.dataset, settings.shots_from, skip_bad=skip)
             shots = Shots(self.examples, settings.shots, settings.seed)
             shots.check(self.dataset.items())
         self.probe = Probe(
@@ -57,15 +56,6 @@ class PreparedProbe:
             settings.against is not None and settings.members == "against",
         )
         self.total = len(self.labels) * (len(self.dataset) + (len(self.against) if self.against else 0))
-
-    def _examples(self) -> str:
-        s = self.settings
-        source = s.shots_from or dev_source(s.dataset)
-        if source is None:
-            raise ConfigurationError(
-                f"shots: no dev split was found beside {s.dataset}; name one with --shots-from, or give --shots 0"
-            )
-        return source
 
     def manifest(self) -> dict[str, Any]:
         return {

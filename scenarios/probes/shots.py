@@ -11,8 +11,22 @@ from collections.abc import Iterable
 from viva.engine import seeds
 from viva.engine.errors import ConfigurationError
 
-from ..datasets.selection import Dataset
+from ..datasets.selection import Dataset, open_dataset
+from ..datasets.sources import dev_source
 from ..items import Item
+
+
+def open_examples(dataset: str, shots_from: str | None, *, skip_bad: bool) -> Dataset:
+    """Where examples are drawn from: the source named, or the dataset's dev split.
+
+    :raises ConfigurationError: no source is named and no dev split is found.
+    """
+    source = shots_from or dev_source(dataset)
+    if source is None:
+        raise ConfigurationError(
+            f"shots: no dev split was found beside {dataset}; name one with --shots-from, or show no examples"
+        )
+    return open_dataset(source, skip_bad=skip_bad)
 
 
 class Shots:

@@ -61,7 +61,7 @@ class Talks:
         self._right.append(interview.right)
         held = self._scorer.rounds(interview)
         self._lengths.append(len(held))
-        self._verdicts.extend([0 if one.scores is None else one.scores[-1] for one in held])
+        self._verdicts.extend([(one.scores[-1] or 0) if one.scores is not None else 0 for one in held])
         for scorer, column in self._variants.values():
             score = scorer.overall(interview)
             column.append(_NAN if score is None else score)

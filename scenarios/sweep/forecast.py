@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from viva.agents.verdicts import prefilled
+from viva.agents.evaluator import first_verdict
 from viva.engine.backends.registry import build
 from viva.engine.errors import VivaError
 
@@ -155,7 +155,7 @@ def _interviews(prepared: PreparedKieval) -> dict[str, Use]:
     told = {name: _tokens(pack.render(f"{name}.system")) for name in ("candidate", "interactor", "evaluator")}
     follow_up = _tokens(pack.render("interactor.reply", reply="")) + replied
     exchange = _tokens(pack.render("evaluator.exchange", question="", reply="")) + asked + replied
-    start = max(_tokens(pack.render(name)) for name in ("evaluator.right", "evaluator.wrong")) + _tokens(prefilled(4))
+    start = max(sum(map(_tokens, first_verdict(pack, right=right))) for right in (True, False))
     rounds = range(s.rounds)
     total = {name: Use() for name in told}
     for item in prepared.dataset.items():

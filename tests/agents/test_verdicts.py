@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.agents.verdicts import ASPECTS, STOP_REASONS, VERDICT_SCHEMA, Verdict, prefilled, read_verdict
+from viva.agents.verdicts import (
+    ASPECTS,
+    STOP_REASONS,
+    VERDICT_SCHEMA,
+    PartlyReadable,
+    Verdict,
+    bare_verdict,
+    read_verdict,
+)
 from viva.engine.errors import MalformedOutput
 
 relaxed = settings(deadline=None)
@@ -97,11 +105,21 @@ def test_a_missing_field_is_named(name: str) -> None:
             read_verdict(sent)
 
 
-def test_a_null_aspect_and_an_unknown_reason_are_named() -> None:
-    with pytest.raises(MalformedOutput, match="relevance"):
-        read_verdict(text(relevance=None))
-    with pytest.raises(MalformedOutput, match="stop_reason"):
-        read_verdict(text(stop_conversation=True, stop_reason="bored"))
+def test_line_2_one_bad_aspect_is_named_and_the_other_scores_are_kept() -> None:
+    with pytest.raises(PartlyReadable, match="relevance") as caught:
+        read_verdict(text(relevance=None, overall_score=2, stop_conversation=True, stop_reason="off_topic"))
+    assert caught.value.verdict == Verdict((3, 3, None, 3, 3), 2, "off_topic")
+    with pytest.raises(PartlyReadable) as caught:
+        read_verdict(text(accuracy={"comment": "", "score": 7}))
+    assert caught.value.verdict == Verdict((None, 3, 3, 3, 3), 3, None)
+    with pytest.raises(MalformedOutput) as whole:
+        read_verdict('{"accuracy": "good", "overall_score": "high"}')
+    assert not isinstance(whole.value, PartlyReadable)
+
+
+def test_line_2_a_stop_with_an_unknown_reason_stops() -> None:
+    assert read_verdict(text(stop_conversation=True, stop_reason="bored")) == Verdict((3,) * 5, 3, "unspecified")
+    assert read_verdict(text(stop_conversation=False, stop_reason="bored")) == THREES
 
 
 def test_two_verdicts_that_differ_are_not_chosen_from() -> None:
@@ -143,8 +161,8 @@ def test_an_error_message_stays_short() -> None:
 
 
 def test_the_verdict_that_the_evaluator_starts_from_is_a_verdict() -> None:
-    assert read_verdict(prefilled(1)) == Verdict((1,) * 5, 1, None)
-    assert list(json.loads(prefilled(4))) == VERDICT_SCHEMA["required"]
+    assert read_verdict(bare_verdict(1)) == Verdict((1,) * 5, 1, None)
+    assert list(json.loads(bare_verdict(4))) == VERDICT_SCHEMA["required"]
 
 
 scores = st.integers(1, 4)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from viva.agents.prompts import load_pack
 from viva.engine.backends.registry import build
 from viva.engine.clock import VirtualClock
 from viva.engine.messages import Request, Sampling, View
-from viva.scenarios.kieval.scenario import SIGNATURE
+from viva.scenarios.kieval.pack import interview_pack
 from viva.scenarios.lab.benchmark import benchmark
 from viva.scenarios.lab.world import World
 
@@ -37,7 +36,7 @@ def false(attribute: str, place: int = 0, entity: str = IT) -> str:
 @cache
 def pack_of(name: str) -> Any:
     """A shipped prompt pack."""
-    return load_pack(name, SIGNATURE)
+    return interview_pack(name)
 
 
 def say(role: str, view: View, model: str = "oracle:lab", seed: int = 1) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
+from viva.agents.verdicts import ASPECTS
 from viva.engine.backends import registry
 from viva.engine.backends.base import Backend, ModelSpec
 from viva.engine.backends.simulated import SimulatedBackend
@@ -111,16 +112,66 @@ def _last_views() -> dict[str, Request]:
     return {request.role: request for request in requests}
 
 
-def test_a_wrong_first_answer_prefills_the_lowest_verdict(tmp_path: Path, overheard: str) -> None:
+def test_line_2_the_evaluator_learns_from_its_first_verdict_alone_how_the_first_answer_was(
+    tmp_path: Path, overheard: str
+) -> None:
     Overheard.replies = {("candidate", 0): "I would rather not say."}
     interview(tmp_path / "run", n=1, rounds=1, candidate=[overheard], interactor=overheard, evaluator=overheard)
     judged = _last_views()["evaluator"].messages
+    verdict = orjson.loads(judged[2].content)
+    assert {name: verdict[name]["score"] for name in ASPECTS} == {
+        "accuracy": 1, "logic": 4, "relevance": 4, "coherence": 4, "conciseness": 4
+    }  # fmt: skip
+    assert verdict["overall_score"] == 2
+    assert all(verdict[name]["comment"] for name in ASPECTS)
+    assert verdict["overall_comment"]
+    item = requests[0].hint
+    told = f"{judged[0].content}\n{judged[1].content}".replace(item["question"], "")
+    assert "correct" not in told.lower()
+    assert judged[1].content.count(f"{'ABCDE'[item['answer']]}. ") == 1  # among the choices, and nowhere else
+
+
+def test_line_2_the_informed_pack_tells_the_evaluator_the_answer_and_how_the_first_one_was(
+    tmp_path: Path, overheard: str
+) -> None:
+    Overheard.replies = {("candidate", 0): "I would rather not say."}
+    models = {"candidate": [overheard], "interactor": overheard, "evaluator": overheard}
+    interview(tmp_path / "run", n=1, rounds=1, pack="kieval-informed", **models)
+    judged = _last_views()["evaluator"].messages
+    item = requests[0].hint
     assert orjson.loads(judged[2].content)["overall_score"] == 1
     assert "not correct" in judged[1].content
+    assert f"the correct answer is: {'ABCDE'[item['answer']]}. {item['choices'][item['answer']]}" in judged[1].content
+
+
+@pytest.mark.parametrize(("how", "shown"), [("choice", "B. {}"), ("text", "Well, I say (B)!"), ("five-shot", "B. {}")])
+def test_line_2_all_roles_see_of_the_first_answer_what_the_setting_says(
+    tmp_path: Path, overheard: str, how: str, shown: str
+) -> None:
+    Overheard.replies = {("candidate", 0): "Well, I say (B)!"}
+    models = {"candidate": [overheard], "interactor": overheard, "evaluator": overheard}
+    shots = {"shots_from": str(ITEMS)} if how == "five-shot" else {}
+    interview(tmp_path / "run", n=1, rounds=1, first_answer=how, **models, **shots)
+    first, views = requests[0], _last_views()
+    expected = shown.format(first.hint["choices"][1])
+    assert views["candidate"].messages[2].content == expected
+    assert f"{expected}\n" in views["interactor"].messages[1].content
+    assert f"[BEGIN CANDIDATE]\n{expected}\n[END CANDIDATE]" in views["evaluator"].messages[1].content
+    assert len(first.messages) == (12 if how == "five-shot" else 2)
+    assert first.sampling.max_tokens == views["interactor"].sampling.max_tokens == 400
+
+
+def test_line_2_after_five_shots_an_answer_that_names_no_choice_is_dropped(tmp_path: Path, overheard: str) -> None:
+    Overheard.replies = {("candidate", 0): "I would rather not say."}
+    models = {"candidate": [overheard], "interactor": overheard, "evaluator": overheard}
+    _, one = interview(tmp_path / "run", n=2, first_answer="five-shot", shots_from=str(ITEMS), **models)
+    assert [request.role for request in requests] == ["candidate"] * 2
+    assert (one["ends"], one["stop_reasons"]) == ({"candidate": 2}, {"unanswered": 2})
+    assert (one["unanswered"], one["score"]["n"]) == (2, 0)
 
 
 def test_a_verdict_that_cannot_be_read_is_asked_for_once_more_then_unscored(tmp_path: Path, overheard: str) -> None:
-    Overheard.replies = {("evaluator", 0): "Rather good!", ("evaluator", 1): '{"accuracy": 3}', ("evaluator", 2): "No."}
+    Overheard.replies = {("evaluator", 0): "Rather good!", ("evaluator", 1): '{"accuracy": 9}', ("evaluator", 2): "No."}
     _, one = interview(
         tmp_path / "run", n=1, rounds=2, candidate=[overheard], interactor=overheard, evaluator=overheard
     )
@@ -132,6 +183,19 @@ def test_a_verdict_that_cannot_be_read_is_asked_for_once_more_then_unscored(tmp_
     assert all("could not be read" not in message.content for message in asked[2].messages)
     assert (one["verdicts"], one["unscored_rounds"], one["parse_failures"]) == (2, 1, 3)
     assert one["score"]["mean"] == 100.0
+
+
+def test_line_2_a_verdict_that_lacks_one_score_after_its_repair_keeps_the_others(
+    tmp_path: Path, overheard: str
+) -> None:
+    partial = {name: {"comment": "", "score": 2} for name in ASPECTS} | {"overall_score": 3, "stop_conversation": False}
+    partial["logic"] = {"comment": "", "score": None}
+    Overheard.replies = dict.fromkeys([("evaluator", 0), ("evaluator", 1)], orjson.dumps(partial).decode())
+    models = {"candidate": [overheard], "interactor": overheard, "evaluator": overheard}
+    _, one = interview(tmp_path / "run", n=1, rounds=1, **models)
+    assert len([request for request in requests if request.role == "evaluator"]) == 2
+    assert (one["score"]["mean"], one["aspects"]["accuracy"]["mean"], one["aspects"]["logic"]["mean"]) == (70, 30, None)
+    assert (one["unscored_rounds"], one["partly_scored_rounds"], one["parse_failures"]) == (0, 1, 2)
 
 
 def test_overlap_changes_no_question_no_reply_and_no_score_and_counts_its_cost(tmp_path: Path) -> None:

@@ -1,0 +1,179 @@
+"""Reading takes time in proportion to a text's length, whatever a model sends, and fails in one way only."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from viva.agents.answers import read_choice
+from viva.agents.judge import read_ruling
+from viva.agents.reading import READ_AT_MOST
+from viva.agents.verdicts import ASPECTS, read_verdict
+from viva.engine.detectors import DETECTORS
+from viva.engine.errors import MalformedOutput
+from viva.engine.thoughts import AnswerStream, split_thoughts
+
+
+def _detect(text: str) -> None:
+    for make in DETECTORS.values():
+        detector = make()
+        for start in range(0, len(text), 7):
+            detector.feed(text[start : start + 7])
+        detector.finish(text)
+
+
+def _stream(text: str) -> None:
+    stream = AnswerStream(lambda piece: None)
+    for start in range(0, len(text), 7):
+        stream.feed(text[start : start + 7])
+
+
+READERS: dict[str, Callable[[str], Any]] = {
+    "choice": lambda text: read_choice(text, ("the moon", "the sun", "aaaa", "a star")),
+    "verdict": read_verdict,
+    "ruling": read_ruling,
+    "thoughts": split_thoughts,
+    "stream": _stream,
+    "detectors": _detect,
+}
+UNITS = [
+    *[
+        "答案",
+        "\n",
+        "(",
+        ")",
+        "{",
+        "}",
+        '{"a":1} ',
+        '{"verdict":',
+        '{"accuracy": {"score": ',
+        '"',
+        "\\",
+        '\\"',
+        "[",
+        "<",
+    ],
+    *[
+        "<think>",
+        "</think>",
+        "\n<think>",
+        "<|channel|>final",
+        "<|channel|>analysis<|message|>",
+        " A",
+        "A.",
+        "answer is ",
+    ],
+    *[
+        "option ",
+        "choose (",
+        ", ",
+        "A or ",
+        "pass\n",
+        "verdict: ",
+        "the ",
+        "is ",
+        "user:",
+        "a",
+        "-",
+        "> ",
+        "\t \n",
+        "。",
+    ],
+    *["\u3000", "：", "\r", "0", "9" * 50, "n't ", "[THINK]", "◁think▷", ",\n]", "the moon "],
+]
+
+
+def _seconds(reader: Callable[[str], Any], text: str) -> float:
+    best = float("inf")
+    for _ in range(3):
+        began = time.process_time()
+        try:
+            reader(text)
+        except MalformedOutput:
+            pass
+        best = min(best, time.process_time() - began)
+    return best
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS.keys())
+@settings(deadline=None, max_examples=40)
+@given(st.sampled_from(["", "答案", "The answer is ", '{"accuracy": ', "<think>"]), st.data())
+def test_line_16_time_grows_with_the_length_and_not_faster(
+    reader: Callable[[str], Any], before: str, data: st.DataObject
+) -> None:
+    unit = "".join(data.draw(st.lists(st.sampled_from(UNITS), min_size=1, max_size=3)))
+    after = data.draw(st.sampled_from(["", "x", "B", "</think>B", "}", '"}', "\nfail"]))
+    least = 1_000 if reader in (_detect, _stream) else 5_000
+    short, long = (before + unit * (length // len(unit)) + after for length in (least, 8 * least))
+    # Eight times the length: a quadratic reader takes 64 times as long, the one that froze took 512 times.
+    assert _seconds(reader, long) < 30 * _seconds(reader, short) + 0.02
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS.keys())
+@pytest.mark.parametrize(
+    "text",
+    [
+        "答案" + "\n" * 3_000 + "x",
+        "(" * 40_000,
+        '{"a":1} ' * 1_250_000,
+        "{" * 60_000,
+        '{"a":' * 60_000,
+        "A" * 10_000_000,
+    ],
+    ids=["line breaks", "parentheses", "ten megabytes of objects", "braces", "nested", "ten megabytes"],
+)
+def test_line_16_the_texts_that_froze_the_engine_are_read(reader: Callable[[str], Any], text: str) -> None:
+    text = text[:200_000] if reader in (_detect, _stream) else text
+    try:
+        reader(text)
+    except MalformedOutput:
+        pass
+
+
+def test_line_16_a_long_text_is_read_at_its_beginning_and_its_end() -> None:
+    choices = ("the moon", "the sun")
+    padding = "So it goes on. " * 10_000
+    assert len(padding) > 2 * READ_AT_MOST
+    assert read_choice(f"The answer is B. {padding}", choices) == 1
+    assert read_choice(f"{padding} The answer is B.", choices) == 1
+    assert read_ruling(f"{padding}\nfail")[0] is False
+
+
+def _verdict(**changes: Any) -> str:
+    fields: dict[str, Any] = {name: {"comment": "", "score": 3} for name in ASPECTS}
+    return json.dumps(fields | {"overall_score": 3, "stop_conversation": False} | changes)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _verdict().replace('"overall_score"', '"overall_sc\\u006fre": 1, "overall_score"'),
+        _verdict().replace('"score": 3', '"sc\\u006fre": 1, "score": 3', 1),
+    ],
+)
+def test_line_26_a_key_that_stands_twice_in_another_spelling_is_found(text: str) -> None:
+    with pytest.raises(MalformedOutput, match="stands there twice"):
+        read_verdict(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"accuracy":' * 1_100 + "1" + "}" * 1_100,
+        '{"accuracy": ' + "[" * 100_000 + "]" * 100_000 + "}",
+        _verdict(overall_score=0).replace('"overall_score": 0', '"overall_score": ' + "9" * 5_000),
+        _verdict(extra=0).replace('"extra": 0', '"extra": 1e' + "9" * 5_000 + ', "accuracy": 0'),
+    ],
+    ids=["objects", "lists", "digits", "exponent"],
+)
+def test_line_26_a_verdict_that_no_json_reader_takes_is_malformed(text: str) -> None:
+    with pytest.raises(MalformedOutput):
+        read_verdict(text)
+    with pytest.raises(MalformedOutput):
+        read_ruling(text)
