@@ -113,7 +113,7 @@ class Journal:
         """A model call was answered."""
         c = completion
         rare = (c.logprobs, c.first_token, c.pieces, c.expected, c.likelihoods, c.calls)
-        extra = orjson.dumps(_extra(c)).decode() if c.attempts > 1 or rare != _NOTHING else None
+        extra = orjson.dumps(_extra(c)).decode() if c.attempts > 1 or c.thoughts or rare != _NOTHING else None
         self._append(
             self._calls,
             (
@@ -231,6 +231,8 @@ def _extra(c: Completion) -> dict[str, Any]:
         value = getattr(c, name)
         if value is not None:
             fields[name] = value
+    if c.thoughts:
+        fields["thoughts"] = c.thoughts
     if c.likelihoods is not None:
         fields["likelihoods"] = [likelihood.to_record() for likelihood in c.likelihoods]
     if c.calls is not None:

@@ -109,7 +109,7 @@ class OpenAIBackend(Backend):
         return completion
 
     async def _attempt(self, request: Request, mode: str) -> Completion:
-        streaming = request.on_text is not None
+        streaming, tools = request.on_text is not None, request.tools is not None
         body = self._body(request, mode, streaming)
         began = self._clock.now()
         async with self._translated(), self._open.post(self._url, data=body) as response:
@@ -119,16 +119,22 @@ class OpenAIBackend(Backend):
                 )
             if streaming:
                 completion = await read_stream(
-                    response.content, request.on_text, self.label, self._clock, lambda text: scrub(text, self._key)
+                    response.content,
+                    request.on_text,
+                    self.label,
+                    self._clock,
+                    lambda text: scrub(text, self._key),
+                    tools=tools,
                 )
                 if completion.first_token is not None:
                     completion.first_token -= began
             else:
-                completion = parse_completion(await response.read(), self.label, self._key)
+                completion = parse_completion(await response.read(), self.label, self._key, tools=tools)
         completion.latency = self._clock.now() - began
         if not completion.prompt_tokens:  # endpoint without usage: keep totals meaningful
             completion.prompt_tokens = request.characters // 4
-            said = len(completion.text) + sum(len(call.name) + len(call.arguments) for call in completion.calls or ())
+            said = len(completion.text) + len(completion.thoughts)
+            said += sum(len(call.name) + len(call.arguments) for call in completion.calls or ())
             completion.completion_tokens = completion.completion_tokens or max(1, said // 4)
         return completion
 

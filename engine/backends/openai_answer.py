@@ -13,10 +13,11 @@ from ..errors import Unavailable
 from ..messages import Completion
 from ..tools import argument_text, numbered
 from .openai_errors import scrub
+from .openai_message import finish_of, refuses, text_of, thoughts_of
 
 
-def parse_completion(data: bytes, label: str, key: str | None = None) -> Completion:
-    """Read a whole (not streamed) answer.
+def parse_completion(data: bytes, label: str, key: str | None = None, *, tools: bool = False) -> Completion:
+    """Read a whole (not streamed) answer. ``tools``: some were offered.
 
     :raises Unavailable: it is not the answer of a chat endpoint; a proxy's page or half a body may pass, so retried.
     """
@@ -24,20 +25,18 @@ def parse_completion(data: bytes, label: str, key: str | None = None) -> Complet
         answer = orjson.loads(data)
         choice = answer["choices"][0]
         message = choice["message"]
-        text = message.get("content") or ""
-        finish = choice.get("finish_reason") or "stop"
+        text = text_of(message.get("content"))
         usage = answer.get("usage") or {}
         logprobs = _logprobs(choice.get("logprobs"))
-        if not isinstance(text, str):
-            raise TypeError(f"content is {type(text).__name__}, not text")
         calls = message.get("tool_calls")
         return Completion(
             text,
-            "length" if finish == "length" else "stop",
+            finish_of(choice.get("finish_reason"), tools, not text and not calls and refuses(message)),
             int(usage.get("prompt_tokens") or 0),
             int(usage.get("completion_tokens") or 0),
             logprobs=logprobs,
             calls=numbered(map(_call, calls)) if calls else None,
+            thoughts=thoughts_of(message),
         )
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         shown = scrub(data.decode("utf-8", "replace"), key)[:200]

@@ -17,6 +17,7 @@ from ..clock import Clock
 from ..errors import Unavailable
 from ..messages import Completion
 from ..tools import ToolCall, argument_text, numbered
+from .openai_message import finish_of, refuses, text_of, thoughts_of
 
 _USAGE = ("prompt_tokens", "completion_tokens")
 
@@ -27,15 +28,20 @@ async def read_stream(
     label: str,
     clock: Clock,
     clean: Callable[[str], str],
+    *,
+    tools: bool = False,
 ) -> Completion:
     """Read to the end, handing on each piece of text. ``first_token`` is the clock's time of the first piece.
 
-    ``clean`` takes the key out of whatever is quoted in an error.
+    ``clean`` takes the key out of whatever is quoted in an error. ``tools``: some were offered. Thoughts are put
+    together and come with the completion only, as calls do.
 
     :raises Unavailable: the stream broke off, or held something that is not a chunk of a completion.
     """
     pieces: list[str] = []
-    finish: str | None = None
+    thoughts: list[str] = []
+    refused = False
+    finish: Any = None
     usage: dict[str, int] = {}
     first: float | None = None
     calls = _Calls()
@@ -54,13 +60,15 @@ async def read_stream(
             usage = {name: int(chunk["usage"].get(name) or 0) for name in _USAGE} if chunk.get("usage") else usage
             choices = chunk.get("choices") or ()
             delta = (choices[0].get("delta") or {}) if choices else {}
-            piece = delta.get("content")
+            piece = text_of(delta.get("content"))
+            thought = thoughts_of(delta)
+            if thought:
+                thoughts.append(thought)
+            refused = refused or refuses(delta)
             parts = delta.get("tool_calls")
             if parts:
                 calls.add(parts)
             finish = (choices[0].get("finish_reason") if choices else None) or finish
-            if not isinstance(piece, str | None):
-                raise TypeError(f"content is {type(piece).__name__}, not text")
         except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
             shown = clean(data.decode("utf-8", "replace"))[:200]
             raise Unavailable(f"the stream holds something that is not a chunk: {shown}", model=label) from error
@@ -77,13 +85,15 @@ async def read_stream(
     called = calls.whole()
     if called is not None and not all(call.name for call in called):
         raise Unavailable("the stream holds a call without a name", model=label)
+    text = "".join(pieces)
     return Completion(
-        "".join(pieces),
-        "length" if finish == "length" else "stop",
+        text,
+        finish_of(finish, tools, refused and not text and not called),
         usage.get("prompt_tokens", 0),
         usage.get("completion_tokens", 0),
         first_token=first,
         calls=called,
+        thoughts="".join(thoughts),
     )
 
 
