@@ -101,12 +101,16 @@ def _show(
     conversation: Annotated[
         str | None, typer.Option("--conversation", help="Number, key, or the end of a key that only one has.")
     ] = None,
+    thoughts: Annotated[
+        bool, typer.Option("--thoughts", help="Show the thoughts before each answer.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """List a run's conversations, or print the transcript of one (with --json and no number: all, one a line)."""
     from viva.engine.errors import ConfigurationError
     from viva.engine.folder import RunFolder
     from viva.engine.history import History
+    from viva.engine.thoughts import with_thoughts
     from viva.scenarios.launch import recorded_settings
 
     from .output import print_json, print_tables
@@ -133,7 +137,10 @@ def _show(
             numbers = [number]
         for number in numbers:
             key, item = history.started(number) or ("", None)
-            talk = which.transcript(item, history.calls(number))
+            calls = history.calls(number)
+            for call in calls if thoughts else ():
+                call.completion.text = with_thoughts(call.completion)
+            talk = which.transcript(item, calls)
             if json:
                 told = {"number": number, "key": key, "talk": [{"party": p, "text": t} for p, t in talk]}
                 print_json(told, line=conversation is None)

@@ -86,6 +86,13 @@ def separate_thoughts(completion: Completion) -> None:
     completion.thoughts = "\n\n".join(part for part in (completion.thoughts, thoughts) if part)
 
 
+def with_thoughts(completion: Completion) -> str:
+    """The answer behind its thoughts, as one text that ``split_thoughts`` parts again."""
+    if not completion.thoughts:
+        return completion.text
+    return f"<think>\n{completion.thoughts}\n</think>\n\n{completion.text}"
+
+
 class AnswerStream:
     """Hands on the pieces of a streamed text that belong to the answer; holds back what may become a mark.
 

@@ -11,8 +11,7 @@ from viva.scoring.interviews import InterviewAggregate
 from viva.scoring.kieval import Interview, Scorer
 
 from ..candidates import label_of
-
-Table = tuple[str, list[str], list[list[str]]]
+from ..irregular import Table, irregular_table
 
 
 class KievalAggregate:
@@ -91,17 +90,10 @@ class KievalAggregate:
         return ("Why talks ended early", ["candidate", *reasons], rows if reasons else [])
 
     def _irregular(self, report: dict[str, Any]) -> Table:
-        counted = [
-            (label, role, kinds, one["usage"][role]["calls"])
+        return irregular_table(
+            (label, one["irregular"], {role: used["calls"] for role, used in one["usage"].items()})
             for label, one in report["candidates"].items()
-            for role, kinds in one["irregular"].items()
-        ]
-        kinds = sorted({kind for _, _, found, _ in counted for kind in found})
-        rows = [
-            [label, role, f"{calls:,}", *(str(found.get(kind, 0)) for kind in kinds)]
-            for label, role, found, calls in counted
-        ]
-        return ("Answers that were cut, empty, or thought about", ["candidate", "role", "answers", *kinds], rows)
+        )
 
     def _usage(self, report: dict[str, Any]) -> Table:
         header = ["candidate", "role", "calls", "prompt tokens", "completion tokens", "cost"]

@@ -13,8 +13,8 @@ from viva.scoring.intervals import Estimate
 from viva.scoring.stream import Mean, Tally
 
 from ..candidates import label_of
+from ..irregular import Irregular, Table, add_irregular, irregular_record, irregular_table
 
-Table = tuple[str, list[str], list[list[str]]]
 _LOW_FALSE_POSITIVES = 0.05
 ACCURACIES = {"letter": "letter", "text": "text", "text_normalised": "text, by length", "generate": "generated"}
 
@@ -29,6 +29,8 @@ class CandidateProbes:
         self.signals: dict[tuple[bool, str], Signals] = {}
         self.failures = Tally()
         self.stops = Tally()
+        self.calls = Tally()
+        self.irregular: Irregular = {}
 
     def add(self, result: dict[str, Any]) -> None:
         """One item's record."""
@@ -45,11 +47,15 @@ class CandidateProbes:
             self.signals[result["second"], result["item"]] = signals
         if "stopped" in result:
             self.stops.add(result["stopped"])
+        for role, used in result["usage"].items():
+            self.calls.add(role, used[0])
+        add_irregular(self.irregular, result.get("irregular", {}))
 
     def to_dict(self, members_are_second: bool, seed: int) -> dict[str, Any]:
         """Everything as plain data."""
         data: dict[str, Any] = {"n": self.n, "accuracy": {}, "failed": sum(self.failures.counts.values())}
         data["failures"], data["stopped"] = self.failures.to_dict(), self.stops.to_dict()
+        data["irregular"] = irregular_record(self.irregular)
         for name, one in self.accuracy.items():
             estimate = one.of_all()
             if estimate is not None:
@@ -128,7 +134,11 @@ class ProbeAggregate:
 
     def tables(self) -> list[Table]:
         report = self.report()
-        return [self._accuracies(report), self._losses(report), *self._parting(report)]
+        irregular = irregular_table(
+            (label, report["candidates"][label]["irregular"], one.calls.counts)
+            for label, one in self.candidates.items()
+        )
+        return [self._accuracies(report), self._losses(report), *self._parting(report), irregular]
 
     def _accuracies(self, report: dict[str, Any]) -> Table:
         used = [name for name in ACCURACIES if any(name in one["accuracy"] for one in report["candidates"].values())]

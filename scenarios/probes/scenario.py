@@ -80,7 +80,8 @@ class PreparedProbe:
 
     async def converse(self, conversation: Conversation, payload: Task) -> dict[str, Any]:
         record = await self.probe.carry_out(conversation, payload)
-        return record | {"usage": {role: used.to_record() for role, used in conversation.usage.items()}}
+        record["usage"] = {role: used.to_record() for role, used in conversation.usage.items()}
+        return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
 
 
 class Probes:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from viva.agents.answers import read_choice
 from viva.engine.messages import Completion
-from viva.engine.thoughts import AnswerStream, separate_thoughts, split_thoughts
+from viva.engine.thoughts import AnswerStream, separate_thoughts, split_thoughts, with_thoughts
 
 HARMONY = "<|channel|>analysis<|message|>Is it B?<|end|><|start|>assistant<|channel|>final<|message|>C. It is."
 
@@ -56,6 +56,13 @@ def test_line_1_thoughts_that_came_apart_are_kept_before_those_in_the_text() -> 
     plain = Completion("C.", pieces=[(True, [1, 2])])
     separate_thoughts(plain)
     assert plain == Completion("C.", pieces=[(True, [1, 2])])
+
+
+@pytest.mark.parametrize("text", [text for text, thoughts, _ in SPLITS.values() if thoughts])
+def test_line_1_thoughts_and_answer_shown_together_come_apart_again(text: str) -> None:
+    completion = Completion(text)
+    separate_thoughts(completion)
+    assert split_thoughts(with_thoughts(completion)) == (completion.thoughts, completion.text)
 
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="<>[]◁▷`'\"“”‘’"), min_size=1).filter(

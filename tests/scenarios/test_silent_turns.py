@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from viva.engine.messages import Request
 from viva.engine.tools import ToolCall
 from viva.scenarios.kieval.settings import KievalSettings
 from viva.scenarios.launch import new_run, recorded_results
+from viva.scenarios.probes.settings import ProbeSettings
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 MODEL = "scripted:m"
@@ -151,3 +154,29 @@ def test_line_19_a_judge_that_was_kept_from_answering_leaves_the_round_unscored(
     report, _, result = held(tmp_path / "run", {("evaluator", 0): silence, ("evaluator", 1): silence})
     assert result["rounds"][0] == [None, None, 2, "it holds nothing (the call ended by content_filter)"]
     assert report["irregular"] == {"evaluator": {"content_filter": 2, "empty": 2}}
+
+
+def test_line_1_a_probe_reads_the_answer_and_counts_the_thoughts(tmp_path: Path) -> None:
+    settings = ProbeSettings(dataset=str(ITEMS), n=2, candidate=[MODEL], method=["generate"], shots=0)
+    thought = {"text": "<think>The answer is A. No: C. Or B?</think>B. It is."}
+    with scripted_models({("candidate", 0): thought}):
+        launch = new_run("probe", settings, tmp_path / "run", VirtualClock())
+        launch.clock.run(launch.run)  # type: ignore[attr-defined]
+    with History(launch.folder.journal) as history:
+        assert [ended.result["generate"]["choice"] for ended in history.ended()] == [1, 1]
+    report = recorded_results(launch.folder).report()
+    assert report["candidates"]["m"]["irregular"] == {"candidate": {"thoughts": 2}}
+
+
+def test_line_1_thoughts_are_shown_on_demand(tmp_path: Path) -> None:
+    script: Script = {("candidate", 1): {"text": "<think>HIDDEN</think>It follows."}}
+    held(tmp_path / "run", script)
+    for options, shown in (
+        ((), False),
+        (("--thoughts",), True),
+        (("--json",), False),
+        (("--json", "--thoughts"), True),
+    ):
+        command = [sys.executable, "-m", "viva", "show", str(tmp_path / "run"), "--conversation", "0", *options]
+        out = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        assert ("HIDDEN" in out, "It follows." in out) == (shown, True)
