@@ -17,6 +17,7 @@ from ..errors import ConfigurationError
 from ..events import Event
 from ..likelihood import Reading
 from ..messages import Completion, Request
+from .credentials import refuse_credentials
 
 EventSink = Callable[[Event], None]
 
@@ -91,8 +92,9 @@ class ModelSpec:
     def parse(cls, text: str) -> ModelSpec:
         """Read ``kind:where[#fragment][?option=value&…]``.
 
-        :raises ConfigurationError: it has no kind.
+        :raises ConfigurationError: it has no kind, or holds a credential (see ``refuse_credentials``).
         """
+        refuse_credentials(text)
         head, _, query = text.partition("?")
         kind, colon, where = head.partition(":")
         if not colon or not kind:

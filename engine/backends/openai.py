@@ -24,6 +24,7 @@ from ..likelihood import Reading
 from ..messages import Completion, Message, Request, Sampling
 from ..tools import Toolbox
 from .base import Backend, ModelSpec
+from .credentials import url_credentials
 from .openai_answer import parse_completion
 from .openai_echo import parse_echo
 from .openai_errors import error_from_response, scrub, transport_error
@@ -250,8 +251,8 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
         raise ConfigurationError(
             f"model '{spec.text}': name a model (openai:gpt-4o) or a URL (openai:http://…/v1#name)"
         )
-    if "@" in base_url.partition("://")[2].partition("/")[0]:
-        raise ConfigurationError("a model's URL must not hold a password; put the key in a variable, key_env=NAME")
+    if url_credentials(base_url):  # of OPENAI_BASE_URL; names were looked at when they were parsed
+        raise ConfigurationError("OPENAI_BASE_URL must not hold a password; put the key in OPENAI_API_KEY")
     variable = spec.take("key_env", usual)
     key = (os.environ.get(variable) or "").strip() or None if variable else None
     if variable and key is None and (variable != usual or base_url == _PUBLIC_API):

@@ -21,6 +21,7 @@ from ..clock import Clock
 from ..errors import BackendError, ConfigurationError, Unavailable
 from ..limits import Limits, Rate
 from .base import Backend, EventSink, ModelSpec
+from .credentials import refuse_credentials
 from .retry import Governed, RetryPolicy
 
 KINDS: dict[str, str] = {
@@ -80,7 +81,13 @@ def _registered() -> dict[str, EntryPoint]:
 
 
 def full_path(text: str) -> str:
-    """The model name with the path of a local file made absolute, so that it means the same from any folder."""
+    """The model name with the path of a local file made absolute, so that it means the same from any folder.
+
+    Names pass here on their way into settings, so what must not be recorded is refused here.
+
+    :raises ConfigurationError: the name holds a credential.
+    """
+    refuse_credentials(text)
     kind, _, rest = text.partition(":")
     where, mark, options = rest.partition("?")
     if kind not in ("llama", "replay") or not where:

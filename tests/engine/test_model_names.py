@@ -7,7 +7,7 @@ import pytest
 from viva.engine.backends.base import Backend, ModelSpec
 from viva.engine.backends.openai import OpenAIBackend
 from viva.engine.backends.openai import build as build_openai
-from viva.engine.backends.registry import KINDS, build
+from viva.engine.backends.registry import KINDS, build, full_path
 from viva.engine.backends.retry import Governed
 from viva.engine.backends.simulated import SimulatedBackend
 from viva.engine.clock import VirtualClock
@@ -160,6 +160,55 @@ def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
     message = problem("openai:http://me:secret@127.0.0.1:8000/v1#name")
     assert "key_env" in message
     assert "secret" not in message
+
+
+WITH_CREDENTIALS = [
+    "openai:http://me:SECRET@127.0.0.1:8000/v1#name",
+    "openai:HTTP://me:SECRET@127.0.0.1:8000/v1#name",
+    "openai:hTtPs://SECRET@host/v1#name",
+    "openai:http://me:SECRET%40127.0.0.1:8000/v1#name",
+    "openai:http://me%3ASECRET%2540host/v1#name",
+    "openai:http%3A%2F%2Fme:SECRET@host/v1#name",
+    "openai:http:/me:SECRET@host/v1#name",
+    "openai:http:\\\\me:SECRET@host/v1#name",
+    "openai: http://me:SECRET@host/v1#name",
+    "openai:http://me:SEC?RET@host/v1#name",
+    "openai:http://me:SEC#RET@host/v1#name",
+    "openai:me:SECRET@host:8000/v1#name",
+    "llama:https://me:SECRET@host/model.gguf",
+    f"{URL}?api_key=SECRET",
+    f"{URL}#name?API-Key=SECRET",
+    f"{URL}#name?api%5Fkey=SECRET",
+    f"{URL}#name?password=SECRET",
+    f"{URL}#name?key_env=sk-SECRET",
+]
+
+
+@pytest.mark.parametrize("text", WITH_CREDENTIALS)
+def test_line_18_a_name_with_a_credential_is_refused_and_not_repeated(text: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        ModelSpec.parse(text)
+    assert "key_env" in str(caught.value)
+    assert "SEC" not in str(caught.value)
+    with pytest.raises(ConfigurationError):
+        full_path(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "openai:claude@20240229",
+        "openai:llama3:8b@q4",
+        f"{URL}#org/name@v2",
+        "openai:http://127.0.0.1:8000#name@v2?label=a@b",
+        "openai:http://[::1]:8000?label=a@b",
+        "openai:http://host/@cf/meta#name?label=a%40b&tokens_field=max_tokens&key_env=MY_KEY",
+        "llama:models/a:b@c.gguf",
+        "replay:runs/me@home/one?label=x",
+    ],
+)
+def test_line_18_an_at_sign_elsewhere_is_no_credential(text: str) -> None:
+    assert ModelSpec.parse(text).text == text
 
 
 @pytest.mark.parametrize(

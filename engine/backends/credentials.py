@@ -1,0 +1,94 @@
+"""Refuses model names that hold a credential: names are written to manifests, tables and messages.
+
+Redaction of what endpoints say belongs elsewhere (``openai_errors``).
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qsl, unquote
+
+from ..errors import ConfigurationError
+
+_PATHS = ("llama", "replay")  # kinds whose place is a file or folder: "@" and ":" are ordinary characters there
+_URL = re.compile(r"\s*(?:[a-z][a-z0-9+.-]*:[/\\]+|https?:|[/\\]{2})[/\\]*", re.IGNORECASE)
+# user:password@host with a port or a path; a version, as in model:8b@2024, is part of a name.
+_WITHOUT_SCHEME = re.compile(r"[^/?#@:]+:[^/?#@]+@[^/?#@]*(?:/|:\d+(?:[?#]|$))")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Options that hold a key in other programs, without signs between the words. No kind of the engine has one of them.
+_OPTIONS = frozenset(
+    [
+        "accesskey",
+        "accesstoken",
+        "apikey",
+        "apitoken",
+        "auth",
+        "authkey",
+        "authorization",
+        "authtoken",
+        "bearer",
+        "bearertoken",
+        "clientsecret",
+        "key",
+        "passwd",
+        "password",
+        "secret",
+        "secretkey",
+        "token",
+        "xapikey",
+    ]
+)
+_DECODINGS = 5  # of percent signs that stand for percent signs
+
+
+def refuse_credentials(text: str) -> None:
+    """See that a model's name holds no password or key. The message does not repeat the name.
+
+    :raises ConfigurationError: the URL has user information (``user:password@host``, in whatever case or percent
+        encoding), an option is named like a key, or ``key_env`` holds what cannot be a variable's name.
+    """
+    if "@" not in text and "%" not in text and "?" not in text:  # most names
+        return
+    kind, _, rest = text.partition(":")
+    if _in_address(kind, rest):
+        raise ConfigurationError(
+            f"a model of kind '{kind}': its URL holds a user name or a password before '@'; names of models are "
+            "written to files and messages: take it out, put the key into an environment variable and name that "
+            "with ?key_env=NAME"
+        )
+    for name, value in parse_qsl(rest.partition("?")[2], keep_blank_values=True):
+        if re.sub("[^a-z]", "", name.lower()) in _OPTIONS:
+            raise ConfigurationError(
+                f"a model of kind '{kind}': its option {name} would put a key into files and messages: take it out, "
+                "put the key into an environment variable and name that with ?key_env=NAME"
+            )
+        if name == "key_env" and value and not _VARIABLE.fullmatch(value):
+            raise ConfigurationError(
+                f"a model of kind '{kind}': key_env is not the name of an environment variable; if it is the key "
+                "itself, put it into a variable and name that"
+            )
+
+
+def url_credentials(url: str) -> bool:
+    """Whether a URL holds user information."""
+    return _in_address("", url)
+
+
+def _in_address(kind: str, rest: str) -> bool:
+    plain = rest
+    for _ in range(_DECODINGS):
+        plain, before = unquote(plain), plain
+        if plain == before:
+            break
+    found = _URL.match(plain)
+    if found is None:
+        if kind in _PATHS:
+            return False
+        return _WITHOUT_SCHEME.match(plain) is not None
+    address = re.split(r"[/\\]", plain[found.end() :], maxsplit=1)[0]
+    host = re.split("[?#]", address, maxsplit=1)[0]
+    if "@" in host:
+        return True
+    # A password may hold "?" or "#": then what seems to be the port is its beginning.
+    port = host.rpartition(":")[2] if ":" in host.rpartition("]")[2] else ""
+    return "@" in address and bool(port) and not port.isdigit()
