@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Formatter
 
-import yaml
-
 from viva.engine.errors import ConfigurationError
+from viva.engine.yamlfile import parse_yaml, read_text
 
 _PACKS = Path(__file__).parent / "packs"
 # template name "section.name" -> the placeholders it may use
@@ -77,8 +76,8 @@ def load_pack(source: str, signature: Signature, optional: Signature = _NONE) ->
     shipped = _PACKS / f"{source}.yaml"
     path = shipped if "/" not in source and shipped.exists() else Path(source)
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(path)
+    except ConfigurationError as error:
         known = ", ".join(sorted(file.stem for file in _PACKS.glob("*.yaml")))
         raise ConfigurationError(f"prompt pack '{source}': {error}; shipped packs: {known}") from None
     return read_pack(text, str(source), signature, optional)
@@ -89,10 +88,7 @@ def read_pack(text: str, source: str, signature: Signature, optional: Signature 
 
     :raises ConfigurationError: as ``load_pack``.
     """
-    try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"prompt pack '{source}': not valid YAML: {error}") from None
+    data = parse_yaml(text, f"prompt pack {source}")
     if not isinstance(data, dict):
         raise ConfigurationError(f"prompt pack '{source}': expected a mapping with name, version and sections")
     templates = {

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import typer
-import yaml
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.yamlfile import read_yaml
 from viva.scenarios.scenario import RunSettings
 
 S = TypeVar("S", bound=RunSettings)
@@ -52,10 +52,9 @@ def read_settings(settings: type[S], given: dict[str, Any], file: Path | None) -
     """
     written: dict[str, Any] = {}
     if file is not None:
-        try:
-            written = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ConfigurationError(f"{file}: cannot be read: {error}") from None
+        written = read_yaml(file)
+        if written is None:  # an empty file
+            written = {}
         if not isinstance(written, dict):
             raise ConfigurationError(f"{file}: expected a mapping of settings, found {type(written).__name__}")
     if isinstance(written.get("candidate"), str):
@@ -76,7 +75,10 @@ def _problem(detail: Any, given: dict[str, Any], file: Path | None) -> str:
         return f"{where} is missing"
     if detail["type"] == "extra_forbidden":
         return f"{where}: unknown setting"
-    return f"{where}: {detail['msg']}, found {detail.get('input')!r}"
+    message = str(detail["msg"]).removeprefix("Value error, ")
+    return (
+        f"{where}: {message}" if message.startswith("found") else f"{where}: {message}, found {detail.get('input')!r}"
+    )
 
 
 def option_name(name: str) -> str:

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from viva.engine.backends.base import Backend
 from viva.engine.conversation import Conversation
@@ -42,6 +42,16 @@ class RunSettings(BaseModel):
 
     # What runs did that were recorded before a setting existed, where that is not its default.
     formerly: ClassVar[dict[str, Any]] = {}
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_switch_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        # ``yes`` in YAML would be 1 round, 1 item or seed 1.
+        field = cls.model_fields[info.field_name or ""]
+        if isinstance(value, bool) and "bool" not in str(field.annotation):
+            raise ValueError(f"found {value}, expected {'text' if 'str' in str(field.annotation) else 'a number'}")
+        return value
+
     # Settings that may change between the parts of one run without making it another experiment.
     circumstances: ClassVar[frozenset[str]] = frozenset(
         {"concurrency", "max_tokens_total", "max_calls", "max_cost", "max_seconds"}

@@ -15,6 +15,7 @@ import yaml
 from viva.agents.prompts import PromptPack, load_pack, read_pack
 from viva.engine.errors import ConfigurationError
 from viva.engine.tools import ToolCall
+from viva.engine.yamlfile import parse_yaml
 
 from .settings import DATA, PACK, FunctionChatSettings
 from .turns import Turn
@@ -94,7 +95,7 @@ def _json(value: Any) -> str:
 
 def _with_rubrics(pack: PromptPack, folder: Path) -> PromptPack:
     """The pack with the rubrics of a folder, which speak for themselves: no other words are put before them."""
-    data = yaml.safe_load(pack.text)
+    data = parse_yaml(pack.text, f"prompt pack {pack.name}")
     for name in RUBRICS:
         data["judge"][name] = _read(folder / f"rubric_{name}.txt", "rubrics")
     data["judge"]["system"] = ""

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from viva.engine import seeds
 from viva.engine.errors import ConfigurationError, DatasetError, MalformedOutput
 from viva.engine.tools import Toolbox, ToolCall
+from viva.engine.yamlfile import parse_list, read_text
 
 from ..datasets.reading import read_records
 from .settings import EXAMPLES
@@ -203,7 +203,7 @@ class Tasks:
     """The chosen tasks of a file, all held: a task is small, and talks share it."""
 
     def __init__(self, data: str, *, limit: int | None, seed: int) -> None:
-        """:raises DatasetError: the file or a task in it is wrong, or an id comes twice."""
+        """:raises ConfigurationError: the file or a task in it is wrong, or an id comes twice."""
         path = SHIPPED if data == EXAMPLES else Path(data)
         self.name = EXAMPLES if data == EXAMPLES else path.stem
         self.digest = file_digest([path])
@@ -232,15 +232,6 @@ class Tasks:
         return {"name": self.name, "digest": self.digest, "tasks": self.total, "chosen": len(self)}
 
 
-class _Plain(yaml.SafeLoader):
-    """YAML's safe loader, but a date stays the text that it is: tools speak JSON, which has no dates."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-
 def _records(path: Path) -> Iterator[tuple[int | None, Any]]:
     """The raw tasks of a file with their lines, where lines can be told."""
     if path.suffix not in (".yaml", ".yml"):
@@ -249,14 +240,10 @@ def _records(path: Path) -> Iterator[tuple[int | None, Any]]:
                 raise raw
             yield number, raw
         return
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        node, read = yaml.compose(text, _Plain), yaml.load(text, _Plain)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise DatasetError(f"cannot be read: {error}", path=str(path)) from None
-    if not isinstance(read, list) or not isinstance(node, yaml.SequenceNode):
+    read, lines = parse_list(read_text(path), str(path))
+    if not isinstance(read, list):
         raise DatasetError(f"expected a list of tasks, found {type(read).__name__}", path=str(path))
-    yield from ((part.start_mark.line + 1, raw) for part, raw in zip(node.value, read, strict=True))
+    yield from zip(lines, read, strict=True)
 
 
 def _task(raw: Any, path: Path, line: int | None) -> Task:

@@ -11,11 +11,12 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, field_validator, model_validator
 
+from viva.engine.backends.credentials import refuse_credentials
 from viva.engine.backends.registry import full_path
 from viva.engine.errors import ConfigurationError
+from viva.engine.yamlfile import read_yaml
 from viva.scoring.sequential import Until
 
 from ..candidates import candidate_labels
@@ -28,6 +29,7 @@ SCENARIOS: dict[str, tuple[str, type[RunSettings]]] = {  # by the file's field: 
     "probes": ("probe", ProbeSettings),
     "interviews": ("kieval", KievalSettings),
 }
+_LISTS = ("candidates", "datasets", "seeds", "evaluators")
 # What the grid itself decides on.
 _OF_THE_GRID = {"dataset": "datasets", "candidate": "candidates", "seed": "seeds", "concurrency": "concurrency"}
 
@@ -52,25 +54,29 @@ class SweepFile(BaseModel):
 
     candidates: list[str] = Field(min_length=1)
     datasets: list[Entry] = Field(min_length=1)
-    seeds: list[int] = Field([7], min_length=1)
+    seeds: list[StrictInt] = Field([7], min_length=1)
     evaluators: list[str] | None = Field(None, min_length=1)
     interviews: dict[str, Any] | None = None
     probes: dict[str, Any] | None = None
-    concurrency: int = Field(500, ge=1)
-    local_models: int = Field(1, ge=1)
+    concurrency: StrictInt = Field(500, ge=1)
+    local_models: StrictInt = Field(1, ge=1)
     until: Until | None = None
 
-    @field_validator("candidates", "evaluators", "seeds", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _one_alone(cls, value: Any) -> Any:
-        return [value] if isinstance(value, str | int) else value
+    def _forms(cls, written: Any) -> Any:
+        """Refuse what would be taken for something else: nothing where a value is meant, one value for a list."""
+        for name, value in written.items():
+            if value is None:
+                hint = f"; `{name}: {{}}` takes the defaults" if name in SCENARIOS else ""
+                raise ValueError(f"{name}: is empty; write a value or leave it out{hint}")
+            if name in _LISTS and not isinstance(value, list):
+                raise ValueError(f"{name}: found {value!r}, expected a list: {_as_list(name, value)}")
+        return written
 
     @field_validator("datasets", mode="before")
     @classmethod
-    def _plain_names(cls, value: Any) -> Any:
-        entries = [value] if isinstance(value, str | dict) else value
-        if not isinstance(entries, list):
-            return entries
+    def _plain_names(cls, entries: list[Any]) -> list[Any]:
         return [{"dataset": one} if isinstance(one, str) else one for one in entries]
 
     @field_validator("until", mode="before")
@@ -143,10 +149,7 @@ def read_file(path: Path) -> tuple[SweepFile, dict[str, Any]]:
 
     :raises ConfigurationError: naming the file, the field, what was found and what to do.
     """
-    try:
-        written = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error}") from None
+    written = read_yaml(path)
     if not isinstance(written, dict):
         found = "nothing" if written is None else type(written).__name__
         raise ConfigurationError(f"{path}: expected a mapping with candidates and datasets, found {found}")
@@ -158,6 +161,10 @@ def check_file(written: dict[str, Any], folder: Path, shown: str) -> SweepFile:
 
     :raises ConfigurationError: as ``read_file``.
     """
+    for name in written:
+        if not isinstance(name, str):
+            raise ConfigurationError(f"{shown}: {name}: unknown setting; names are text")
+    _refuse_credentials(written, shown)
     try:
         with chdir(folder):
             return SweepFile.model_validate(written)
@@ -167,6 +174,21 @@ def check_file(written: dict[str, Any], folder: Path, shown: str) -> SweepFile:
         raise ConfigurationError(
             "; ".join(problem(detail, shown) for detail in error.errors(include_url=False))
         ) from None
+
+
+def _refuse_credentials(written: Any, shown: str, field: str = "") -> None:
+    """See that nothing that will be recorded as a model's name holds a key, wherever it stands in the file."""
+    if isinstance(written, str):
+        try:
+            refuse_credentials(written)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{shown}: {field}: {error}") from None
+        return
+    inner = written.items() if isinstance(written, dict) else enumerate(written) if isinstance(written, list) else ()
+    for name, value in inner:
+        if isinstance(name, str):  # a stray colon makes a name of a model
+            _refuse_credentials(name, shown, field or "a setting's name")
+        _refuse_credentials(value, shown, f"{field}.{name}" if field else str(name))
 
 
 def problem(detail: Any, shown: str, part: str = "") -> str:
@@ -188,6 +210,22 @@ def _models(models: list[str]) -> list[str]:
     except ConfigurationError as error:
         raise ValueError(str(error).replace("two candidates", "two models")) from None
     return [full_path(model) for model in models]
+
+
+def _as_list(name: str, value: Any) -> str:
+    """What to write where one value stands for a list."""
+    if name == "seeds" and isinstance(value, int) and not isinstance(value, bool):
+        several = f"; for {value} seeds, [{', '.join(map(str, range(1, value + 1)))}]" if 2 <= value <= 10 else ""
+        return f"for the one seed {value} write `seeds: [{value}]`{several}"
+    if isinstance(value, str):
+        return f"write `{name}: [{value}]`, or a line `- …` for each"
+    return "write a line `- …` for each"
+
+
+def one_value_lists(written: dict[str, Any]) -> dict[str, Any]:
+    """What a sweep's file said, from the time when one value could stand for a list, with lists."""
+    return {name: [value] if name in _LISTS and not isinstance(value, list) else value
+            for name, value in written.items() if value is not None}  # fmt: skip
 
 
 def _each_once(values: Iterable[Any]) -> None:

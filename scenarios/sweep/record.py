@@ -17,6 +17,7 @@ from viva.engine.folder import read_manifest, write_atomically
 from viva.scoring.sequential import Until
 
 from .cells import Cell
+from .file import one_value_lists
 from .place import NAME
 
 VERSION = 1
@@ -64,6 +65,7 @@ def read_sweep(out: Path) -> Recorded:
     try:
         rule = data["file"].get("until")
         until = None if rule is None else Until.parse(rule)
-        return Recorded(Path(data["folder"]), data["file"], until, [Cell.from_record(one) for one in data["cells"]])
+        written = one_value_lists(data["file"])
+        return Recorded(Path(data["folder"]), written, until, [Cell.from_record(one) for one in data["cells"]])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigurationError(f"{file}: cannot be used: {error}") from None

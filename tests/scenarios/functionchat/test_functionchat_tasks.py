@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viva.engine.errors import DatasetError
+from viva.engine.errors import ConfigurationError, DatasetError
 from viva.engine.tools import ToolCall
 from viva.scenarios.functionchat.tasks import Made, Pattern, Task, Tasks, Workshop
 from viva.scenarios.functionchat.values import same
@@ -133,7 +133,6 @@ GOOD = "- id: a\n  says: [Hello]\n  tools: [{name: find}]\n  forbidden: [{name: 
         (GOOD.replace("name: find}]\n  f", "title: find}]\n  f"), 1, None, r"tools\[0\]"),
         ("id: a\n", None, None, "list of tasks"),
         ("[]", None, None, "no task"),
-        ("- [", None, None, "cannot be read"),
     ],
 )
 def test_a_wrong_file_is_refused_by_line_and_field(
@@ -144,6 +143,14 @@ def test_a_wrong_file_is_refused_by_line_and_field(
         Tasks(str(tmp_path / "tasks.yaml"), limit=None, seed=1)
     assert caught.value.line == line
     assert caught.value.field == field
+
+
+def test_line_14_a_file_of_tasks_that_is_no_yaml_is_named_with_line_and_column(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.yaml"
+    file.write_text("- id: a\n  says: [\n")
+    with pytest.raises(ConfigurationError) as caught:
+        Tasks(str(file), limit=None, seed=1)
+    assert str(caught.value).startswith(f"{file}:3:1: cannot be read: ")
 
 
 def test_jsonl_and_yaml_mean_the_same_and_the_seed_draws(tmp_path: Path) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from small_sweeps import INTERVIEWS, refused, write_file
+from small_sweeps import INTERVIEWS, refused, swept, write_file
+from viva_process import ended, started
 
-from viva.scenarios.sweep.sweep import planned_sweep
+from viva.scenarios.sweep.sweep import planned_sweep, resumed_sweep
 
 
 def _names(file: Path) -> list[str]:
@@ -101,6 +103,34 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "unknown rule": ({"until": {"width": 2}}, "until.width: no such field"),
     "nothing to decide": ({"candidates": ["simulated:a"], "until": "decided"}, "until: decided, with one candidate"),
     "concurrency": ({"concurrency": 0}, "concurrency: Input should be greater"),
+    "line 14: one seed or three": (
+        {"seeds": 3},
+        "seeds: found 3, expected a list: for the one seed 3 write `seeds: [3]`; for 3 seeds, [1, 2, 3]",
+    ),
+    "line 14: seeds as text": ({"seeds": "1, 2"}, "seeds: found '1, 2', expected a list"),
+    "line 14: a switch for a seed": ({"seeds": [True]}, "seeds.0: Input should be a valid integer"),
+    "line 14: a seed in quotes": ({"seeds": ["3"]}, "seeds.0: Input should be a valid integer"),
+    "line 14: two candidates in one text": (
+        {"candidates": "simulated:a, simulated:b"},
+        "candidates: found 'simulated:a, simulated:b', expected a list",
+    ),
+    "line 14: one dataset": ({"datasets": "alpha.jsonl"}, "datasets: found 'alpha.jsonl', expected a list"),
+    "line 14: a mapping of datasets": ({"datasets": {"alpha.jsonl": {"n": 2}}}, "datasets: found {"),
+    "line 14: one evaluator": (
+        {"evaluators": "simulated:e", "interviews": {"interactor": "simulated:i"}},
+        "evaluators: found 'simulated:e', expected a list",
+    ),
+    "line 14: text for a mapping": ({"interviews": "simulated:i"}, "interviews: Input should be a valid dictionary"),
+    "line 14: text for probes": ({"probes": "loss"}, "probes: Input should be a valid dictionary"),
+    "line 14: one detector": (
+        {"interviews": {**INTERVIEWS, "detectors": "empty"}},
+        "interviews.detectors: Input should be a valid list",
+    ),
+    "line 14: a switch for a number": (
+        {"interviews": {**INTERVIEWS, "rounds": True}},
+        "interviews.rounds: found True, expected a number",
+    ),
+    "line 14: a switch for all": ({"concurrency": True}, "concurrency: Input should be a valid integer"),
 }
 
 
@@ -130,10 +160,52 @@ def test_datasets_of_one_name_are_refused(tmp_path: Path) -> None:
     file.write_text(
         yaml.safe_dump(
             {
-                "candidates": "simulated:a",
+                "candidates": ["simulated:a"],
                 "datasets": [f"{one}/arc/alpha.jsonl" for one in ("one", "two")],
                 "probes": {},
             }
         )
     )
     assert "both go by the name 'alpha'" in refused(file)
+
+
+@pytest.mark.parametrize("field", ["probes", "interviews", "until", "seeds", "candidates"])
+def test_line_14_a_field_with_nothing_behind_it_is_refused(tmp_path: Path, field: str) -> None:
+    file = write_file(tmp_path, **({"probes": {}} if field == "interviews" else {}))
+    said = yaml.safe_load(file.read_text()) | {field: None}
+    file.write_text(yaml.safe_dump(said))
+    assert f"{file}: {field}: is empty; write a value or leave it out" in refused(file)
+
+
+def test_line_14_an_older_sweep_of_one_seed_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    swept(write_file(tmp_path, seeds=[3]), out)
+    record = json.loads((out / "sweep.json").read_text())
+    record["file"] |= {"seeds": 3, "candidates": record["file"]["candidates"], "until": None}
+    (out / "sweep.json").write_text(json.dumps(record))
+    assert [run.cell.seed for run in resumed_sweep(out).runs] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ({"candidates": ["openai:HTTP://me:SECRET@127.0.0.1:9/v1#m"]}, "candidates.0"),
+        ({"candidates": ["openai:http://me:SECRET%40127.0.0.1:9/v1#m"]}, "candidates.0"),
+        (
+            {"interviews": {**INTERVIEWS, "interactor": "openai:http://u:SECRET@127.0.0.1:9/v1"}},
+            "interviews.interactor",
+        ),
+        ({"interviews": {**INTERVIEWS, "evaluator": "openai:http://h/v1#e?api_key=SECRET"}}, "interviews.evaluator"),
+        (
+            {"datasets": [{"dataset": "alpha.jsonl", "interactor": "openai:http://u:SECRET@127.0.0.1:9/v1"}]},
+            "datasets.0.interactor",
+        ),
+    ],
+)
+def test_line_18_a_sweep_never_writes_a_credential(tmp_path: Path, said: dict[str, Any], field: str) -> None:
+    file = write_file(tmp_path, **said)
+    code, out, err = ended(started("sweep", file, "--out", tmp_path / "out"))
+    assert code == 2
+    assert f"{file}: {field}: " in err
+    assert "SECRET" not in out.decode() + err
+    assert not (tmp_path / "out").exists()
