@@ -27,7 +27,8 @@ class Pass:
 
     ``bad`` holds the first ``KEPT`` errors of lines that are not items, and ``bad_count`` says how many there are;
     ``repeats`` and ``repeat_count`` likewise tell of exact repeats, which are dropped where the form says so.
-    Of each item eight bytes of hash are kept, to know it again, and its place.
+    ``path`` and ``line`` say where the item given last stands. Of each item eight bytes of hash are kept, to know it
+    again, and its place.
 
     :param tolerance: ``nothing``: what is wrong is raised as a ``DatasetError`` that names path, line and field.
         ``lines``: a bad line is noted and passed over. ``files``: so is the rest of a file that cannot be read on.
@@ -38,6 +39,7 @@ class Pass:
         self.bad: list[DatasetError] = []
         self.repeats: list[DatasetError] = []
         self.bad_count = self.repeat_count = 0
+        self.path, self.line = source.path, 0
         self._seen: dict[int, int] = {}
 
     def __iter__(self) -> Iterator[Item]:
@@ -49,6 +51,7 @@ class Pass:
                 where.place += 1
                 where.row = row = row + 1
                 if item is not None:
+                    self.path, self.line = part.path, line
                     yield item
             if where.place == 0 and len(self.source.parts) > 1:
                 self._pass_over(DatasetError("holds no record", path=part.path))

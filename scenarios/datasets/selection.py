@@ -1,8 +1,8 @@
 """A dataset as a scenario uses it: checked once from end to end, then streamed; of it, the chosen items.
 
 The first pass reads every line, so that whatever is wrong is said before the first model call; it keeps one number per
-chosen item and nothing else of it. Sampling ranks items by a hash of seed and id: the choice does not change when the
-file is reordered, and changes little when it grows.
+chosen item, and a hash of each item, by which later passes know that the file is still the same. Sampling ranks items
+by a hash of seed and id: the choice does not change when the file is reordered, and changes little when it grows.
 
 What never belongs here: file forms, and holding items (but where they are wanted in the seed's order).
 """
@@ -23,6 +23,7 @@ from ..items import Item
 from .idlist import IdList, read_ids
 from .passes import Pass
 from .sources import Source, open_source
+from .unchanged import FirstReading
 
 
 @dataclass(slots=True)
@@ -46,13 +47,17 @@ class Dataset:
     chosen: frozenset[int] | None
     source: Source
     _skip_bad: bool
+    _first: FirstReading
     _order: int | None = None
 
     def __len__(self) -> int:
         return self.total if self.chosen is None else len(self.chosen)
 
     def items(self) -> Iterator[Item]:
-        """The chosen items in the source's order, read as they are taken; or, all held at once, in the seed's."""
+        """The chosen items in the source's order, read as they are taken; or, all held at once, in the seed's.
+
+        :raises DatasetError: the source is no longer what it was when it was checked.
+        """
         if self._order is None:
             yield from self._read()
         else:
@@ -62,9 +67,14 @@ class Dataset:
                 yield item
 
     def _read(self) -> Iterator[Item]:
-        for position, item in enumerate(Pass(self.source, "lines" if self._skip_bad else "nothing")):
+        reading = Pass(self.source, "lines" if self._skip_bad else "nothing")
+        found = 0
+        for position, item in enumerate(reading):
             if self.chosen is None or position in self.chosen:
+                self._first.check(position, _content(item), item.id, reading.path, reading.line)
+                found += 1
                 yield item
+        self._first.check_end(found, len(self), self.source.path)
 
     def to_record(self) -> dict[str, Any]:
         """What a run's manifest says of its dataset; ``ids`` only where a list was given."""
@@ -115,7 +125,7 @@ _remembered: dict[tuple[object, ...], Dataset] | None = None
 @contextmanager
 def each_checked_once() -> Iterator[None]:
     """While entered, a dataset that is opened again in the same way is not read through again: for many runs on the
-    same datasets. What changes in a file meanwhile is not seen."""
+    same datasets. A file that changes meanwhile ends the runs that come to the place."""
     global _remembered
     before = _remembered
     _remembered = {} if before is None else before
@@ -129,11 +139,13 @@ def _opened(source: str, limit: int | None, seed: int, skip_bad: bool, ids: str 
     listed = read_ids(Path(ids)) if ids is not None else None
     found = open_source(source)
     reading = Pass(found, "lines" if skip_bad else "nothing")
+    first = FirstReading()
     total = matched = 0
     kept: list[int] = []
     ranked: list[tuple[float, int]] = []
     for position, item in enumerate(reading):
         total += 1
+        first.add(_content(item))
         if listed is not None and item.id not in listed.ids:
             continue
         matched += 1
@@ -168,8 +180,13 @@ def _opened(source: str, limit: int | None, seed: int, skip_bad: bool, ids: str 
         chosen=chosen,
         source=found,
         _skip_bad=skip_bad,
+        _first=first,
         _order=seed if shuffled else None,
     )
+
+
+def _content(item: Item) -> tuple[str, str, list[str], int, str]:
+    return (item.id, item.question, item.choices, item.answer, item.subject)
 
 
 def _rank(seed: int, item: Item) -> float:

@@ -20,6 +20,7 @@ from viva.engine.errors import DatasetError
 from viva.engine.tools import Toolbox
 
 from ..datasets.reading import read_records
+from ..datasets.unchanged import FirstReading
 from .items import Turn, read_dialogs, read_singlecall
 from .settings import Subsets
 
@@ -37,19 +38,28 @@ class Turns:
     total: int = 0
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     _chosen: frozenset[str] | None = None
+    _first: FirstReading = field(default_factory=FirstReading)
 
     def __len__(self) -> int:
         return self.total if self._chosen is None else len(self._chosen)
 
     def __iter__(self) -> Iterator[Turn]:
-        """The chosen turns in the files' order, read as they are taken."""
-        for turn in self._read():
-            if self._chosen is None or turn.id in self._chosen:
-                yield turn
+        """The chosen turns in the files' order, read as they are taken.
 
-    def _read(self) -> Iterator[Turn]:
+        :raises DatasetError: a file is no longer what it was when it was checked.
+        """
+        found = 0
+        for place, (path, turn) in enumerate(self._read()):
+            if self._chosen is None or turn.id in self._chosen:
+                self._first.check(place, turn.to_record(), turn.id, str(path))
+                found += 1
+                yield turn
+        self._first.check_end(found, len(self), self.name)
+
+    def _read(self) -> Iterator[tuple[Path, Turn]]:
         for subset, path in self.files:
-            yield from _READERS[subset](path)
+            for turn in _READERS[subset](path):
+                yield path, turn
 
     def check(self, limit: int | None, seed: int) -> None:
         """Read all of it, and choose ``limit`` turns by the seed, whatever their order in the files.
@@ -57,7 +67,8 @@ class Turns:
         :raises DatasetError: a line is wrong, or an id holds a #.
         """
         ranked: dict[str, float] = {}
-        for turn in self._read():
+        for _, turn in self._read():
+            self._first.add(turn.to_record())
             if "#" in turn.id:  # behind it a conversation's key has the number of the repeat
                 raise DatasetError(f"the id {turn.id} holds '#'; number dialogs and turns without it", path=self.name)
             ranked[turn.id] = seeds.uniform(seed, "sample", turn.id)
