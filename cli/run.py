@@ -149,8 +149,13 @@ def fresh_folder(name: str) -> Path:
 
 def carry(launch: Launch, *, json: bool, max_failures: int) -> None:
     """Run, show progress, print the report, and leave with the exit code that says how it went."""
-    from .output import print_json, print_tables
+    from viva.scenarios.scenario import HasNotes
 
+    from .output import harmless, print_json, print_tables
+
+    if isinstance(launch.prepared, HasNotes):
+        for note in launch.prepared.notes:
+            print(f"viva: note: {harmless(note)}", file=sys.stderr)
     aggregate, outcome, progress = hold(launch)
     if json:
         print_json(aggregate.report())

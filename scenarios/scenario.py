@@ -93,6 +93,13 @@ class TakesReviews(Protocol):
         """Take it in, before the first result."""
 
 
+@runtime_checkable
+class HasNotes(Protocol):
+    """A prepared scenario that has something to say to a person before the run begins."""
+
+    notes: list[str]
+
+
 class Prepared(Protocol):
     """A scenario with its settings checked and its files open: ready to run."""
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..items import letter
+
 Raw = Mapping[str, Any]
 
 MOST_CHOICES = 26
@@ -83,18 +85,47 @@ def answer_index(answer: Any, labels: Sequence[str], field: str) -> int:
     return labels.index(label)
 
 
-def answer_place(answer: Any, count: int, field: str) -> int | None:
+def answer_place(answer: Any, count: int, field: str, choices: Sequence[str] = ()) -> int | None:
     """The 0-based place that an answer gives as a whole number or as digits, None where it is no such thing.
 
-    :raises FieldError: there is no choice at that place.
+    ``choices``: their texts, in forms where an answer may also be given as a letter.
+
+    :raises FieldError: there is no choice at that place, or the digits are the text of a choice at another one.
     """
     if isinstance(answer, str) and answer.strip().isascii() and answer.strip().isdigit():  # CSV knows only text
+        _refuse_a_choice(answer.strip(), choices, field)
         answer = int(answer)
     if not isinstance(answer, int) or isinstance(answer, bool):
         return None
     if not 0 <= answer < count:
         raise FieldError(field, f"the answer {answer} is not among the choices (0 to {count - 1})")
     return answer
+
+
+def equal_choices(choices: Sequence[str]) -> list[list[int]]:
+    """The places of choices with the same text, apart from white space around it; none as a rule."""
+    if len(set(map(str.strip, choices))) == len(choices):
+        return []
+    places: dict[str, list[int]] = {}
+    for place, choice in enumerate(choices):
+        places.setdefault(choice.strip(), []).append(place)
+    return [several for several in places.values() if len(several) > 1]
+
+
+def _refuse_a_choice(digits: str, choices: Sequence[str], field: str) -> None:
+    """Refuse digits that are the text of a choice, unless they number that very choice."""
+    named = [place for place, choice in enumerate(choices) if choice.strip() == digits]
+    place = int(digits) if len(digits) < 3 else len(choices)
+    if not named or named == [place]:
+        return
+    meant = f"the choice {' or '.join(map(letter, named))}"
+    if place in named:
+        problem = f"may mean {meant}, which are equal"
+    elif place < len(choices):
+        problem = f"may mean {meant} or, counted from 0, the choice {letter(place)} ({shown(choices[place])})"
+    else:
+        problem = f"is the text of {meant}"
+    raise FieldError(field, f"'{digits}' {problem}: write the letter")
 
 
 def shown(value: Any) -> str:

@@ -80,7 +80,7 @@ def _generic(raw: Raw, where: Where) -> Item:
         if columns != [letter(i) for i in range(len(columns))] or not columns:
             raise FieldError("choices", "is missing (a list, or columns A, B, C, … without gaps)")
         choices = choice_list([str(raw[column]) for column in columns], "choices")
-    index = answer_place(raw.get("answer"), len(choices), "answer")
+    index = answer_place(raw.get("answer"), len(choices), "answer", choices)
     if index is None:
         index = answer_index(raw.get("answer"), [letter(i) for i in range(len(choices))], "answer")
     identity = own_id(raw, "id") or kieval_id(question, choices, index, None)
@@ -118,7 +118,7 @@ def _mmlu(raw: Raw, where: Where) -> Item:
         choices = _exactly_four(raw["choices"], "choices")
     else:
         choices = [text_field(raw, column) for column in _FOUR]
-    index = answer_place(raw.get("answer"), 4, "answer")
+    index = answer_place(raw.get("answer"), len(choices), "answer", choices)
     if index is None:
         if str(raw.get("answer")).strip() == "answer":
             raise FieldError("answer", "found a header; MMLU's files have none: use generic: for a file with header")

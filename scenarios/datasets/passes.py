@@ -11,8 +11,8 @@ from typing import Literal
 
 from viva.engine.errors import DatasetError
 
-from ..items import Item
-from .fields import FieldError, Raw
+from ..items import Item, letter
+from .fields import FieldError, Raw, equal_choices
 from .forms import Where
 from .reading import Record
 from .sources import Part, Source
@@ -27,6 +27,8 @@ class Pass:
 
     ``bad`` holds the first ``KEPT`` errors of lines that are not items, and ``bad_count`` says how many there are;
     ``repeats`` and ``repeat_count`` likewise tell of exact repeats, which are dropped where the form says so.
+    ``equals`` and ``equal_count`` tell of items with equal choices, and ``equal_answers`` in how many of these one of
+    the equals is the right answer.
     ``path`` and ``line`` say where the item given last stands. Of each item eight bytes of hash are kept, to know it
     again, and its place.
 
@@ -38,7 +40,8 @@ class Pass:
         self.source, self.tolerance = source, tolerance
         self.bad: list[DatasetError] = []
         self.repeats: list[DatasetError] = []
-        self.bad_count = self.repeat_count = 0
+        self.equals: list[DatasetError] = []
+        self.bad_count = self.repeat_count = self.equal_count = self.equal_answers = 0
         self.path, self.line = source.path, 0
         self._seen: dict[int, int] = {}
 
@@ -52,6 +55,7 @@ class Pass:
                 where.row = row = row + 1
                 if item is not None:
                     self.path, self.line = part.path, line
+                    self._compare_choices(item)
                     yield item
             if where.place == 0 and len(self.source.parts) > 1:
                 self._pass_over(DatasetError("holds no record", path=part.path))
@@ -93,6 +97,18 @@ class Pass:
         if (before, first) == (number, line):
             return None
         return f"line {first}" if before == number else f"{self.source.parts[before].path}:{first}"
+
+    def _compare_choices(self, item: Item) -> None:
+        groups = equal_choices(item.choices)
+        if not groups:
+            return
+        self.equal_count += 1
+        right = any(item.answer in places for places in groups)
+        self.equal_answers += right
+        if len(self.equals) < KEPT:
+            which = "; ".join(f"the choices {', '.join(map(letter, places))} are equal" for places in groups)
+            more = f"; the right answer is {letter(item.answer)}" if right else ""
+            self.equals.append(DatasetError(f"{which} ('{item.id}'){more}", path=self.path, line=self.line))
 
     def _pass_over(self, problem: DatasetError) -> None:
         if self.tolerance == "nothing":

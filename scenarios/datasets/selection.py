@@ -31,7 +31,8 @@ class Dataset:
     """A checked benchmark. ``digest`` identifies its content.
 
     ``total`` counts its items, ``repeats`` the exact repeats that the form drops, ``skipped`` the lines that are not
-    items; ``bad`` holds the errors of the first of those. ``ids`` tells of the list that items were chosen by, and
+    items; ``bad`` holds the errors of the first of those. ``notes``: what a person should know of it before a run, a
+    sentence each. ``ids`` tells of the list that items were chosen by, and
     ``matched`` how many are on it.
     """
 
@@ -42,6 +43,7 @@ class Dataset:
     repeats: int
     skipped: int
     bad: list[DatasetError]
+    notes: list[str]
     ids: IdList | None
     matched: int
     chosen: frozenset[int] | None
@@ -175,6 +177,7 @@ def _opened(source: str, limit: int | None, seed: int, skip_bad: bool, ids: str 
         repeats=reading.repeat_count,
         skipped=reading.bad_count,
         bad=reading.bad,
+        notes=_notes(source, reading),
         ids=listed,
         matched=matched,
         chosen=chosen,
@@ -183,6 +186,14 @@ def _opened(source: str, limit: int | None, seed: int, skip_bad: bool, ids: str 
         _first=first,
         _order=seed if shuffled else None,
     )
+
+
+def _notes(source: str, reading: Pass) -> list[str]:
+    if not reading.equal_count:
+        return []
+    many = f"{reading.equal_count:,} items of {source} have equal choices"
+    wrong = f"in {reading.equal_answers:,} of them the right answer is one of the equals"
+    return [f"{many}, {wrong}; see them with: viva data check {source}"]
 
 
 def _content(item: Item) -> tuple[str, str, list[str], int, str]:

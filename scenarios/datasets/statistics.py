@@ -99,6 +99,11 @@ class Check:
             "characters": {what: lengths.summary() for what, lengths in self.lengths.items()},
             "subjects": {subject: count for subject, count in sorted(self.subjects.items()) if subject},
             "repeats": {"count": reading.repeat_count, "first": [_record(one) for one in reading.repeats]},
+            "equal_choices": {
+                "count": reading.equal_count,
+                "answers": reading.equal_answers,
+                "first": [_record(one) for one in reading.equals],
+            },
             "bad": {"count": reading.bad_count, "first": [_record(one) for one in reading.bad]},
         }
 
@@ -115,7 +120,8 @@ class Check:
             [name, f"{report[name]:,}" if isinstance(report[name], int) else report[name]]
             for name in ("form", "files", "digest", "items")
         ]
-        counted += [["repeats", f"{reading.repeat_count:,}"], ["bad lines", f"{reading.bad_count:,}"]]
+        counted += [["repeats", f"{reading.repeat_count:,}"], ["equal choices", f"{reading.equal_count:,}"]]
+        counted += [["bad lines", f"{reading.bad_count:,}"]]
         lengths = [
             [what, *(f"{value:,}" for value in summary.values())]
             for what, summary in report["characters"].items()
@@ -134,6 +140,7 @@ class Check:
                 subjects[:_MOST_SUBJECTS],
             ),
             _problems("repeats, dropped", reading.repeat_count, reading.repeats),
+            _problems("items with equal choices", reading.equal_count, reading.equals),
             _problems("bad lines", reading.bad_count, reading.bad),
         ]
 

@@ -46,6 +46,7 @@ class PreparedKieval:
             ids=settings.ids,
             shuffled=settings.shuffled,
         )
+        self.notes = self.dataset.notes
         self.total = len(self.dataset) * len(settings.candidate)
         self.models = list(dict.fromkeys([*settings.candidate, settings.interactor, settings.evaluator]))
         tokens = {

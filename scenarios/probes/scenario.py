@@ -55,6 +55,7 @@ class PreparedProbe:
             Sampling(max_tokens=settings.answer_tokens),
             settings.against is not None and settings.members == "against",
         )
+        self.notes = [note for one in (self.dataset, self.against) if one is not None for note in one.notes]
         self.total = len(self.labels) * (len(self.dataset) + (len(self.against) if self.against else 0))
 
     def manifest(self) -> dict[str, Any]:
