@@ -19,7 +19,7 @@ import orjson
 from viva.engine.errors import ConfigurationError, DatasetError
 
 from .fields import Raw
-from .lines import BadLine, check_regular, read_lines
+from .lines import LIMIT, BadLine, check_regular, read_lines
 
 JSON_ENDINGS = (".jsonl", ".json", ".ndjson")
 TABLE_ENDINGS = (".csv", ".tsv")
@@ -101,6 +101,7 @@ def table_rows(path: Path) -> Iterator[tuple[int, list[str] | DatasetError]]:
 
     :raises DatasetError: it cannot be read, or a broken row holds an odd number of quotes.
     """
+    csv.field_size_limit(max(csv.field_size_limit(), LIMIT))  # the process's; a cell may be as long as a line
     feed = _Feed(path)
     reader = csv.reader(feed, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
     while True:

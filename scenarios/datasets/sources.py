@@ -24,6 +24,13 @@ from .lines import check_regular
 from .reading import TABLE_ENDINGS, Record, read_records, table_rows
 
 HUB = "hf"
+# Where the benchmarks of the forms stand on the hub.
+_ON_THE_HUB = {
+    "arc": "allenai/ai2_arc/ARC-Challenge:test",
+    "mmlu": "cais/mmlu/all:test",
+    "hellaswag": "Rowan/hellaswag:validation",
+    "ceval": "ceval/ceval-exam/computer_network:val",
+}
 _SPLIT = re.compile(r"\w[\w-]*")
 
 
@@ -71,12 +78,16 @@ def open_source(text: str) -> Source:
     path = _path(named.place)
     if _exists(path) and path.is_dir():
         if not named.form:
-            raise DatasetError(f"is a folder: name its form, as in mmlu:{path}; forms: {', '.join(FORMS)}", path=text)
+            form_of = _benchmark(path.resolve().name) or "mmlu"
+            message = f"is a folder: name its form, as in {form_of}:{path}; forms: {', '.join(FORMS)}"
+            raise DatasetError(message, path=text)
         form = FORMS[named.form]
         split, files = chosen_files(path, named.split, form.endings, f"{named.form}:{path}")
         whole = path.resolve()
         name = f"{whole.parent.name}-{split}" if split_of_folder(whole) else f"{whole.name}-{split}".rstrip("-")
     else:
+        if not _exists(path) and (advice := _advice(named)):
+            raise DatasetError(f"cannot be read: No such file or directory; {advice}", path=text)
         check_regular(path)
         if named.split:
             raise DatasetError(f"is a file, not a folder with splits; leave ':{named.split}' out", path=str(path))
@@ -142,6 +153,31 @@ def _take_apart(text: str) -> _Named:
     if not place:
         raise ConfigurationError(f"dataset '{text}': names no file or folder after '{form}:'")
     return _Named(form, place, split)
+
+
+def _advice(named: _Named) -> str:
+    """What to write instead of a name that looks like a benchmark's and leads to no file; empty where it does not."""
+    forms = f"forms: {', '.join([*FORMS, HUB])}"
+    place = named.place
+    form = named.form or (HUB if place == HUB else _benchmark(place))
+    if "." in place or Path(place).is_absolute() or len(parts := Path(place).parts) > 2:
+        return ""
+    if len(parts) == 2:
+        if named.form:
+            return ""
+        return f"a dataset of the hub is named {HUB}:{place} (with /config and :split where it has several); {forms}"
+    if not form:
+        return f"name a file, a folder with its form (form:FOLDER:split), or hf:owner/name:split; {forms}"
+    if form == HUB:
+        return f"'{HUB}' stands before a dataset of the hub, as in {HUB}:{_ON_THE_HUB['arc']}; {forms}"
+    hub = f", or the hub's: {HUB}:{_ON_THE_HUB[form]}" if form in _ON_THE_HUB else ""
+    return f"'{form}' is a form and names no data: write {form}:FILE or {form}:FOLDER:split{hub}; {forms}"
+
+
+def _benchmark(name: str) -> str:
+    """The form of the benchmark that a name seems to be of (ARC-Challenge, ai2_arc, C-Eval); empty where of none."""
+    letters = "".join(filter(str.isalpha, name.casefold())).removeprefix("ai")
+    return next((form for form in FORMS if letters.startswith(form)), "")
 
 
 def _path(text: str) -> Path:

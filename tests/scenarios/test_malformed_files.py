@@ -113,7 +113,12 @@ TABLE: dict[str, Malformed] = {
     "quotes within quotes": table(HEAD + '1,"a "b" c",a,b,A\n2,Why?,a,b,A\n', 2, None, "not valid CSV", 1),
     "old line ends": table(HEAD + "1,Who?,a,b,A\r2,Why?,a,b,A\n3,How?,a,b,A\n", 2, None, "a carriage return", 1),
     "endless field": table(
-        HEAD + f"1,Who?,{'x' * 140_000},b,A\n2,Why?,a,b,A\n", 2, None, "more than 131,072 characters", 1
+        HEAD + f'1,"{"x" * 999_999}\n' + ("y" * 999_999 + "\n") * 9 + '",a,b,A\n2,Why?,a,b,A\n',
+        2,
+        None,
+        "more than 8,388,608 characters",
+        0,
+        passable=False,
     ),
     "NUL in a table": table(HEAD + "1,W\0?,a,b,A\n2,Why?,a,b,A\n", 2, None, "holds a NUL byte", 1),
     "not UTF-8 within quotes": table(
@@ -196,6 +201,25 @@ def test_a_line_of_200_megabytes_is_named_in_bounded_memory(
     assert "bytes; a line may have 8,388,608" in bad.message
     assert check.items == (2 if name.endswith("jsonl") else 1)
     assert peak < 40 * 2**20
+
+
+@pytest.mark.parametrize("size", [600_000, 8_000_000])
+@pytest.mark.parametrize("name", ["items.jsonl", "items.csv", "items.tsv"])
+def test_line_29_long_lines_are_read_in_every_kind_of_file(tmp_path: Path, name: str, size: int) -> None:
+    path, long = tmp_path / name, "x" * size
+    if name.endswith("jsonl"):
+        path.write_bytes(jsonl(GOOD | {"question": long}, GOOD | {"id": "b"}))
+    else:
+        mark = "," if name.endswith("csv") else "\t"
+        rows = (
+            ["id", "question", "A", "B", "answer"],
+            ["a", long, "tin", "fog", "A"],
+            ["b", "Why?", "tin", "fog", "B"],
+        )
+        path.write_text("".join(mark.join(row) + "\n" for row in rows))
+    first, second = open_dataset(str(path)).items()
+    assert len(first.question) == size
+    assert second.id == "b"
 
 
 def test_a_long_line_that_leaves_a_quote_open_ends_the_reading(tmp_path: Path) -> None:

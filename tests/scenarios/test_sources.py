@@ -100,6 +100,43 @@ def test_a_name_that_leads_nowhere_says_what_there_is(mmlu: Path, arc: Path) -> 
         assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["arc", "ARC-Challenge", "ai2_arc", "arc:test"])
+def test_line_14_a_benchmark_without_a_file_says_how_data_are_named(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DatasetError) as caught:
+        open_source(name)
+    said = str(caught.value)
+    assert said.startswith(f"{name}: cannot be read: No such file or directory; 'arc' is a form and names no data")
+    for part in ("arc:FILE", "arc:FOLDER:split", "hf:allenai/ai2_arc/", "generic, arc, mmlu, hellaswag, ceval, hf"):
+        assert part in said
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("squad", "name a file, a folder with its form (form:FOLDER:split), or hf:owner/name:split; forms: generic"),
+        ("hf", "'hf' stands before a dataset of the hub, as in hf:"),
+        ("owner/name", "a dataset of the hub is named hf:owner/name"),
+        ("generic", "write generic:FILE or generic:FOLDER:split; forms"),
+    ],
+)
+def test_line_14_other_names_that_lead_nowhere_say_what_a_name_is(
+    name: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DatasetError) as caught:
+        open_source(name)
+    assert says in str(caught.value)
+
+
+def test_line_14_a_folder_of_a_benchmark_is_named_with_its_own_form(tmp_path: Path) -> None:
+    (tmp_path / "ARC-Easy").mkdir()
+    with pytest.raises(DatasetError, match=f"name its form, as in arc:{tmp_path}/ARC-Easy"):
+        open_source(str(tmp_path / "ARC-Easy"))
+
+
 def test_a_file_whose_name_holds_a_colon_is_still_a_file(tmp_path: Path) -> None:
     path = tmp_path / "arc:items.jsonl"
     path.write_text(json.dumps(RECORD | {"id": "1"}) + "\n")
