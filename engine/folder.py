@@ -10,18 +10,23 @@ from __future__ import annotations
 import fcntl
 import os
 import platform
-import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from .errors import ConfigurationError, JournalError
+from .history import has_begun
+from .journal import missing_journal, open_database
 
 MANIFEST_VERSION = 1
-_LEFTOVERS = ("lock", "manifest.json.part")  # what a kill leaves where nothing has begun
+_JOURNAL = "journal.sqlite"
+_JOURNAL_FILES = (_JOURNAL, f"{_JOURNAL}-wal", f"{_JOURNAL}-shm")
+# What a kill leaves where nothing has begun.
+_LEFTOVERS = ("lock", "manifest.json.part", *_JOURNAL_FILES)
 # Facts about one making of a run; two runs that differ only here are the same experiment.
-_CIRCUMSTANCES = ("versions", "manifest")
+_CIRCUMSTANCES = ("versions", "manifest", "journal")
 
 
 def versions() -> dict[str, str]:
@@ -38,35 +43,34 @@ class RunFolder:
         self.path = path
         self.manifest = manifest
         self._lock: int | None = None
+        self._made: list[Path] = []  # files that this very object has made, and its folder
 
     @property
     def journal(self) -> Path:
         """The SQLite file with the calls and results."""
-        return self.path / "journal.sqlite"
+        return self.path / _JOURNAL
 
     @classmethod
     def create(cls, path: Path, manifest: dict[str, Any]) -> RunFolder:
-        """Make the folder and write the manifest.
+        """Make the folder, an empty journal in it, and then the manifest: a manifest never stands without a journal
+        unless somebody took that away.
 
         :raises ConfigurationError: the folder already holds a run; the message says whether it is this one.
+        :raises JournalError: the folder cannot be written.
         """
-        if (path / "manifest.json").exists():
-            different = differences(cls.open(path).manifest, manifest)
-            if different:
-                raise ConfigurationError(
-                    f"{path} holds a run from another configuration (different: {', '.join(different)}); "
-                    "name another folder with --out"
-                )
-            raise ConfigurationError(f"{path} already holds this run; go on with `viva resume {path}`")
-        if path.exists() and any(one.name not in _LEFTOVERS for one in path.iterdir()):
-            raise ConfigurationError(f"{path} exists and is not a run folder; name another folder with --out")
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            manifest = {"manifest": MANIFEST_VERSION, **manifest}
-            write_atomically(path / "manifest.json", orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
+            _check_free(path, manifest)
+            folder = cls(path, {"manifest": MANIFEST_VERSION, "journal": _JOURNAL, **manifest})
+            if not path.exists():
+                path.mkdir(parents=True)
+                folder._made.append(path)
+            folder._make_journal()
+            data = orjson.dumps(folder.manifest, option=orjson.OPT_INDENT_2)
+            folder._made.append(path / "manifest.json")
+            write_atomically(path / "manifest.json", data)
         except OSError as error:
             raise JournalError(f"{path}: cannot make the run folder: {error}") from error
-        return cls(path, manifest)
+        return folder
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -80,28 +84,83 @@ class RunFolder:
             raise ConfigurationError(f"{file}: not a manifest of version {MANIFEST_VERSION}")
         return cls(path, manifest)
 
+    def require_journal(self) -> None:
+        """See that the journal is there; where it is certain that none was ever written, make it.
+
+        Earlier versions wrote the manifest before the journal: a folder with nothing but the manifest was left by a
+        kill before the run took its lock.
+
+        :raises JournalError: it was taken away.
+        """
+        if self.journal.exists():
+            return
+        alone = "journal" not in self.manifest and [one.name for one in self.path.iterdir()] == ["manifest.json"]
+        if not alone:
+            raise missing_journal(self.journal)
+        self._make_journal()
+
     def lock(self) -> None:
         """Keep other processes from writing this run until this one ends.
 
         :raises ConfigurationError: another process is at it.
+        :raises JournalError: the folder cannot be written.
         """
-        self._lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR)
+        file = self.path / "lock"
+        made = not file.exists()
         try:
+            self._lock = os.open(file, os.O_CREAT | os.O_RDWR | os.O_NONBLOCK)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.unlock()
             raise ConfigurationError(f"{self.path}: another process is running this run") from None
+        except OSError as error:
+            self.unlock()
+            raise JournalError(f"{file}: cannot lock the run folder: {error.strerror}; make it writable") from None
+        if made:
+            self._made.append(file)
 
     def remove(self) -> None:
-        """Take away a folder in which no run has begun."""
-        if not self.journal.exists():
-            shutil.rmtree(self.path, ignore_errors=True)
+        """Take away what this object has made, unless something is recorded there by now. Nothing else is touched:
+        neither a folder that was opened, nor files that somebody has put beside ours.
+        """
+        if has_begun(self.journal):
+            return
+        order = {self.path: 2, self.path / "manifest.json": 0}  # a manifest never without its journal, the folder last
+        for made in sorted(self._made, key=lambda one: order.get(one, 1)):
+            with suppress(OSError):
+                made.rmdir() if made == self.path else made.unlink()
+        self._made.clear()
+
+    def _make_journal(self) -> None:
+        self._made += [file for name in _JOURNAL_FILES if not (file := self.path / name).exists()]
+        open_database(self.journal).close()
 
     def unlock(self) -> None:
         """Let others write."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def _check_free(path: Path, manifest: dict[str, Any]) -> None:
+    """:raises ConfigurationError: something lies in this place already."""
+    if (path / "manifest.json").exists():
+        different = differences(RunFolder.open(path).manifest, manifest)
+        if different:
+            raise ConfigurationError(
+                f"{path} holds a run from another configuration (different: {', '.join(different)}); "
+                "name another folder with --out"
+            )
+        raise ConfigurationError(f"{path} already holds this run; go on with `viva resume {path}`")
+    if path.exists() and not path.is_dir():
+        raise ConfigurationError(f"{path} is not a folder; name another place with --out")
+    if path.exists() and any(one.name not in _LEFTOVERS for one in path.iterdir()):
+        raise ConfigurationError(f"{path} exists and is not a run folder; name another folder with --out")
+    if has_begun(path / _JOURNAL):
+        raise ConfigurationError(
+            f"{path} holds the journal of a run whose manifest.json is missing; put that back, or name another folder "
+            "with --out"
+        )
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from .errors import JournalError
-from .journal import SAME, SCHEMA_VERSION, journal_error
+from .journal import SAME, SCHEMA_VERSION, journal_error, missing_journal
 from .likelihood import Likelihood
 from .messages import Completion
 from .tools import ToolCall
@@ -57,7 +57,7 @@ class History:
         self.path = path
         self._latest: tuple[int, Any] = (-1, None)
         if not path.exists():
-            raise JournalError(f"{path}: no journal here; name the folder that `viva run` printed")
+            raise missing_journal(path)
         try:
             self._connection = sqlite3.connect(path, isolation_level=None)
             (version,) = self._connection.execute("select value from meta where key = 'schema'").fetchone()
@@ -146,15 +146,15 @@ class History:
 
 
 def has_begun(journal: Path) -> bool:
-    """Whether a run's journal has its tables: a kill may come between the manifest and them.
+    """Whether anything is recorded in a run's journal; one that cannot be read may hold something.
 
-    One that is damaged has.
+    A kill may leave a journal without tables, or with empty ones.
     """
     if not journal.exists():
         return False
     try:
         with closing(sqlite3.connect(journal)) as connection:
-            return connection.execute("select value from meta where key = 'schema'").fetchone() is not None
+            return connection.execute("select 1 from started limit 1").fetchone() is not None
     except sqlite3.OperationalError as error:
         return "no such table" not in str(error)
     except sqlite3.Error:

@@ -286,6 +286,14 @@ def journal_error(path: Path, error: sqlite3.Error) -> JournalError:
     return JournalError(f"{path}: cannot use the journal: {error} ({code or 'sqlite'}); {advice}")
 
 
+def missing_journal(path: Path) -> JournalError:
+    """The error where a run's manifest is there and its journal is not."""
+    return JournalError(
+        f"{path}: the journal of this run is missing; put it back where it was (gunzip it if it is packed), "
+        "or start the run anew in another folder"
+    )
+
+
 def _drain(queue: deque[T]) -> list[T]:
     taken = []
     while queue:

@@ -78,8 +78,7 @@ class Launch:
                     backends = {name: await self.pool.open(name) for name in self.prepared.models}
                     await self.pool.check(backends)
                 except (VivaError, anyio.get_cancelled_exc_class()):
-                    if not self._resumed:
-                        self.folder.remove()  # nothing has begun: the name is free for the next try
+                    self.folder.remove()  # what was made for this try alone: the name is free for the next one
                     raise
                 async with Journal(self.folder.journal, self.clock) as journal:
                     history = History(self.folder.journal) if self._resumed else None
@@ -145,9 +144,11 @@ def resumed_run(
     """Go on with a run. ``changes`` may touch circumstances only (concurrency, the run's budgets).
 
     :raises ConfigurationError: there is no run here, or what it depends on (dataset, prompt pack) has changed since.
+    :raises JournalError: its journal was taken away.
     """
     folder = RunFolder.open(path)
     which, settings = recorded_settings(folder)
+    folder.require_journal()
     changes = changes or {}
     foreign = changes.keys() - settings.circumstances
     if foreign:
@@ -155,8 +156,7 @@ def resumed_run(
     settings = settings.model_copy(update=changes)
     prepared = which.prepare(settings)
     check_unchanged(folder, which, settings, prepared)
-    resumed = folder.journal.exists()
-    return Launch(which, settings, prepared, folder, clock or RealClock(), resumed=resumed, retry_failed=retry_failed)
+    return Launch(which, settings, prepared, folder, clock or RealClock(), resumed=True, retry_failed=retry_failed)
 
 
 def continued_run(

@@ -1,0 +1,103 @@
+"""The run folder is the user's: nothing in it is deleted, and a journal that is gone is said to be gone."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from study_runs import SCIENCE, interviewed, written
+from typer.testing import CliRunner, Result
+from viva_process import ended, started
+
+from viva.cli.main import app
+from viva.engine.journal import open_database
+
+DOWN = "openai:http://127.0.0.1:9/v1#far"  # nothing listens there
+PANEL = ["--interactor", "simulated:i", "--evaluator", "simulated:e"]
+
+
+def _viva(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(one) for one in arguments])
+
+
+def _run(out: Path, candidate: str = "simulated:c") -> tuple[int, str]:
+    code, _, said = ended(
+        started("run", "kieval", "--dataset", SCIENCE, "-n", "2", "--candidate", candidate, *PANEL, "--out", out)
+    )
+    return code, said
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {one.name: one.read_bytes() for one in folder.iterdir()}
+
+
+def _without_marker(run: Path) -> None:
+    """The manifest as earlier versions wrote it."""
+    manifest: dict[str, Any] = orjson.loads((run / "manifest.json").read_bytes())
+    manifest.pop("journal", None)
+    (run / "manifest.json").write_bytes(orjson.dumps(manifest))
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """A run of two talks whose endpoint is down by now, with the user's own notes beside it."""
+    run = written(tmp_path / "run", SCIENCE, [{"type": "Unavailable", "message": "gone"}], DOWN, n=2)
+    (run / "notes.txt").write_text("mine")
+    return run
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("how", ["packed", "moved"])
+def test_line_17_a_missing_journal_is_an_error(begun: Path, how: str, old: bool) -> None:
+    if old:
+        _without_marker(begun)
+        (begun / "lock").touch()
+    if how == "packed":
+        (begun / "journal.sqlite.gz").write_bytes(gzip.compress((begun / "journal.sqlite").read_bytes()))
+    (begun / "journal.sqlite").unlink()
+    before = _files(begun)
+    for command in ("resume", "report", "show"):
+        done = _viva(command, begun)
+        assert done.exit_code == 1, command
+        assert "journal.sqlite: the journal of this run is missing" in done.stderr
+        assert "gunzip" in done.stderr
+    assert _files(begun) == before
+
+
+def test_line_17_a_resume_that_meets_a_dead_endpoint_deletes_nothing(begun: Path) -> None:
+    before = _files(begun)
+    done = _viva("resume", begun)
+    assert done.exit_code == 1
+    assert _files(begun).items() >= before.items()
+
+
+def test_line_17_a_first_try_takes_away_its_own_files_and_no_others(tmp_path: Path) -> None:
+    assert _run(tmp_path / "new", DOWN)[0] == 1
+    assert not (tmp_path / "new").exists()
+    # A folder that was there before stays, also where it is empty.
+    (tmp_path / "mine").mkdir()
+    assert _run(tmp_path / "mine", DOWN)[0] == 1
+    assert list((tmp_path / "mine").iterdir()) == []
+
+
+def test_line_17_a_kill_before_the_first_call_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
+    whole = interviewed(tmp_path / "whole", "simulated:c", n=2)
+    # Killed before the journal was made (as earlier versions could be), and before the manifest was written.
+    early = tmp_path / "early"
+    early.mkdir()
+    shutil.copy(whole / "manifest.json", early)
+    _without_marker(early)
+    assert _viva("resume", early).exit_code == 0
+    assert _viva("report", early, "--json").stdout == _viva("report", whole, "--json").stdout
+    late = tmp_path / "late"
+    late.mkdir()
+    open_database(late / "journal.sqlite").close()
+    assert _run(late)[0] == 0
+    (late / "manifest.json").unlink()
+    code, said = _run(late)
+    assert code == 2
+    assert "the journal of a run whose manifest.json is missing" in said
