@@ -108,12 +108,15 @@ def _examine(experiment: Experiment, seeds: list[int], plot: Path | None, json: 
 
 def _carry(experiment: Experiment, seed: int) -> float:
     """A seed's runs, one after the other; the seconds they took."""
+    from viva.scenarios.failed import told_failures
+
     began = time.monotonic()
     for launch in experiment.launches(seed):
-        _, outcome, progress = hold(launch)
-        if outcome.how != "done":
-            leave(launch, outcome, progress, 0)
-        print(f"seed {seed}, {launch.scenario.name}: {progress}", file=sys.stderr)
+        held = hold(launch)
+        if held.outcome.how != "done":
+            leave(launch, held, 0)
+        said = [f"seed {seed}, {launch.scenario.name}: {held.progress}"]
+        print("\n".join([*said, *told_failures(held.reasons, launch.folder.path)]), file=sys.stderr)
     return time.monotonic() - began
 
 

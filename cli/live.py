@@ -52,6 +52,11 @@ class Progress:
                 self._total = event.total
                 self._began = time.monotonic()
 
+    @property
+    def reasons(self) -> dict[str, int]:
+        """Why conversations failed, with counts."""
+        return self._tally.failures.reasons()
+
     async def show(self) -> None:
         """Display until cancelled."""
         if not sys.stderr.isatty():

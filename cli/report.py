@@ -112,6 +112,7 @@ def _show(
     from viva.engine.history import History
     from viva.engine.thoughts import with_thoughts
     from viva.scenarios.launch import recorded_settings
+    from viva.scoring.failures import reason_of
 
     from .output import print_json, print_tables
 
@@ -119,14 +120,17 @@ def _show(
     which, _ = recorded_settings(folder)
     with History(folder.journal) as history:
         if conversation is None and not json:
-            ended = {one.number: "failed" if one.failed else "finished" for one in history.ended()}
+            ended = {one.number: reason_of(one.result) if one.failed else "" for one in history.ended()}
             rows = [
-                [str(number), started[0], ended.get(number, "interrupted")]
+                [str(number), started[0], _state(ended.get(number)), ended.get(number, "")]
                 for number in history.numbers()
                 if (started := history.started(number)) is not None
             ]
-            print_tables([(f"{len(rows)} conversations", ["number", "key", "state"], rows)])
+            shown = 4 if any(ended.values()) else 3
+            header = ["number", "key", "state", "reason"][:shown]
+            print_tables([(f"{len(rows)} conversations", header, [row[:shown] for row in rows])])
             return
+        failed = {one.number: one.result for one in history.ended() if one.failed}
         if conversation is None:
             numbers = list(history.numbers())
         else:
@@ -143,9 +147,17 @@ def _show(
             talk = which.transcript(item, calls)
             if json:
                 told = {"number": number, "key": key, "talk": [{"party": p, "text": t} for p, t in talk]}
+                told |= {"failed": failed[number]} if number in failed else {}
                 print_json(told, line=conversation is None)
             else:
-                _print_talk(number, key, talk)
+                _print_talk(
+                    number, key, [*talk, *([("failed", reason_of(failed[number]))] if number in failed else [])]
+                )
+
+
+def _state(reason: str | None) -> str:
+    """Of a conversation: None stands for one that has not ended, "" for one that did not fail."""
+    return "interrupted" if reason is None else "failed" if reason else "finished"
 
 
 def _print_talk(number: int, key: str, talk: list[tuple[str, str]]) -> None:
@@ -154,7 +166,7 @@ def _print_talk(number: int, key: str, talk: list[tuple[str, str]]) -> None:
 
     from .output import harmless, print_rich
 
-    colours = {"candidate": "green", "interactor": "cyan", "evaluator": "yellow"}
+    colours = {"candidate": "green", "interactor": "cyan", "evaluator": "yellow", "failed": "red"}
     parts: list[Rule | Text] = [Rule(Text(harmless(f"{number}: {key}")), align="left")]
     for party, text in talk:
         parts.append(Text(f"[{party}]", style=f"bold {colours.get(party, 'white')}"))

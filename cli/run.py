@@ -6,6 +6,7 @@ What never belongs here: how a run works (``scenarios.launch``) and what a resul
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -156,16 +157,26 @@ def carry(launch: Launch, *, json: bool, max_failures: int) -> None:
     if isinstance(launch.prepared, HasNotes):
         for note in launch.prepared.notes:
             print(f"viva: note: {harmless(note)}", file=sys.stderr)
-    aggregate, outcome, progress = hold(launch)
+    held = hold(launch)
     if json:
-        print_json(aggregate.report())
+        print_json(held.aggregate.report())
     else:
-        print_tables(aggregate.tables())
-    leave(launch, outcome, progress, max_failures)
+        print_tables(held.aggregate.tables())
+    leave(launch, held, max_failures)
 
 
-def hold(launch: Launch) -> tuple[Aggregate, Outcome, str]:
-    """Run and show progress: what came of it, and where the progress ended."""
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What came of a run: its results, how it ended, its last line of progress, and why conversations failed."""
+
+    aggregate: Aggregate
+    outcome: Outcome
+    progress: str
+    reasons: dict[str, int]
+
+
+def hold(launch: Launch) -> Held:
+    """Run and show progress."""
     from viva.scenarios.launch import recorded_results
 
     from .live import Progress
@@ -178,21 +189,26 @@ def hold(launch: Launch) -> tuple[Aggregate, Outcome, str]:
     if outcome.how == "failed" and outcome.finished:
         # Events may have outrun a journal that then failed: report what is really recorded.
         aggregate = recorded_results(launch.folder)
-    return aggregate, outcome, progress.line()
+    return Held(aggregate, outcome, progress.line(), progress.reasons)
 
 
-def leave(launch: Launch, outcome: Outcome, progress: str, max_failures: int) -> NoReturn:
+def leave(launch: Launch, held: Held, max_failures: int) -> NoReturn:
     """Say on stderr how a run went and where it lies, and leave with the exit code for it."""
-    print(progress, file=sys.stderr)
-    _explain(launch, outcome)
-    sys.exit(_code(outcome, max_failures))
+    print(held.progress, file=sys.stderr)
+    _explain(launch, held)
+    sys.exit(_code(held.outcome, max_failures))
 
 
-def _explain(launch: Launch, outcome: Outcome) -> None:
-    path = launch.folder.path
+def _explain(launch: Launch, held: Held) -> None:
+    from viva.scenarios.failed import told_failures
+
+    from .output import harmless
+
+    path, outcome = launch.folder.path, held.outcome
     say = [f"run folder: {path}"]
     if outcome.loop_lag:
         say.append(f"event-loop lag p99 {outcome.loop_lag['p99_ms']:.1f} ms")
+    say += map(harmless, told_failures(held.reasons, path))
     if outcome.error is not None:
         say.append(f"viva: error: {outcome.error}")
     if outcome.how != "done":

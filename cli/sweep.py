@@ -69,17 +69,22 @@ def resume(out: Path, given: dict[str, Any], *, retry_failed: bool, json: bool, 
 
 def _carry(sweep: Sweep, *, json: bool, max_failures: int) -> NoReturn:
     """Run, show progress, print the cells, and leave with the exit code that says how it went."""
+    from viva.scenarios.failed import told_failures
+
     from .live_sweep import SweepProgress
+    from .output import harmless
     from .signals import obeying
 
     progress = SweepProgress(sweep)
     sweep.events.listen(progress.hear)
     sweep.clock.run(lambda: obeying(sweep.run, progress))
-    _print(sweep, json)
+    reasons = _print(sweep, json)
     print(progress.line(), file=sys.stderr)
     failed = [run for run in sweep.runs if run.error is not None]
     for run in failed:
         print(f"viva: error: {run.cell.name}: {run.error}", file=sys.stderr)
+    for line in told_failures(reasons, sweep.out):
+        print(harmless(line), file=sys.stderr)
     print(f"sweep folder: {sweep.out}", file=sys.stderr)
     if sweep.interrupted:
         print(f"go on with: viva resume {sweep.out}", file=sys.stderr)
@@ -87,7 +92,8 @@ def _carry(sweep: Sweep, *, json: bool, max_failures: int) -> NoReturn:
     sys.exit(FAILURES if failed or sweep.failures > max_failures else DONE)
 
 
-def _print(sweep: Sweep, json: bool) -> None:
+def _print(sweep: Sweep, json: bool) -> dict[str, int]:
+    """Print the cells; returns why conversations failed, with counts."""
     from viva.scenarios.sweep.overview import Overview
 
     from .output import print_json, print_tables
@@ -97,6 +103,7 @@ def _print(sweep: Sweep, json: bool) -> None:
         print_json(overview.report())
     else:
         print_tables(overview.tables())
+    return overview.reasons
 
 
 def _forecast(sweep: Sweep, json: bool) -> NoReturn:

@@ -64,8 +64,8 @@ def _validate(settings: ProbeSettings, out: Path, run: Path | None, json: bool, 
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise ConfigurationError(f"--out {out}: the ids cannot be written there; name a file in a folder that exists")
     launch = _launch(settings, run or fresh_folder("validate"))
-    aggregate, outcome, progress = hold(launch)
-    if outcome.how == "done":
+    held = hold(launch)
+    if held.outcome.how == "done":
         ids, total = _answered_by_all(launch.folder)
         _write(out, ids)
         told = {"items": total, "correct": len(ids), "file": str(out)}
@@ -74,11 +74,11 @@ def _validate(settings: ProbeSettings, out: Path, run: Path | None, json: bool, 
     else:
         told, verdict = None, f"no list was written; go on with --run {launch.folder.path}"
     if json:
-        print_json(aggregate.report() | {"validated": told})
+        print_json(held.aggregate.report() | {"validated": told})
     else:
-        print_tables(aggregate.tables())
+        print_tables(held.aggregate.tables())
     print(verdict, file=sys.stderr if json or told is None else sys.stdout)
-    leave(launch, outcome, progress, max_failures)
+    leave(launch, held, max_failures)
 
 
 def _launch(settings: ProbeSettings, folder: Path) -> Launch:

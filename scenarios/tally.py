@@ -13,19 +13,22 @@ from viva.engine.events import (
     ConversationStarted,
     Event,
 )
+from viva.scoring.failures import Failures
 
 from .scenario import Aggregate
 
 
 class Tally:
     """``done`` (failed and ``restored`` ones among them), ``failed`` and ``in_flight`` count conversations; ``calls``,
-    ``tokens`` and ``cost`` what was called for in this process. ``aggregate``, if there is one, is told every result.
+    ``tokens`` and ``cost`` what was called for in this process. ``failures`` counts why conversations failed.
+    ``aggregate``, if there is one, is told every result.
     """
 
     def __init__(self, aggregate: Aggregate | None = None) -> None:
         self.aggregate = aggregate
         self.done = self.restored = self.failed = self.in_flight = self.calls = self.tokens = 0
         self.cost = 0.0
+        self.failures = Failures()
 
     def hear(self, event: Event) -> None:
         """The listener of a run."""
@@ -43,6 +46,7 @@ class Tally:
                     self.aggregate.add(event.conversation, event.result)
             case ConversationFailed():
                 self.failed += 1
+                self.failures.add(event.error)
                 self._end(event.restored)
                 if self.aggregate is not None:
                     self.aggregate.add_failure(event.conversation, event.error)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from .failures import Failures
 from .kieval import ASPECTS, Interview, Scorer
 from .stream import Mean, Tally
 
@@ -96,7 +97,7 @@ class InterviewAggregate:
         self.irregular: dict[str, Tally] = {}
         self.ends = Tally()
         self.stop_reasons = Tally()
-        self.failures = Tally()
+        self.failures = Failures()
         self.usage: dict[str, list[int]] = {}
         self.discarded = [0, 0, 0]
 
@@ -133,8 +134,8 @@ class InterviewAggregate:
         return scores
 
     def add_failure(self, error: dict[str, Any]) -> None:
-        """Take in an interview that ended with an error: counted by its type, never scored."""
-        self.failures.add(str(error.get("type", "unknown")))
+        """Take in an interview that ended with an error: counted by its type and reason, never scored."""
+        self.failures.add(error)
 
     def merge(self, other: InterviewAggregate) -> None:
         """Take in all that another aggregate of the same scorer has seen."""
@@ -170,7 +171,7 @@ class InterviewAggregate:
             "interviews": self.interviews,
             "scored": self.scores["overall"].n,
             "unscored_interviews": self.unscored_interviews,
-            "failed": sum(self.failures.counts.values()),
+            "failed": self.failures.total,
             "accuracy": _percent(self.accuracy),
             "unanswered": self.unanswered,
             "score": _rounded(self.scores["overall"]),
@@ -184,7 +185,7 @@ class InterviewAggregate:
             "parse_failure_rate": _share(self.parse_failures, texts),
             "ends": self.ends.to_dict(),
             "stop_reasons": self.stop_reasons.to_dict(),
-            "failures": self.failures.to_dict(),
+            **self.failures.to_record(),
             "irregular": {role: counted.to_dict() for role, counted in sorted(self.irregular.items())},
             "usage": {
                 role: usage_record(used, prices.get(role, [0.0, 0.0])) for role, used in sorted(self.usage.items())

@@ -8,9 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from viva.scoring.failures import Failures
 from viva.scoring.stream import Tally
 
 from ..candidates import label_of
+from ..failed import failed_table
 from ..study.text import Table, percent
 from .figures import (
     Outcome,
@@ -35,7 +37,7 @@ class CandidateTurns:
         self.outcomes: list[Outcome] = []
         self.tags: dict[str, Tally] = {kind: Tally() for kind in OUTPUT_TYPES}
         self.unscored = self.judged = self.parse_failures = 0
-        self.stops, self.failures = Tally(), Tally()
+        self.stops, self.failures = Tally(), Failures()
         self.usage: dict[str, list[int]] = {}
 
     def add(self, key: str, result: dict[str, Any]) -> None:
@@ -69,8 +71,8 @@ class CandidateTurns:
             "parse_failures": self.parse_failures,
             "parse_failure_rate": _share(self.parse_failures, texts),
             "stopped": self.stops.to_dict(),
-            "failed": sum(self.failures.counts.values()),
-            "failures": self.failures.to_dict(),
+            "failed": self.failures.total,
+            **self.failures.to_record(),
             "singlecall": singlecall_figures(outcomes),
             "dialog": dialog_figures(outcomes),
             "tags": {
@@ -104,7 +106,7 @@ class TurnAggregate:
         self.candidates[result["candidate"]].add(key, result)
 
     def add_failure(self, key: str, error: dict[str, Any]) -> None:
-        self.candidates[label_of(key, list(self.candidates))].failures.add(str(error.get("type", "error")))
+        self.candidates[label_of(key, list(self.candidates))].failures.add(error)
 
     def headline(self) -> str:
         return headline({
@@ -154,7 +156,7 @@ class TurnAggregate:
             tables.append(dialog_table(f"Pass rates in dialogs, by type: {of}{how}", dialogs))
         if "corrections" in report:
             tables.append(judge_table("The judge's errors, as far as reviewed", report["corrections"]["judge_errors"]))
-        return [*tables, self._tags(report), self._grading(report), usage_table(report)]
+        return [*tables, self._tags(report), self._grading(report), failed_table(report), usage_table(report)]
 
     def _tags(self, report: dict[str, Any]) -> Table:
         """What was wrong with, or struck the eye in, outputs that failed."""

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from viva.scoring.failures import Failures
 from viva.scoring.intervals import wilson
 from viva.scoring.interviews import usage_record
 from viva.scoring.repeats import pass_hat_k
 from viva.scoring.stream import Mean, Tally
 
 from ..candidates import label_of
+from ..failed import failed_table
 from ..study.text import Table, interval, number
 
 
@@ -21,7 +23,7 @@ class CandidateTalks:
 
     def __init__(self) -> None:
         self.trials: dict[str, list[int]] = {}  # by task: tried, succeeded
-        self.ends, self.faults, self.failures = Tally(), Tally(), Tally()
+        self.ends, self.faults, self.failures = Tally(), Tally(), Failures()
         self.calls, self.exchanges = Mean(), Mean()
         self.usage: dict[str, list[int]] = {}
 
@@ -59,8 +61,8 @@ class CandidateTalks:
             "ends": self.ends.to_dict(),
             "calls": _mean(self.calls),
             "exchanges": _mean(self.exchanges),
-            "failed": sum(self.failures.counts.values()),
-            "failures": self.failures.to_dict(),
+            "failed": self.failures.total,
+            **self.failures.to_record(),
             "usage": usage_of(self.usage, prices),
         }
 
@@ -76,7 +78,7 @@ class UserAggregate:
         self.candidates[result["candidate"]].add(result)
 
     def add_failure(self, key: str, error: dict[str, Any]) -> None:
-        self.candidates[label_of(key, list(self.candidates))].failures.add(str(error.get("type", "error")))
+        self.candidates[label_of(key, list(self.candidates))].failures.add(error)
 
     def headline(self) -> str:
         return headline({
@@ -102,7 +104,7 @@ class UserAggregate:
 
     def tables(self) -> list[Table]:
         report = self.report()
-        return [self._main(report), self._ends(report), usage_table(report)]
+        return [self._main(report), self._ends(report), failed_table(report), usage_table(report)]
 
     def _main(self, report: dict[str, Any]) -> Table:
         ks = _shown_ks(report["repeats"])

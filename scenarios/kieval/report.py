@@ -11,6 +11,7 @@ from viva.scoring.interviews import InterviewAggregate
 from viva.scoring.kieval import Interview, Scorer
 
 from ..candidates import label_of
+from ..failed import failed_table
 from ..irregular import Table, irregular_table
 
 
@@ -62,7 +63,8 @@ class KievalAggregate:
 
     def tables(self) -> list[Table]:
         report = self.report()
-        return [self._main(report), self._reasons(report), self._irregular(report), self._usage(report)]
+        failed, irregular = failed_table(report), self._irregular(report)
+        return [self._main(report), self._reasons(report), failed, irregular, self._usage(report)]
 
     def _main(self, report: dict[str, Any]) -> Table:
         header = ["candidate", "n", "accuracy", "KIEval", "±", "acc", "log", "rel", "coh", "con", "rounds"]

@@ -9,10 +9,12 @@ from typing import Any
 
 from viva.scoring.accuracy import Accuracy, Answer
 from viva.scoring.contamination import Signals, auc, loss_gap, tpr_at_fpr
+from viva.scoring.failures import Failures
 from viva.scoring.intervals import Estimate
 from viva.scoring.stream import Mean, Tally
 
 from ..candidates import label_of
+from ..failed import failed_table
 from ..irregular import Irregular, Table, add_irregular, irregular_record, irregular_table
 
 _LOW_FALSE_POSITIVES = 0.05
@@ -27,7 +29,7 @@ class CandidateProbes:
         self.accuracy = {name: Accuracy() for name in ACCURACIES}
         self.losses = {False: Mean(), True: Mean()}
         self.signals: dict[tuple[bool, str], Signals] = {}
-        self.failures = Tally()
+        self.failures = Failures()
         self.stops = Tally()
         self.calls = Tally()
         self.irregular: Irregular = {}
@@ -53,8 +55,8 @@ class CandidateProbes:
 
     def to_dict(self, members_are_second: bool, seed: int) -> dict[str, Any]:
         """Everything as plain data."""
-        data: dict[str, Any] = {"n": self.n, "accuracy": {}, "failed": sum(self.failures.counts.values())}
-        data["failures"], data["stopped"] = self.failures.to_dict(), self.stops.to_dict()
+        data: dict[str, Any] = {"n": self.n, "accuracy": {}, "failed": self.failures.total}
+        data |= self.failures.to_record() | {"stopped": self.stops.to_dict()}
         data["irregular"] = irregular_record(self.irregular)
         for name, one in self.accuracy.items():
             estimate = one.of_all()
@@ -104,7 +106,7 @@ class ProbeAggregate:
         self.candidates[result["candidate"]].add(result)
 
     def add_failure(self, key: str, error: dict[str, Any]) -> None:
-        self.candidates[label_of(key, list(self.candidates))].failures.add(str(error.get("type", "error")))
+        self.candidates[label_of(key, list(self.candidates))].failures.add(error)
 
     def headline(self) -> str:
         parts = []
@@ -138,7 +140,7 @@ class ProbeAggregate:
             (label, report["candidates"][label]["irregular"], one.calls.counts)
             for label, one in self.candidates.items()
         )
-        return [self._accuracies(report), self._losses(report), *self._parting(report), irregular]
+        return [self._accuracies(report), self._losses(report), *self._parting(report), failed_table(report), irregular]
 
     def _accuracies(self, report: dict[str, Any]) -> Table:
         used = [name for name in ACCURACIES if any(name in one["accuracy"] for one in report["candidates"].values())]

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from viva.scoring.failures import joined_reasons
+
+from ..failed import TITLE as FAILED
 from .text import DASH, Table, facts, interval, mean, number, percent, signed, small
 
 _HARDEST = 5  # of each dataset; the report has more
@@ -100,6 +103,21 @@ def reasons(report: Mapping[str, Any]) -> Table:
     names = sorted({name for one in every.values() for name in one})
     rows = [[candidate, *(str(one.get(name, 0)) for name in names)] for candidate, one in every.items()]
     return (f"Why talks ended early: {facts(report)}", ["candidate", *names], rows if names else [])
+
+
+def failed(report: Mapping[str, Any]) -> Table:
+    """Why conversations failed, over all cells."""
+    told: dict[tuple[str, str], list[Mapping[str, int]]] = {}
+    for one in report["cells"]:
+        reasons = (one["result"] or {}).get("failure_reasons")
+        if reasons:
+            told.setdefault((one["scenario"], one["candidate"]), []).append(reasons)
+    rows = [
+        [scenario, candidate, str(count), reason]
+        for (scenario, candidate), found in told.items()
+        for reason, count in joined_reasons(found).items()
+    ]
+    return (FAILED, ["scenario", "candidate", "failed", "reason"], rows)
 
 
 def cost_tables(report: Mapping[str, Any]) -> list[Table]:

@@ -100,6 +100,7 @@ class Pool:
             told[name] = plain[name]
         for name in ("parse_failures", "parse_failure_rate", "failed", "ends", "stop_reasons", "failures"):
             told[name] = plain[name]
+        told |= {name: plain[name] for name in ("failure_reasons",) if name in plain}
         told["items_needed"] = _items_needed(told["score"])
         told["probe"] = self._probed() if self.recalls else None
         return told

@@ -12,7 +12,7 @@ from typing import Any
 from viva.scoring.kieval import ASPECTS
 
 from .following import COEFFICIENTS, FIRST_ANSWER, PREFERRED, accuracy_of
-from .further import agreement, cells, comparisons, cost_tables, difficulty, needed, reasons, variants
+from .further import agreement, cells, comparisons, cost_tables, difficulty, failed, needed, reasons, variants
 from .text import Table, both, facts, interval, mean, number, percent
 
 _DETECTOR = "min_k_20"  # k = 20, as Shi et al. 2024 recommend
@@ -25,7 +25,7 @@ def tables(report: Mapping[str, Any]) -> list[Table]:
     rows = [row for row in report["pooled"] if row["scenario"] == "kieval"]
     made = [main(report, rows), aspects(report, rows), *contamination(report), *probes(report)]
     made += [*correlation(report), variants(report), *comparisons(report), agreement(report), difficulty(report)]
-    made += [needed(report), reasons(report), *cost_tables(report), cells(report)]
+    made += [needed(report), reasons(report), failed(report), *cost_tables(report), cells(report)]
     return [table for table in made if table[2]]
 
 

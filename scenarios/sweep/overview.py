@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from viva.engine.errors import VivaError
+from viva.scoring.failures import joined_reasons
 
+from ..failed import TITLE as FAILED
 from ..launch import recorded_results
 from .progress import CellRun
 from .standing import recorded_run
@@ -23,12 +25,22 @@ class Overview:
 
     def __init__(self, sweep: Sweep) -> None:
         self._sweep = sweep
-        self._scores = [self._score(run) for run in sweep.runs]
+        self._scores: list[str] = []
+        self._reasons: list[dict[str, int]] = []
+        for run in sweep.runs:
+            score, reasons = self._read(run)
+            self._scores.append(score)
+            self._reasons.append(reasons)
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """Why conversations failed, with counts, over all cells."""
+        return joined_reasons(self._reasons)
 
     def report(self) -> dict[str, Any]:
         """Everything as plain data, cells in the file's order."""
         cells = []
-        for run, score in zip(self._sweep.runs, self._scores, strict=True):
+        for run, score, reasons in zip(self._sweep.runs, self._scores, self._reasons, strict=True):
             cell = run.cell
             cells.append(
                 {
@@ -45,25 +57,31 @@ class Overview:
                     "score": score or None,
                     "error": None if run.error is None else run.error.to_record(),
                 }
+                | ({"failure_reasons": reasons} if reasons else {})
             )
         states = [run.state for run in self._sweep.runs]
         return {"sweep": 1, "cells": cells, "states": {state: states.count(state) for state in sorted(set(states))}}
 
     def tables(self) -> list[Table]:
-        """The report as one table."""
-        rows = []
+        """The report as tables: the cells, and why conversations failed."""
+        rows, why = [], []
         for one in self.report()["cells"]:
+            why += [[one["name"], str(count), reason] for reason, count in one.get("failure_reasons", {}).items()]
             done = f"{one['done']}/{'?' if one['planned'] is None else one['planned']}"
             failed = f" ({one['failed']} failed)" if one["failed"] else ""
             named = [one["scenario"], one["candidate"], one["dataset"], str(one["seed"]), one["evaluator"] or "–"]
             rows.append([*named, one["state"], done + failed, one["score"] or "–"])
-        return [(f"{len(rows)} cells", _HEADER, rows)]
+        return [(f"{len(rows)} cells", _HEADER, rows), (FAILED, ["cell", "failed", "reason"], why)]
 
-    def _score(self, run: CellRun) -> str:
+    def _read(self, run: CellRun) -> tuple[str, dict[str, int]]:
+        """A cell's score so far, and why conversations of it failed."""
         folder = recorded_run(self._sweep.out, run.cell)
         if folder is None:
-            return ""
+            return "", {}
         try:
-            return recorded_results(folder).headline().removeprefix(run.cell.candidate).strip()
+            results = recorded_results(folder)
         except VivaError:  # a damaged journal: the cell's error says so
-            return ""
+            return "", {}
+        told = results.report()["candidates"].values() if run.failed else ()
+        reasons = joined_reasons(one.get("failure_reasons", {}) for one in told)
+        return results.headline().removeprefix(run.cell.candidate).strip(), reasons

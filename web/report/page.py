@@ -35,6 +35,7 @@ _SECTIONS = {
     "correlations": ("Correlations", r"KIEval against"),
     "ablation": ("Scorer variants", r"KIEval with"),
     "reasons": ("Early stops", r"Why talks"),
+    "failures": ("Failures", r"Why conversations failed"),
     "costs": ("Tokens and cost", r"Tokens"),
     _FURTHER: ("Further tables", r"(?!)"),
     _CELLS: ("Cells and transcripts", r"\d+ cells?\b"),
