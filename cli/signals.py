@@ -1,4 +1,4 @@
-"""Work that obeys signals, with its progress beside it: Ctrl-C drains, a second one halts, SIGTERM halts.
+"""Work that obeys signals, with its progress beside it: Ctrl-C interrupts, a second one halts, SIGTERM halts.
 
 What never belongs here: what the work is, and what is said when it has ended.
 """
@@ -6,6 +6,7 @@ What never belongs here: what the work is, and what is said when it has ended.
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -16,8 +17,8 @@ T = TypeVar("T")
 class Stoppable(Protocol):
     """What can be asked to stop: a run, or a sweep of runs."""
 
-    def drain(self) -> None:
-        """Finish what is in flight, begin nothing new."""
+    def interrupt(self) -> None:
+        """Finish the calls under way, begin nothing new."""
 
     def halt(self) -> None:
         """Stop now."""
@@ -62,8 +63,10 @@ async def obeying(work: Callable[[Callable[[Any], None]], Awaitable[T]], display
         elif now or interrupts > 1:
             obeyed.halt()
         else:
-            display.note = "finishing what is in flight (Ctrl-C again to stop now)"
-            obeyed.drain()
+            display.note = "finishing the calls under way (Ctrl-C again to stop now)"
+            if not sys.stderr.isatty():  # there the line of progress says it
+                print(display.note, file=sys.stderr, flush=True)
+            obeyed.interrupt()
 
     async with anyio.create_task_group() as group:
         # From the first moment on: without a handler of its own the loop may sleep over a signal.

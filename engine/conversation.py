@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import anyio
 
 from .budget import Meter
 from .detectors import Detector
@@ -41,6 +43,10 @@ class ConversationStopped(Exception):  # control flow, not an error
     def __init__(self, by: str, reason: str) -> None:
         super().__init__(f"{by}: {reason}")
         self.by, self.reason = by, reason
+
+
+class RunStopping(Exception):  # control flow, not an error
+    """The run was asked to stop: the calls under way are recorded, and no further one begins. For the runner alone."""
 
 
 class Usage:
@@ -81,10 +87,12 @@ class Conversation:
     __slots__ = (
         "_backends",
         "_meter",
+        "_quiet",
         "_recorded",
         "_seeds",
         "_services",
         "_stopped",
+        "_under_way",
         "key",
         "number",
         "talk",
@@ -107,6 +115,8 @@ class Conversation:
         self._seeds = SeedLine(services.seed, key)
         self._recorded = {(call.role, call.ordinal): call for call in recorded}
         self._stopped: ConversationStopped | None = None
+        self._under_way = 0
+        self._quiet: anyio.Event | None = None  # set when no call is under way; made only if somebody waits for it
         limit = services.conversation_budget
         self._meter = None if limit.open else Meter(limit, "conversation", services.clock.now())
 
@@ -137,6 +147,8 @@ class Conversation:
         if completion is not None:
             await self._account(role, ordinal, backend, completion, replayed=True)
         else:
+            if self._services.stopping:
+                await self._stop_here()
             self._require_budget()
             request = Request(
                 view.messages, sampling, seed, digest, self.key, role, ordinal, hint, tools=tools, talk=self.talk
@@ -159,6 +171,8 @@ class Conversation:
         if completion is not None:
             await self._account(role, ordinal, backend, completion, replayed=True)
         else:
+            if self._services.stopping:
+                await self._stop_here()
             self._require_budget()
             completion = await self._recorded_answer(role, ordinal, digest, backend, backend.read(reading))
         return completion.likelihoods or []
@@ -180,6 +194,13 @@ class Conversation:
             self._services.events.publish(StopRequested(self._services.clock.wall(), self.key, by, reason))
         return self._stopped
 
+    async def _stop_here(self) -> NoReturn:
+        """Where the conversation is interrupted. Roles that overlap are let have the answer that they wait for."""
+        while self._under_way:
+            self._quiet = anyio.Event()
+            await self._quiet.wait()
+        raise RunStopping
+
     def _next_call(self, role: str) -> tuple[int, Backend]:
         if self._stopped is not None:
             raise self._stopped
@@ -195,10 +216,14 @@ class Conversation:
         """Wait for a model's answer and write it down before anybody acts on it."""
         services = self._services
         began = services.clock.now()
+        self._under_way += 1
         try:
             completion = await answer
         finally:
             services.meter.end()
+            self._under_way -= 1
+            if self._quiet is not None and not self._under_way:
+                self._quiet.set()
         if not completion.latency:
             completion.latency = services.clock.now() - began
         if has_marks(completion.text) and not backend.replays:

@@ -21,7 +21,7 @@ from .backends.base import Backend
 from .budget import Budget, Meter
 from .clock import Clock
 from .collector import tuned_collector
-from .conversation import Conversation, ConversationStopped
+from .conversation import Conversation, ConversationStopped, RunStopping
 from .errors import ConfigurationError, JournalError, LimitReached, Unauthorized, VivaError
 from .events import (
     ConversationFailed,
@@ -65,11 +65,15 @@ class Services:
     meter: Meter
     turnstile: Turnstile
     conversation_budget: Budget
+    stopping: bool = False  # no further call is to begin
 
 
 @dataclass(slots=True)
 class Outcome:
-    """How a run ended. ``how``: done, drained (asked to finish), halted (asked to stop now), budget, failed."""
+    """How a run ended.
+
+    ``how``: done, drained (asked to finish, with something left to do), halted (asked to stop now), budget, failed.
+    """
 
     how: str
     finished: int = 0
@@ -88,8 +92,8 @@ class Runner:
 
     ``journal`` is entered by the caller; ``history`` is the same file's reading half where the run is resumed.
     ``slots`` and ``turnstile`` are those that it shares with other runs, else it has its own, with ``concurrency``
-    slots. ``drain`` lets what is in flight finish and admits nothing more; ``halt`` stops at once. Both leave the run
-    resumable. ``admitted`` is set when no further conversation will begin.
+    slots. ``drain`` lets conversations in flight finish, ``interrupt`` only calls under way; ``halt`` stops at once.
+    All admit nothing more and leave the run resumable. ``admitted`` is set when no further conversation will begin.
     """
 
     def __init__(
@@ -125,10 +129,15 @@ class Runner:
         self._admitting = True
 
     def drain(self) -> None:
-        """Finish what is in flight, begin nothing new."""
+        """Finish the conversations in flight, begin no other."""
         if self._admitting:
             self._close_admission()
             self._outcome.how = "drained"
+
+    def interrupt(self) -> None:
+        """Finish the calls under way; each conversation is interrupted where it asks for its next."""
+        self.drain()
+        self.services.stopping = True
 
     def halt(self) -> None:
         """Stop now. What is in flight is interrupted and goes on when the run is resumed."""
@@ -142,7 +151,8 @@ class Runner:
         """
         restored = self._restore()
         self._events.publish(RunStarted(self._clock.wall(), "", total, len(restored)))
-        self._queue, self._converse = self._admissible(iter(plans), restored), converse
+        planned = iter(plans)
+        self._queue, self._converse = self._admissible(planned, restored), converse
         self._journal.on_failure = self._journal_failed
         with tuned_collector():
             async with LagMonitor(self._clock) as lag:
@@ -157,6 +167,8 @@ class Runner:
                 finally:
                     self._leave_line()
                 self._outcome.loop_lag = lag.statistics()
+        if self._outcome.how == "drained" and not self._outcome.interrupted and _all_in(planned, restored):
+            self._outcome.how = "done"  # it was asked to stop when nothing was left to begin
         self._events.publish(RunFinished(self._clock.wall(), "", self._outcome.how))
         return self._outcome
 
@@ -268,6 +280,8 @@ class Runner:
                 self._events.publish(LimitHit(self._clock.wall(), "", error.limit, str(error)))
                 self._close_admission()
                 self._outcome.how, self._outcome.error = "budget", error
+        except RunStopping:
+            self._interrupted(plan)
         except (ConfigurationError, JournalError, Unauthorized) as error:
             # Not this conversation's fault, and the next one would meet it too.
             self._interrupted(plan)
@@ -302,3 +316,11 @@ class Runner:
             self._outcome.how, self._outcome.error = how, error
         if self._group is not None:
             self._group.cancel_scope.cancel()
+
+
+def _all_in(plans: Iterator[Plan], ended: set[int]) -> bool:
+    """Whether what is left of the plans has ended before."""
+    try:
+        return all(plan.number in ended for plan in plans)
+    except VivaError:  # the dataset broke under our hands: what it holds further on is not known
+        return False

@@ -62,7 +62,7 @@ class Launch:
         self._resumed, self._retry_failed = resumed, retry_failed
 
     async def run(self, ready: Callable[[Runner], None] | None = None, company: Company | None = None) -> Outcome:
-        """Check the models, then carry the run to its end. ``ready`` is given the runner (to drain or halt it).
+        """Check the models, then carry the run to its end. ``ready`` is given the runner (to interrupt or halt it).
 
         In ``company`` the run uses the models that are open there already, leaves them open, and waits for slots.
 

@@ -42,8 +42,8 @@ _MOST_OPEN = 64  # cells that are led to their end at once; each has a journal a
 
 class Sweep:
     """One sweep about to go on. ``runs`` tells of every cell, before, while and after it runs; ``events`` are the news
-    of models (retries), ``models`` the counters of those that were open at the end. ``drain`` and ``halt`` are a
-    runner's, for all cells.
+    of models (retries), ``models`` the counters of those that were open at the end. ``interrupt`` and ``halt`` are
+    a runner's, for all cells.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class Sweep:
         """Failed conversations, in all cells."""
         return sum(run.failed for run in self.runs)
 
-    def drain(self) -> None:
-        """Finish the conversations in flight, begin nothing new."""
-        self._stop("drain")
+    def interrupt(self) -> None:
+        """Finish the calls under way, begin nothing new."""
+        self._stop("interrupt")
 
     def halt(self) -> None:
         """Stop now. What is in flight goes on when the sweep is started again."""
@@ -96,7 +96,7 @@ class Sweep:
                 run.opening.cancel()
 
     async def run(self, ready: Callable[[Sweep], None] | None = None) -> None:
-        """Carry all cells to their end. ``ready`` is given the sweep at once (to drain or halt it).
+        """Carry all cells to their end. ``ready`` is given the sweep at once (to interrupt or halt it).
 
         A cell that fails is a state of it (``runs``), no error; so is one that was interrupted.
 

@@ -52,7 +52,7 @@ def _interviews(report: bytes) -> int:
     return int(one["interviews"])
 
 
-def test_asked_once_it_finishes_what_is_in_flight(chaos: StartChaos, tmp_path: Path) -> None:
+def test_line_10_asked_once_it_finishes_the_calls_under_way(chaos: StartChaos, tmp_path: Path) -> None:
     # The first four calls take long enough for the signal to come while no talk has ended.
     server = chaos({"schedule": {str(number): _WAIT for number in range(_WIDTH)}})
     run = tmp_path / "run"
@@ -62,32 +62,45 @@ def test_asked_once_it_finishes_what_is_in_flight(chaos: StartChaos, tmp_path: P
     code, report, said = ended(process)
     assert code == 130
     assert f"viva resume {run}" in said
-    assert f"{_WIDTH}/{_TALKS} done" in said
+    assert f"{_WIDTH} conversations were interrupted; go on with: viva resume {run}" in said
     log = server.log()
-    assert len(log) == _WIDTH * _CALLS, "nothing new begins, and what had begun is led to its end"
+    assert len(log) == _WIDTH, "no further call begins, and those under way are waited for"
     assert not any(entry["left"] for entry in log)
-    assert _interviews(report) == _WIDTH
+    assert _interviews(report) == 0
     assert report == _printed("report", run)
     _goes_on_as_if_nothing_had_been(server, run, tmp_path / "whole", unanswered=0)
 
 
 def test_asked_twice_it_stops_at_once(chaos: StartChaos, tmp_path: Path) -> None:
-    # The first four wait for the first signal; the third four are never answered, so that only stopping ends the run.
-    slow = {str(number): _WAIT for number in range(_WIDTH)}
-    stuck = {str(number): "never" for number in range(2 * _WIDTH, 3 * _WIDTH)}
-    server = chaos({"schedule": slow | stuck})
+    # The first four are never answered, so that only stopping ends the run.
+    server = chaos({"schedule": {str(number): "never" for number in range(_WIDTH)}})
     run = tmp_path / "run"
     process = _run(server, run)
     server.log(requests=_WIDTH)
     process.send_signal(signal.SIGINT)
-    server.log(requests=3 * _WIDTH)
+    assert process.stderr is not None
+    assert process.stderr.readline() == b"finishing the calls under way (Ctrl-C again to stop now)\n"
     process.send_signal(signal.SIGINT)
     code, report, said = ended(process)
     assert code == 130
     assert f"{_WIDTH} conversations were interrupted; go on with: viva resume {run}" in said
-    assert len(server.log(left=_WIDTH)) == 3 * _WIDTH
+    assert len(server.log(left=_WIDTH)) == _WIDTH
     assert _interviews(report) == 0
     _goes_on_as_if_nothing_had_been(server, run, tmp_path / "whole", unanswered=_WIDTH)
+
+
+def test_line_10_asked_once_when_nothing_is_left_to_begin_it_is_done(chaos: StartChaos, tmp_path: Path) -> None:
+    # All talks are in flight, and in each the call under way is its last.
+    server = chaos({"default": {"do": "slow", "delay": 1.0}})
+    models = ["--candidate", "simulated:c", "--interactor", "simulated:i", "--evaluator", server.model("evaluator")]
+    size = ["-n", str(_TALKS), "--rounds", "1"]
+    process = started("run", "kieval", "--dataset", ITEMS, *size, *models, "--json", "--out", tmp_path / "run")
+    server.log(requests=_TALKS)
+    process.send_signal(signal.SIGINT)
+    code, report, said = ended(process)
+    assert code == 0, said
+    assert "resume" not in said
+    assert orjson.loads(report)["candidates"]["c"]["interviews"] == _TALKS
 
 
 def test_terminated_it_stops_at_once(chaos: StartChaos, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_killed_three_times_and_grown_by_a_candidate_it_says_the_same(tmp_path: 
     assert {name: after[name] for name in before} == before
 
 
-def test_ctrl_c_finishes_what_is_in_flight_in_all_cells(chaos: StartChaos, tmp_path: Path) -> None:
+def test_line_10_ctrl_c_finishes_the_calls_under_way_in_all_cells(chaos: StartChaos, tmp_path: Path) -> None:
     # Six places over cells of four talks: two cells are under way when the signal comes.
     server = chaos({"schedule": {str(number): {"do": "slow", "delay": 2.0} for number in range(6)}})
     roles = {role: server.model(role) for role in ("interactor", "evaluator")}
@@ -108,14 +108,14 @@ def test_ctrl_c_finishes_what_is_in_flight_in_all_cells(chaos: StartChaos, tmp_p
     assert code == 130, said_to_us
     assert f"viva resume {out}" in said_to_us
     cells = orjson.loads(printed)["cells"]
-    assert [cell["done"] for cell in cells] == [4, 2, 0, 0]
-    assert [cell["state"] for cell in cells] == ["done", "part", "waiting", "waiting"]
+    assert [cell["done"] for cell in cells] == [0, 0, 0, 0]
+    assert [cell["state"] for cell in cells] == ["part", "part", "waiting", "waiting"]
     assert not any(entry["left"] for entry in server.log())
-    asked = len(server.log())
+    assert len(server.log()) == 6
     code, printed, said_to_us = _viva("resume", out, "--json")
     assert code == 0, said_to_us
     assert orjson.loads(printed)["states"] == {"done": 4}
-    assert len(server.log()) * 6 == asked * 16
+    assert len(server.log()) == 16 * 4  # a first answer, a question, a reply and a verdict; none was asked twice
 
 
 def test_terminated_it_stops_at_once_and_goes_on(chaos: StartChaos, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from viva.engine.events import (
     StopRequested,
     Subscription,
 )
+from viva.engine.history import History
 from viva.engine.journal import Journal
 from viva.engine.messages import Completion, View
 from viva.engine.runner import Plan, Runner
@@ -136,6 +137,49 @@ def test_draining_finishes_what_is_in_flight_and_begins_nothing(tmp_path: Path) 
     assert outcome.how == "drained"
     assert outcome.interrupted == 0
     assert outcome.finished == _count(events, ConversationStarted) < 20
+
+
+def test_line_10_interrupting_finishes_the_calls_under_way_and_begins_no_other(tmp_path: Path) -> None:
+    model = "simulated:m?latency=1"
+    outcome, before = small_run(tmp_path / "cut", model=model, prepare=after_calls(17, Runner.interrupt))
+    assert outcome.how == "drained"
+    assert outcome.interrupted > 0
+    again, after = small_run(tmp_path / "cut", model=model, resume=True)
+    fresh = [event for event in after if isinstance(event, CallFinished) and not event.replayed]
+    assert (again.how, again.finished) == ("done", 20)
+    assert _count(before, CallFinished) + len(fresh) == 60
+    small_run(tmp_path / "whole", model=model)
+    assert results(tmp_path / "cut") == results(tmp_path / "whole")
+
+
+def test_line_10_roles_that_overlap_have_the_answers_that_they_wait_for(tmp_path: Path) -> None:
+    async def two_at_once(conversation: Conversation, payload: int) -> Any:
+        async def ask(words: str) -> None:
+            view = View()
+            view.append("user", words)
+            for _ in range(2):
+                await conversation.generate("candidate", view, SAMPLING)
+
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(ask, "one")
+                group.start_soon(ask, "other")
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return None
+
+    prepare = after_calls(1, Runner.interrupt)  # calls take times of their own: the second one is under way
+    outcome, events = small_run(tmp_path, count=1, model="simulated:m?latency=1", converse=two_at_once, prepare=prepare)
+    assert (outcome.how, outcome.interrupted) == ("drained", 1)
+    assert sorted(event.ordinal for event in events if isinstance(event, CallFinished)) == [0, 1]
+    with History(tmp_path / "journal.sqlite") as history:
+        assert len(history.calls(0)) == 2
+
+
+@pytest.mark.parametrize("how", [Runner.drain, Runner.interrupt])
+def test_line_10_asked_to_stop_when_nothing_is_left_the_run_is_done(tmp_path: Path, how: Any) -> None:
+    outcome, _ = small_run(tmp_path, model="simulated:m?latency=1", prepare=after_calls(60, how))
+    assert (outcome.how, outcome.finished) == ("done", 20)
 
 
 def test_halting_stops_at_once_and_resuming_repeats_no_recorded_call(tmp_path: Path) -> None:

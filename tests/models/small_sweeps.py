@@ -60,7 +60,7 @@ def swept(file: Path, out: Path, clock: Clock | None = None, **how: Any) -> Swee
 
 
 def stop_after(sweep: Sweep, calls: int, how: str) -> None:
-    """Run a sweep and ask it to ``drain`` or ``halt`` once it has made so many calls."""
+    """Run a sweep and ask it to ``interrupt`` or ``halt`` once it has made so many calls."""
 
     async def main() -> None:
         async def stop() -> None:

@@ -156,7 +156,7 @@ def test_failed_conversations_stay_failed_unless_asked_for(tmp_path: Path) -> No
     assert calls_in(tmp_path / "out") >= before
 
 
-@pytest.mark.parametrize("how", ["drain", "halt"])
+@pytest.mark.parametrize("how", ["interrupt", "halt"])
 def test_stopped_half_way_it_goes_on_without_repeating_a_call(tmp_path: Path, how: str) -> None:
     said: dict[str, Any] = {
         "seeds": [1, 2],
