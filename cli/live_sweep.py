@@ -26,6 +26,9 @@ _PLAIN_SECONDS = 10.0
 _MOST_ROWS = 40
 # Which cells are shown where not all can be: those that say most first.
 _RANK = {"running": 0, "failed": 1, "part": 2, "waiting": 3, "stopped": 4, "done": 5}
+_HEADER = ("cell", "state", "done", "in flight", "score")
+_LEAST = (12, 5, 4, 6, 5)  # the narrowest that columns may be
+_FRAME = 16  # what the box takes of a line of five columns
 _STYLE = {"running": "cyan", "failed": "red", "stopped": "green", "done": "green"}
 
 
@@ -56,7 +59,7 @@ class SweepProgress:
         console = Console(stderr=True)
         with Live("", console=console, auto_refresh=False, transient=True) as live:
             while True:
-                live.update(self.table(console.height), refresh=True)
+                live.update(self.table(console.height, console.width), refresh=True)
                 await anyio.sleep(_TERMINAL_SECONDS)
 
     def line(self) -> str:
@@ -78,9 +81,12 @@ class SweepProgress:
         parts += [f"{self._retried} retries ({self._throttled} throttled)"] if self._retried else []
         return " · ".join(parts + [self.note] * bool(self.note))
 
-    def table(self, height: int) -> RenderableType:
-        """The cells, at most as many as there is room for; what is left out is counted."""
+    def table(self, height: int, width: int) -> RenderableType:
+        """The cells, at most as many as there is room for; what is left out is counted. Of a line that is too long
+        names and errors are cut, numbers are not.
+        """
         from rich.box import SIMPLE_HEAD
+        from rich.cells import cell_len
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
@@ -88,23 +94,45 @@ class SweepProgress:
         runs = self._sweep.runs
         room = max(1, min(_MOST_ROWS, height - 6))
         shown = runs if len(runs) <= room else self._worth_showing(room)
+        rows = [self._row(run) for run in shown]
+        scored = [row for run, row in zip(shown, rows, strict=True) if run.error is None]
+        widths = [max([least, *(cell_len(row[at]) for row in rows)]) for at, least in enumerate(_LEAST[:4])]
+        names, counts = widths[0], widths[1:]
+        scores = max([_LEAST[4], *(cell_len(row[4]) for row in scored)])
+        room = width - sum(counts) - _FRAME
+        names = max(_LEAST[0], min(names, room - scores))  # what is left of a line is for names, then for errors
+        scores = max(scores, room - names)
         table = Table(box=SIMPLE_HEAD)
-        for name in ("cell", "state", "done", "in flight", "score"):
-            table.add_column(name, justify="right" if name in ("done", "in flight") else "left", no_wrap=True)
-        for run in shown:
-            done = f"{run.done}/{'?' if run.total is None else run.total}"
-            flight = str(run.in_flight) if run.state == "running" else ""
-            score = str(run.error) if run.error is not None else run.headline
-            state = Text(run.state, style=_STYLE.get(run.state, ""))
-            cell = run.cell.name.removeprefix("cells/")
-            table.add_row(Text(harmless(cell)), state, done, flight, Text(harmless(score)))
+        for at, (title, taken) in enumerate(zip(_HEADER, (names, *counts, scores), strict=True)):
+            table.add_column(title, justify="right" if at in (2, 3) else "left", width=taken)
+        for cell, state, done, flight, score in rows:
+            coloured = Text(state, style=_STYLE.get(state, ""))
+            table.add_row(Text(_cut(cell, names)), coloured, done, flight, Text(_cut(score, scores)))
         hidden = [run.state for run in runs if run not in shown]
         counts = ", ".join(f"{hidden.count(state)} {state}" for state in _RANK if state in hidden)
         parts = [Text(f"  … and {counts}")] if counts else []
         return Group(table, *parts, Text(self.line()))
+
+    @staticmethod
+    def _row(run: CellRun) -> tuple[str, str, str, str, str]:
+        done = f"{run.done}/{'?' if run.total is None else run.total}"
+        flight = str(run.in_flight) if run.state == "running" else ""
+        score = str(run.error) if run.error is not None else run.headline
+        return harmless(run.cell.name.removeprefix("cells/")), run.state, done, flight, harmless(score)
 
     def _worth_showing(self, room: int) -> list[CellRun]:
         """As many as there is room for, in their own order."""
         places = {run: place for place, run in enumerate(self._sweep.runs)}
         chosen = sorted(self._sweep.runs, key=lambda run: (_RANK[run.state], places[run]))[:room]
         return sorted(chosen, key=places.__getitem__)
+
+
+def _cut(text: str, width: int) -> str:
+    """The text in at most so many cells of a terminal, its middle left out if it is longer."""
+    from rich.cells import set_cell_size
+
+    line = " ".join(text.split())
+    half = width // 2
+    if len(line) <= half or set_cell_size(line, width).rstrip() == line:
+        return line
+    return f"{set_cell_size(line, width - half - 1)}…{line[len(line) - half :]}"

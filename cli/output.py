@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Table = tuple[str, list[str], list[list[str]]]
 # What could move a cursor, set a title or hide text, were it printed as a model wrote it.
+_WIDE = 10_000  # of lines that go to a file or another program
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -37,33 +38,31 @@ def print_text(text: str) -> None:
 
 def print_tables(tables: Iterable[Table]) -> None:
     """Titled tables; those without rows are left out. Never wraps or cuts when the output is not a terminal."""
-    from rich.box import SIMPLE
-    from rich.table import Table as RichTable
     from rich.text import Text
 
+    from .tables import laid_out
+
+    width = os.get_terminal_size().columns if sys.stdout.isatty() else _WIDE
     for title, header, rows in tables:
-        if not rows:
-            continue
-        table = RichTable(box=SIMPLE)
-        for index, name in enumerate(header):
-            texts = [row[index] for row in rows]
-            numeric = all(text[:1].isdigit() or text[:1] in "–-" for text in texts)
-            table.add_column(Text(harmless(name)), justify="right" if numeric else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*(Text(harmless(cell)) for cell in row))
-        print_rich(Text(harmless(title), style="bold"), table)
+        if rows:
+            texts = [[harmless(text) for text in line] for line in (header, *rows)]
+            print_rich(Text(harmless(title), style="bold"), *laid_out(texts[0], texts[1:], width))
 
 
 def print_rich(*parts: RenderableType, width: int | None = None) -> None:
     """Anything rich can draw; outside of a terminal plain, and as wide as it needs to be."""
     from rich.console import Console
+    from rich.measure import Measurement
 
     terminal = sys.stdout.isatty()
     buffer = io.StringIO()
-    console = Console(file=buffer, force_terminal=terminal, width=width if terminal or width else 10_000)
-    if terminal:
-        console.width = os.get_terminal_size().columns
+    # A height as well: without one rich takes any dumb terminal for 80 columns wide.
+    console = Console(file=buffer, force_terminal=terminal, width=width if terminal or width else _WIDE, height=25)
+    shown = os.get_terminal_size().columns if terminal else console.width
     for part in parts:
+        # What cannot be as narrow as the terminal goes over its edge, for rich would cut it.
+        least = 0 if isinstance(part, str) else Measurement.get(console, console.options, part).minimum
+        console.width = max(shown, least)
         console.print(part, soft_wrap=isinstance(part, str))
     text = "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
     _write(text.encode(sys.stdout.encoding or "utf-8", "replace"))

@@ -101,7 +101,6 @@ def test_an_unfinished_run_is_reported_as_far_as_it_came(
     states = [line.split()[-1] for line in _viva("show", run).stdout.splitlines() if "candidate/" in line]
     assert states.count("finished") == one["interviews"]
     assert states.count("interrupted") == len(states) - one["interviews"]
-    assert sign == signal.SIGKILL or "interrupted" not in states, "asked once to stop, it finishes what it began"
     assert len(server.log()) == calls
 
 

@@ -1,0 +1,95 @@
+"""Titled tables laid out for a width: numbers are never folded, cut or dropped.
+
+A table that is too wide is split into parts that stand below one another and repeat its leading labels. Labels may
+fold, numbers may not; a column that is still too wide goes over the edge rather than lose a digit.
+What never belongs here: what tables hold, and where they are printed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from viva.scenarios.study.text import numeric
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_NUMBER = re.compile(r"\D{0,2}\d[\d.,:/%e+−–-]*\D{0,2}")
+_LABEL = 12  # a column of words is not made narrower than this, unless it is by nature
+_BELONGING = ("±", "p")  # columns about the one before them
+_FRAME, _GAP = 2, 3  # what the box takes of a line: at its edges, and beside each further column
+
+
+def laid_out(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[Table]:
+    """The table as one part, or as several if it is wider than ``width`` cells of a terminal."""
+    columns = [_Column(name, [row[place] for row in rows]) for place, name in enumerate(header)]
+    for places in _parts(columns, width):
+        yield _drawn([columns[place] for place in places], width)
+
+
+class _Column:
+    """One column: its texts, how narrow it may become, and whether it tells nothing without the one before it."""
+
+    def __init__(self, name: str, cells: Sequence[str]) -> None:
+        from rich.cells import cell_len
+
+        self.name, self.cells = name, cells
+        self.right = all(text[:1].isdigit() or text[:1] in "–-" for text in cells)
+        self.label = not numeric([[text] for text in cells], 0)
+        self.belongs = name in _BELONGING
+        longest = max(map(cell_len, cells), default=0)
+        self.natural = max(longest, cell_len(name))
+        words = [word for text in cells for word in text.split() if _NUMBER.fullmatch(word)]
+        floor = max(map(cell_len, words), default=0) if self.label else longest
+        title = max(map(cell_len, name.split()), default=0)
+        self.least = max(floor, min(title, _LABEL), min(self.natural, _LABEL) if self.label else 0)
+
+
+def _parts(columns: Sequence[_Column], width: int) -> list[list[int]]:
+    """Which columns stand in which part."""
+    every = list(range(len(columns)))
+    if _taken([column.least for column in columns]) <= width:
+        return [every]
+    leading = next((place for place in every if not columns[place].label), len(columns))
+    keys = every[: max(1, leading)]
+    while len(keys) > 1 and _taken([columns[place].least for place in keys]) > width // 2:
+        keys.pop()  # labels that take most of the line are not repeated
+    parts = [list(keys)]
+    groups: list[list[int]] = []
+    for place in every[len(keys) :]:
+        pair = [*groups[-1], place] if groups and columns[place].belongs else []
+        if len(pair) == 2 and _taken([columns[at].least for at in (*keys, *pair)]) <= width:
+            groups[-1] = pair
+        else:
+            groups.append([place])
+    for group in groups:
+        if len(parts[-1]) > len(keys) and _taken([columns[at].least for at in (*parts[-1], *group)]) > width:
+            parts.append(list(keys))
+        parts[-1] += group
+    return parts
+
+
+def _taken(widths: Sequence[int]) -> int:
+    return sum(widths) + _FRAME + _GAP * (len(widths) - 1) + 2
+
+
+def _drawn(columns: Sequence[_Column], width: int) -> Table:
+    from rich.box import SIMPLE
+    from rich.table import Table
+    from rich.text import Text
+
+    widths = [column.least for column in columns]
+    spare = width - _taken(widths)
+    while spare > 0 and any(now < column.natural for now, column in zip(widths, columns, strict=True)):
+        for place, column in enumerate(columns):
+            if spare > 0 and widths[place] < column.natural:
+                widths[place] += 1
+                spare -= 1
+    table = Table(box=SIMPLE)
+    for column, now in zip(columns, widths, strict=True):
+        table.add_column(Text(column.name), justify="right" if column.right else "left", overflow="fold", width=now)
+    for row in zip(*(column.cells for column in columns), strict=True):
+        table.add_row(*map(Text, row))
+    return table
