@@ -109,8 +109,8 @@ class SweepProgress:
             coloured = Text(state, style=_STYLE.get(state, ""))
             table.add_row(Text(_cut(cell, names)), coloured, done, flight, Text(_cut(score, scores)))
         hidden = [run.state for run in runs if run not in shown]
-        counts = ", ".join(f"{hidden.count(state)} {state}" for state in _RANK if state in hidden)
-        parts = [Text(f"  … and {counts}")] if counts else []
+        others = ", ".join(f"{hidden.count(state)} {state}" for state in _RANK if state in hidden)
+        parts = [Text(f"  … and {others}")] if others else []
         return Group(table, *parts, Text(self.line()))
 
     @staticmethod
