@@ -15,13 +15,17 @@ from typing import Any
 
 @dataclass(slots=True)
 class Item:
-    """``answer`` is an index into ``choices``; ``id`` is unique in its dataset and stable across files."""
+    """``answer`` is an index into ``choices``; ``id`` is unique in its dataset and stable across files.
+
+    ``passage`` names the text that several questions are about; it is shown to no model.
+    """
 
     id: str
     question: str
     choices: list[str]
     answer: int
     subject: str = ""
+    passage: str = ""
 
     def labelled_choices(self) -> str:
         """The choices as lines ``A. …``, as every prompt shows them."""
@@ -43,6 +47,7 @@ class Item:
             "choices": self.choices,
             "answer": self.answer,
             "subject": self.subject,
+            **({"passage": self.passage} if self.passage else {}),
         }
 
 

@@ -29,12 +29,19 @@ LARGEST_LOSS = 0.9
 _DIRECTIONS = np.array([1.0, -1.0])[:, None, None]
 
 
+Numbers = Sequence[float] | NDArray[np.float64]
+
+
 class Betting:
     """Confidence sequences of ``rows`` means at once, fed one score for each row at a time.
 
     What a sequence covers, with probability ``level`` at all times together, is the mean that the next score is
     expected to have, given all before: with items in random order, the mean over all items such as these. The rows are
     independent of each other; that all of them cover at once needs a higher level (Bonferroni).
+
+    Scores that are not independent come as one observation: their mean, with their number as its weight. What is
+    covered then is the mean over all such scores. Where m is that mean, weight · (mean - m) is 0 on average over
+    observations in random order, whatever their sizes, and bets are made on that.
 
     The means tried are ``steps`` + 1 even ones from ``low`` to ``high``, both in the unit of the scores. A mean between
     two of them counts as excluded only if both are, so the grid makes an interval wider, by less than two steps.
@@ -55,6 +62,7 @@ class Betting:
         self._enough = enough * len(TARGETS)
         # sqrt(2 log(1/a) / (n variance)) is the best bet for n scores, a being the bet's share of the error.
         self._stake = np.sqrt(2.0 * math.log(self._enough) / np.array(TARGETS))
+        self._weight = np.zeros(rows)
         self._sum = np.full(rows, 0.5)
         self._spread = np.full(rows, 0.25)
         # Highest mean excluded from below, lowest from above, as places in the grid; -1 and steps + 1: none is.
@@ -64,10 +72,14 @@ class Betting:
         self._capital = np.ones((rows, 2, len(TARGETS), steps + 1))
         self._hold(0, steps)
 
-    def add(self, scores: Sequence[float] | NDArray[np.float64]) -> None:
+    def add(self, scores: Numbers, weights: Numbers | None = None) -> None:
         """Take in the next score of each row; nan: this row has none now, and learns nothing.
 
-        :raises ValueError: a score is below ``low`` or above ``high``, or their number is not that of the rows.
+        ``weights`` are shares, from 0 to 1, of the largest weight that any observation of this sequence can have; that
+        must be known beforehand. Without them all weigh the same.
+
+        :raises ValueError: a score is below ``low`` or above ``high``, a weight not in 0–1, or their number is not that
+            of the rows.
         """
         given = np.asarray(scores, dtype=np.float64)
         if given.shape != self.counts.shape:
@@ -78,8 +90,13 @@ class Betting:
             if not np.isnan(given[~known]).all():
                 raise ValueError(f"scores {given[~known].tolist()}; they lie in {self.low:g}–{self.high:g}")
             unit = np.where(known, unit, 0.0)
-        self._bet(unit, known)
-        self._learn(unit, known)
+        share = np.ones_like(unit) if weights is None else np.asarray(weights, dtype=np.float64)
+        if share.shape != unit.shape or not ((share >= 0.0) & (share <= 1.0)).all():
+            raise ValueError(f"weights {share.tolist()}; they lie in 0–1, one for each row")
+        known &= share > 0.0
+        share = np.where(known, share, 0.0)
+        self._bet(unit, share)
+        self._learn(unit, known, share)
         self._exclude()
 
     @property
@@ -96,22 +113,24 @@ class Betting:
         scores: NDArray[np.float64] = self.low + (self.high - self.low) * (places / self._steps)
         return scores
 
-    def _bet(self, unit: NDArray[np.float64], known: NDArray[np.bool_]) -> None:
+    def _bet(self, unit: NDArray[np.float64], share: NDArray[np.float64]) -> None:
         """Let each mean's capital win or lose on the scores, in 0–1, by bets that do not know them yet."""
         deviations = np.sqrt(self._spread / (self.counts + 1))
-        bets = (known / deviations)[:, None] * self._stake  # 0 where there is no score
+        bets = (1.0 / deviations)[:, None] * self._stake
         factors = np.minimum(bets[:, None, :, None], self._largest)
+        factors *= share[:, None, None, None]  # 0 where there is no score
         factors *= unit[:, None, None, None] * _DIRECTIONS - self._signed
         factors += 1.0
         self._capital *= factors
         # Beyond what is enough nothing more is won: it was excluded long since, and sums stay finite.
         np.minimum(self._capital, 2.0 * self._enough, out=self._capital)
 
-    def _learn(self, unit: NDArray[np.float64], known: NDArray[np.bool_]) -> None:
+    def _learn(self, unit: NDArray[np.float64], known: NDArray[np.bool_], share: NDArray[np.float64]) -> None:
         """The running mean and variance on which the next bets rest (the paper's equation 15)."""
         self.counts += known
-        self._sum += unit
-        self._spread += known * (unit - self._sum / (self.counts + 1)) ** 2
+        self._weight += share
+        self._sum += share * unit
+        self._spread += (share * (unit - self._sum / (self._weight + 1.0))) ** 2
 
     def _exclude(self) -> None:
         """Exclude the means whose capital is enough, for ever: the sequence is the intersection over time.

@@ -1,7 +1,8 @@
 """The forms in which multiple-choice items are written, and the ids that items of each form get.
 
 ``generic``    ``question``, ``choices`` (list of texts; in a table columns ``A``, ``B``, ``C``, …), ``answer`` (letter,
-               or 0-based index), optional ``id`` and ``subject``. Id: its own, else the hash without an own id.
+               or 0-based index), optional ``id``, ``subject`` and ``passage`` (its name; of a long text a
+               hash stands for it). Id: its own, else the hash without an own id.
 ``arc``        AI2 ARC in both of its schemas: the Hugging Face one (``choices.text[]``, ``choices.label[]``) and AI2's
                own (``question.stem``, ``question.choices[].text/label``); labels A–E or 1–5. Id: the hash with its own.
 ``mmlu``       MMLU: tables without header of question, four choices and letter, the subject in the file's name; or
@@ -21,6 +22,7 @@ What never belongs here: files and lines.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +43,7 @@ from .fields import (
 )
 from .reading import ENDINGS, JSON_ENDINGS
 
+_LONGEST_NAME = 80  # characters
 _FOUR = ("A", "B", "C", "D")
 
 
@@ -84,7 +87,13 @@ def _generic(raw: Raw, where: Where) -> Item:
     if index is None:
         index = answer_index(raw.get("answer"), [letter(i) for i in range(len(choices))], "answer")
     identity = own_id(raw, "id") or kieval_id(question, choices, index, None)
-    return Item(identity, question, choices, index, optional_text(raw, "subject"))
+    return Item(identity, question, choices, index, optional_text(raw, "subject"), _passage(raw))
+
+
+def _passage(raw: Raw) -> str:
+    """The passage's name; some files hold the passage itself, and journals would hold it again with each item."""
+    text = optional_text(raw, "passage")
+    return text if len(text) <= _LONGEST_NAME else hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _arc(raw: Raw, where: Where) -> Item:

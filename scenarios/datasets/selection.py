@@ -10,6 +10,7 @@ What never belongs here: file forms, and holding items (but where they are wante
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Any
 
 from viva.engine import seeds
 from viva.engine.errors import DatasetError
+from viva.scoring.item_clusters import Clusters
 
 from ..items import Item
 from .idlist import IdList, read_ids
@@ -32,8 +34,9 @@ class Dataset:
 
     ``total`` counts its items, ``repeats`` the exact repeats that the form drops, ``skipped`` the lines that are not
     items; ``bad`` holds the errors of the first of those. ``notes``: what a person should know of it before a run, a
-    sentence each. ``ids`` tells of the list that items were chosen by, and
-    ``matched`` how many are on it.
+    sentence each. ``ids`` tells of the list that items were chosen by, and ``matched`` how many are on it. ``clusters``
+    are the chosen items' by the field that groups them, in the order in which they are given; None where items are given
+    one by one.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Dataset:
     _skip_bad: bool
     _first: FirstReading
     _order: int | None = None
+    clusters: Clusters | None = None
 
     def __len__(self) -> int:
         return self.total if self.chosen is None else len(self.chosen)
@@ -63,9 +67,13 @@ class Dataset:
         if self._order is None:
             yield from self._read()
         else:
-            ranked = [(_rank(self._order, item), place, item) for place, item in enumerate(self._read())]
-            ranked.sort(key=lambda entry: entry[:2])
-            for _, _, item in ranked:
+            field = None if self.clusters is None else self.clusters.field
+            ranked = []
+            for place, item in enumerate(self._read()):
+                group = ("", 0.0) if field is None else _group(self._order, item, field)
+                ranked.append((group[1], group[0], _rank(self._order, item), place, item))
+            ranked.sort(key=lambda entry: entry[:4])
+            for *_, item in ranked:
                 yield item
 
     def _read(self) -> Iterator[Item]:
@@ -91,6 +99,8 @@ class Dataset:
         }
         if self.ids is not None:
             record["ids"] = {"digest": self.ids.digest, "listed": len(self.ids.ids), "matched": self.matched}
+        if self.clusters is not None:
+            record["clusters"] = self.clusters.to_record()
         return record
 
 
@@ -102,6 +112,7 @@ def open_dataset(
     skip_bad: bool = False,
     ids: str | None = None,
     shuffled: bool = False,
+    cluster: str | None = None,
 ) -> Dataset:
     """Open a source (see ``sources``), check all of it, and choose items.
 
@@ -110,10 +121,14 @@ def open_dataset(
     :param ids: a file of item ids; only items on that list are drawn from.
     :param shuffled: give the items in an order that follows from ``seed`` and their ids. Of fewer items (``limit``) it
         gives the beginning of the same order.
-    :raises DatasetError: the source or a line is wrong, nothing is left, or no item is on the list.
+    :param cluster: the items' field (``subject`` or ``passage``) by which they are given group by group, groups and the
+        items of each in an order that follows from ``seed``. An item without the field is a group of its own. Fewer
+        items (``limit``) are drawn as without it, so they are of as many groups.
+    :raises DatasetError: the source or a line is wrong, nothing is left, no item is on the list, or the chosen items
+        have no ``cluster`` field, or only one of it.
     :raises ConfigurationError: the form is unknown, or a package is missing.
     """
-    key = (source, limit, seed, skip_bad, ids, shuffled)
+    key = (source, limit, seed, skip_bad, ids, shuffled, cluster)
     if _remembered is None:
         return _opened(*key)
     if key not in _remembered:
@@ -137,7 +152,9 @@ def each_checked_once() -> Iterator[None]:
         _remembered = before
 
 
-def _opened(source: str, limit: int | None, seed: int, skip_bad: bool, ids: str | None, shuffled: bool) -> Dataset:
+def _opened(
+    source: str, limit: int | None, seed: int, skip_bad: bool, ids: str | None, shuffled: bool, cluster: str | None
+) -> Dataset:
     listed = read_ids(Path(ids)) if ids is not None else None
     found = open_source(source)
     reading = Pass(found, "lines" if skip_bad else "nothing")
@@ -145,12 +162,15 @@ def _opened(source: str, limit: int | None, seed: int, skip_bad: bool, ids: str 
     total = matched = 0
     kept: list[int] = []
     ranked: list[tuple[float, int]] = []
+    groups: dict[int, tuple[str, float]] = {}
     for position, item in enumerate(reading):
         total += 1
         first.add(_content(item))
         if listed is not None and item.id not in listed.ids:
             continue
         matched += 1
+        if cluster is not None:
+            groups[position] = _group(seed, item, cluster)
         if limit is None:
             if listed is not None:
                 kept.append(position)
@@ -168,6 +188,9 @@ def _opened(source: str, limit: int | None, seed: int, skip_bad: bool, ids: str 
         raise DatasetError(message, path=listed.path)
     if limit is not None:
         kept = [-position for _, position in ranked]
+    clusters = None
+    if cluster is not None:
+        clusters = _clusters(cluster, [groups[place] for place in (kept or groups)], found.path)
     chosen = None if len(kept) == total or (limit is None and listed is None) else frozenset(kept)
     return Dataset(
         name=found.name,
@@ -184,7 +207,8 @@ def _opened(source: str, limit: int | None, seed: int, skip_bad: bool, ids: str 
         source=found,
         _skip_bad=skip_bad,
         _first=first,
-        _order=seed if shuffled else None,
+        _order=seed if shuffled or cluster is not None else None,
+        clusters=clusters,
     )
 
 
@@ -196,8 +220,25 @@ def _notes(source: str, reading: Pass) -> list[str]:
     return [f"{many}, {wrong}; see them with: viva data check {source}"]
 
 
-def _content(item: Item) -> tuple[str, str, list[str], int, str]:
-    return (item.id, item.question, item.choices, item.answer, item.subject)
+def _content(item: Item) -> tuple[str, str, list[str], int, str, str]:
+    return (item.id, item.question, item.choices, item.answer, item.subject, item.passage)
+
+
+def _group(seed: int, item: Item, field: str) -> tuple[str, float]:
+    """The group of an item, and its place in the order that the seed gives."""
+    named = str(getattr(item, field))
+    name = f"{field} {named}" if named else f"item {item.id}"
+    return name, seeds.uniform(seed, "cluster", name)
+
+
+def _clusters(field: str, groups: list[tuple[str, float]], path: str) -> Clusters:
+    sizes = Counter(groups)
+    named = sum(name.startswith(f"{field} ") for name, _ in groups)
+    if not named:
+        raise DatasetError(f"no item has a {field}; cluster by another field, or by none", path=path)
+    if len(sizes) == 1:
+        raise DatasetError(f"all items have one {field}; clusters need several", path=path)
+    return Clusters(field, tuple(sizes[group] for group in sorted(sizes, key=lambda group: (group[1], group[0]))))
 
 
 def _rank(seed: int, item: Item) -> float:

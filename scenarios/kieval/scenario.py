@@ -45,6 +45,7 @@ class PreparedKieval:
             skip_bad=settings.skip_bad_items,
             ids=settings.ids,
             shuffled=settings.shuffled,
+            cluster=settings.cluster,
         )
         self.notes = self.dataset.notes
         self.total = len(self.dataset) * len(settings.candidate)

@@ -17,6 +17,7 @@ from viva.scoring.kieval import ScorerName
 from ..datasets.sources import full_source
 from ..scenario import RunSettings, full_file
 
+Cluster = Literal["subject", "passage"]  # fields of an item
 FirstAnswer = Literal["choice", "text", "five-shot"]
 
 
@@ -30,6 +31,11 @@ class KievalSettings(RunSettings):
     n: int | None = Field(None, ge=1, description="Items drawn by the seed (all if not given).")
     ids: str | None = Field(None, description="File of item ids: only items on this list are used.")
     shuffled: bool = Field(False, description="Take the items in an order that the seed gives, not in the file's.")
+    cluster: Cluster | None = Field(
+        None,
+        description="Items of one subject, or about one passage, are not independent: take them together, in an order "
+        "that the seed gives.",
+    )
     rounds: int = Field(5, ge=1, le=100, description="Rounds of question and reply at most.")
     early_stop: bool = Field(True, description="Let the evaluator end a talk; its flags are recorded either way.")
     overlap: bool = Field(False, description="Ask the next question while the last reply is still being judged.")

@@ -17,6 +17,7 @@ from viva.scoring.kieval import Scorer
 from .names import Names
 from .recall import Probes, Recall, read_probes
 from .rounds import by_round
+from .sequences import with_sequence
 from .sources import INTERVIEWS, Cell
 from .talks import Interviews, Talks, keys_of, read_interviews
 
@@ -99,6 +100,8 @@ def record(one: Filled, scorer: Scorer) -> dict[str, Any]:
         "until": cell.until,
     }
     if talks is not None and cell.run is not None:
+        if one.result is not None and cell.stopped_at is not None:
+            told["result"] = one.result | {"score": with_sequence(one.result["score"], [cell], scorer)}
         told["by_round"] = by_round([talks], scorer)
         told["running"] = talks.running()
         told["transcripts"] = {"folder": cell.folder, "examples": keys_of(cell.run, talks.examples())}

@@ -169,6 +169,8 @@ def cells(report: Mapping[str, Any]) -> Table:
         if state == "stopped":
             state = f"stopped after {until['stopped_at']}"
         score = mean(result.get("score"))
+        if "low" in (told := result.get("score") or {}):  # a rule ended the cell: its own interval
+            score = interval({"value": told["mean"], "low": told["low"], "high": told["high"]})
         if "score" not in result and result.get("accuracy"):
             score = f"accuracy {interval(next(iter(result['accuracy'].values())))}"
         row = [one["scenario"], one["candidate"], one["dataset"], str(one["seed"]), one["evaluator"] or DASH, state]

@@ -27,6 +27,7 @@ from .figures import LEVEL, NOTHING, Codes, Floats, clustered, estimate_record, 
 from .names import Catalogue
 from .recall import Recall, averaged_scores
 from .rounds import by_round
+from .sequences import with_sequence
 from .sources import Cell
 from .talks import Talks
 
@@ -91,7 +92,9 @@ class Pool:
             "n_items": len(np.unique(codes)),
             "n_observations": len(codes),
             "accuracy": clustered(self.column("right"), labels, 100.0),
-            "score": clustered(self.column("overall"), labels),
+            "score": with_sequence(
+                clustered(self.column("overall"), labels), [cell for cell, _, _ in self.parts], scorer
+            ),
             "aspects": {name: clustered(self.column(name), labels) for name in ASPECTS[:-1]},
             "rounds": clustered(self.column("rounds"), labels),
             "by_round": by_round([talks for _, talks in self.talks], scorer),

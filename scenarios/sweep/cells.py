@@ -51,10 +51,10 @@ class Cell:
         return list(dict.fromkeys(role for role in roles if role is not None))
 
     def to_record(self) -> dict[str, Any]:
-        """Plain data for the sweep's manifest: settings that are at their defaults are left out."""
+        """Plain data for the sweep's manifest; all settings, for defaults may change."""
         fields = ("name", "scenario", "candidate", "model", "dataset", "source", "seed", "evaluator")
         record = {field: getattr(self, field) for field in fields}
-        return record | {"settings": self.settings.model_dump(mode="json", exclude_defaults=True)}
+        return record | {"settings": self.settings.model_dump(mode="json")}
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Cell:
@@ -62,7 +62,8 @@ class Cell:
         kinds = dict(SCENARIOS.values())
         if record["scenario"] not in kinds:
             raise ValueError(f"unknown scenario '{record['scenario']}'")
-        settings = kinds[record["scenario"]].model_validate(record["settings"])
+        kind = kinds[record["scenario"]]
+        settings = kind.model_validate({**kind.formerly, **record["settings"]})
         return cls(**{**record, "settings": settings})
 
 
@@ -125,13 +126,15 @@ def _settings(
     """A cell's settings, with the first candidate in the place of all."""
     kind = SCENARIOS[part][1]
     own = {name: value for name, value in entry.own.items() if name in kind.model_fields}
-    given = {**getattr(file, part), **own}
+    given = dict(getattr(file, part))
+    if file.until is not None and part == "interviews":
+        given |= {"cluster": file.until.cluster} if file.until.cluster else {}
+        own["shuffled"] = True
+    given |= own
     given |= {"dataset": entry.dataset, "candidate": file.candidates[:1], "seed": seed}
     given["concurrency"] = file.concurrency
     if judge is not None:
         given["evaluator"] = judge
-    if file.until is not None and part == "interviews":
-        given["shuffled"] = True
     try:
         with chdir(folder):
             return kind.model_validate(given)

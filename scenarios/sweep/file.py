@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import chdir
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, field_validator, model_validator
 
@@ -21,7 +21,7 @@ from viva.scoring.sequential import Until
 
 from ..candidates import candidate_labels
 from ..datasets.sources import full_source
-from ..kieval.settings import KievalSettings
+from ..kieval.settings import Cluster, KievalSettings
 from ..probes.settings import ProbeSettings
 from ..scenario import RunSettings
 
@@ -81,8 +81,11 @@ class SweepFile(BaseModel):
 
     @field_validator("until", mode="before")
     @classmethod
-    def _rule(cls, value: Any) -> Any:
-        return None if value is None else Until.parse(value)
+    def _rule(cls, value: Any) -> Until:
+        rule = Until.parse(value)
+        if rule.cluster not in (None, *get_args(Cluster)):
+            raise ValueError(f"until.cluster: {rule.cluster!r}; allowed is {' or '.join(get_args(Cluster))}")
+        return rule
 
     @field_validator("candidates", "evaluators")
     @classmethod

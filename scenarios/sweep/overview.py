@@ -13,6 +13,7 @@ from viva.scoring.failures import joined_reasons
 from ..failed import TITLE as FAILED
 from ..launch import recorded_results
 from .progress import CellRun
+from .results import cells_of
 from .standing import recorded_run
 from .sweep import Sweep
 
@@ -21,10 +22,15 @@ _HEADER = ["scenario", "candidate", "dataset", "seed", "evaluator", "state", "do
 
 
 class Overview:
-    """Scores are read from the journals, so they are what a report of the cell will say."""
+    """Scores are read from the journals, so they are what a report of the cell will say.
+
+    Where the rule ended a cell, its score is that of the conversations on which the rule rests, with the interval of
+    the rule's confidence sequence; elsewhere with the standard error.
+    """
 
     def __init__(self, sweep: Sweep) -> None:
         self._sweep = sweep
+        self._watched = self._watches()
         self._scores: list[str] = []
         self._reasons: list[dict[str, int]] = []
         for run in sweep.runs:
@@ -55,6 +61,7 @@ class Overview:
                     "done": run.done,
                     "failed": run.failed,
                     "score": score or None,
+                    "until": self._watched.get(cell.name),
                     "error": None if run.error is None else run.error.to_record(),
                 }
                 | ({"failure_reasons": reasons} if reasons else {})
@@ -63,7 +70,9 @@ class Overview:
         return {"sweep": 1, "cells": cells, "states": {state: states.count(state) for state in sorted(set(states))}}
 
     def tables(self) -> list[Table]:
-        """The report as tables: the cells, and why conversations failed."""
+        """The report as tables: the cells, and why conversations failed. Under a rule the first title says what the rule
+        takes to be independent.
+        """
         rows, why = [], []
         for one in self.report()["cells"]:
             why += [[one["name"], str(count), reason] for reason, count in one.get("failure_reasons", {}).items()]
@@ -71,7 +80,22 @@ class Overview:
             failed = f" ({one['failed']} failed)" if one["failed"] else ""
             named = [one["scenario"], one["candidate"], one["dataset"], str(one["seed"]), one["evaluator"] or "–"]
             rows.append([*named, one["state"], done + failed, one["score"] or "–"])
-        return [(f"{len(rows)} cells", _HEADER, rows), (FAILED, ["cell", "failed", "reason"], why)]
+        title = f"{len(rows)} cells"
+        if ruled := [run.cell for run in self._sweep.runs if run.state == "stopped"]:
+            units = dict.fromkeys(watch["independent"] for cell in ruled if (watch := self._watched.get(cell.name)))
+            of = " and ".join(f"{unit}s" for unit in units)
+            title += f"; {len(ruled)} stopped by the rule, with its intervals, which take {of} to be independent"
+            title += " (until: {cluster: subject} or passage, where they are not)" * ("item" in units)
+        return [(title, _HEADER, rows), (FAILED, ["cell", "failed", "reason"], why)]
+
+    def _watches(self) -> dict[str, dict[str, Any]]:
+        """Of each cell that a rule watches, what the rule knows."""
+        if self._sweep.recorded.until is None:
+            return {}
+        try:
+            return {one.name: one.until for one in cells_of(self._sweep.out) if one.until is not None}
+        except VivaError:  # a damaged journal: the cell's error says so
+            return {}
 
     def _read(self, run: CellRun) -> tuple[str, dict[str, int]]:
         """A cell's score so far, and why conversations of it failed."""
@@ -84,4 +108,9 @@ class Overview:
             return "", {}
         told = results.report()["candidates"].values() if run.failed else ()
         reasons = joined_reasons(one.get("failure_reasons", {}) for one in told)
+        watch = self._watched.get(run.cell.name)
+        if watch is not None and watch["stopped_at"] is not None:
+            held = watch["intervals"][run.cell.candidate]
+            shown = "" if held["mean"] is None else f"{held['mean']:.1f} ({held['low']:.1f} to {held['high']:.1f})"
+            return shown, reasons
         return results.headline().removeprefix(run.cell.candidate).strip(), reasons

@@ -20,7 +20,9 @@ from .cells import Cell
 from .file import one_value_lists
 from .place import NAME
 
-VERSION = 1
+VERSION = 2
+# Manifests of version 1 leave out settings that were at the defaults of their time; these are others now.
+_DEFAULTS_OF_VERSION_1 = {"kieval": {"candidate_tokens": 512, "interactor_tokens": 256, "evaluator_tokens": 1024}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +62,19 @@ def read_sweep(out: Path) -> Recorded:
     """
     file = out / NAME
     data = read_manifest(file, "the folder of a sweep")
-    if not isinstance(data, dict) or data.get("sweep") != VERSION:
-        raise ConfigurationError(f"{file}: not the manifest of a sweep of version {VERSION}")
+    if not isinstance(data, dict) or data.get("sweep") not in (1, VERSION):
+        raise ConfigurationError(f"{file}: not the manifest of a sweep of version {VERSION} or before")
     try:
         rule = data["file"].get("until")
         until = None if rule is None else Until.parse(rule)
         written = one_value_lists(data["file"])
-        return Recorded(Path(data["folder"]), written, until, [Cell.from_record(one) for one in data["cells"]])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return Recorded(Path(data["folder"]), written, until, [_cell(one, data["sweep"]) for one in data["cells"]])
+    except (AttributeError, KeyError, TypeError, ValueError, ConfigurationError) as error:
         raise ConfigurationError(f"{file}: cannot be used: {error}") from None
+
+
+def _cell(record: dict[str, Any], version: int) -> Cell:
+    if version == 1:
+        defaults = _DEFAULTS_OF_VERSION_1.get(record["scenario"], {})
+        record = {**record, "settings": {**defaults, **record["settings"]}}
+    return Cell.from_record(record)

@@ -15,7 +15,7 @@ from .cells import groups
 from .place import is_sweep
 from .record import read_sweep
 from .standing import recorded_run
-from .stopping import Stopping
+from .stopping import Stopping, clusters_in
 
 __all__ = ["RecordedCell", "cells_of", "is_sweep", "planned_of"]
 
@@ -70,7 +70,8 @@ def cells_of(folder: Path) -> list[RecordedCell]:
         for group in groups(interviews, until.decided):
             runs = {cell.name: run for cell in group if (run := found[cell.name].folder) is not None}
             if runs:
-                stopping = Stopping(until, group, max(map(planned_of, runs.values())))
+                largest = max(runs.values(), key=planned_of)
+                stopping = Stopping(until, group, planned_of(largest), clusters_in(largest.manifest))
                 for cell in group:
                     if cell.name in runs:
                         stopping.read(cell, runs[cell.name])

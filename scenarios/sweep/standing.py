@@ -12,10 +12,12 @@ from typing import Literal
 from viva.engine.errors import ConfigurationError, JournalError, VivaError
 from viva.engine.folder import RunFolder
 from viva.engine.history import History, has_begun
+from viva.scoring.item_clusters import Clusters
 
 from ..launch import check_settings, check_unchanged
 from ..scenario import scenario
 from .cells import Cell
+from .stopping import clusters_in
 
 # waiting: has not begun. part: begun, and not at its end. stopped: its rule ended it before everything was held.
 State = Literal["waiting", "part", "running", "done", "stopped", "failed"]
@@ -24,7 +26,7 @@ State = Literal["waiting", "part", "running", "done", "stopped", "failed"]
 @dataclass(slots=True)
 class Standing:
     """``planned``, ``finished`` and ``failed`` count conversations; ``run`` is None where nothing has been recorded,
-    ``error`` says why a cell cannot go on.
+    ``error`` says why a cell cannot go on. ``clusters`` are those in which its items are taken, None of one by one.
     """
 
     state: State
@@ -33,6 +35,7 @@ class Standing:
     failed: int = 0
     run: RunFolder | None = None
     error: VivaError | None = None
+    clusters: Clusters | None = None
 
 
 def standing(cell: Cell, out: Path, *, retry_failed: bool = False) -> Standing:
@@ -43,28 +46,29 @@ def standing(cell: Cell, out: Path, *, retry_failed: bool = False) -> Standing:
     """
     which = scenario(cell.scenario)
     planned: int | None = None
+    clusters: Clusters | None = None
     run: RunFolder | None = None
     try:
         if (out / cell.name / "manifest.json").exists():
             run = RunFolder.open(out / cell.name)
             check_settings(run, cell.scenario, cell.settings)
         prepared = which.prepare(cell.settings)
-        planned = prepared.total
+        planned, clusters = prepared.total, clusters_in(prepared.manifest())
         if run is not None:
             check_unchanged(run, which, cell.settings, prepared)
     except VivaError as error:
         return Standing("failed", planned, error=error)
     if run is None:
-        return Standing("waiting", planned)
+        return Standing("waiting", planned, clusters=clusters)
     if not has_begun(run.journal):
-        return Standing("part", planned)
+        return Standing("part", planned, clusters=clusters)
     try:
         with History(run.journal) as history:
             ended, finished = len(history.ended_numbers()), len(history.ended_numbers(failed=False))
     except JournalError as error:
         return Standing("failed", planned, error=error)
     at_end = (finished if retry_failed else ended) >= planned
-    return Standing("done" if at_end else "part", planned, finished, ended - finished, run)
+    return Standing("done" if at_end else "part", planned, finished, ended - finished, run, clusters=clusters)
 
 
 def recorded_run(out: Path, cell: Cell) -> RunFolder | None:

@@ -6,13 +6,15 @@ What never belongs here: the rules themselves (``scoring.sequential``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from viva.engine.errors import JournalError
 from viva.engine.events import ConversationFailed, ConversationFinished, Event
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
 from viva.engine.runner import Runner
+from viva.scoring.item_clusters import Clusters
 from viva.scoring.kieval import Interview, Scorer
 from viva.scoring.sequential import Until, Watch
 
@@ -20,10 +22,13 @@ from .cells import Cell
 
 
 class Stopping:
-    """The watch over cells that are decided about together: one cell, or all candidates on the same items."""
+    """The watch over cells that are decided about together: one cell, or all candidates on the same items.
 
-    def __init__(self, until: Until, group: Sequence[Cell], planned: int) -> None:
-        self.watch = Watch(until, [cell.candidate for cell in group], planned)
+    ``clusters`` are those of the items, where they come cluster by cluster.
+    """
+
+    def __init__(self, until: Until, group: Sequence[Cell], planned: int, clusters: Clusters | None) -> None:
+        self.watch = Watch(until, [cell.candidate for cell in group], planned, clusters=clusters)
         self._runners: list[Runner] = []
 
     @property
@@ -64,6 +69,23 @@ class Stopping:
                     runner.drain()
 
         return hear
+
+
+def clusters_in(manifest: Mapping[str, Any]) -> Clusters | None:
+    """The clusters in which a run takes its items, as its manifest has them; None where it takes them one by one.
+
+    :raises JournalError: they are damaged.
+    """
+    record = manifest["dataset"].get("clusters")
+    if record is None:
+        return None
+    try:
+        clusters = Clusters.from_record(record)
+    except (KeyError, TypeError, ValueError) as error:
+        raise JournalError(f"the manifest's dataset.clusters cannot be used: {error!r}") from None
+    if sum(clusters.sizes) != manifest["dataset"]["chosen"] or min(clusters.sizes) < 1:
+        raise JournalError("the manifest's dataset.clusters do not have as many items as were chosen")
+    return clusters
 
 
 def _scores(cell: Cell, folder: RunFolder) -> Iterator[tuple[int, float | None]]:

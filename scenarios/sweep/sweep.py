@@ -167,21 +167,19 @@ class Sweep:
         until = self.recorded.until
         stopping: Stopping | None = None
         if until is not None and runs[0].cell.scenario == "kieval" and planned:
-            if self._watched(until, found, max(planned)).stopped:
+            if self._watched(until, found, max(planned), ended=False).stopped:
                 for run in runs:
                     run.stopped_by_rule()
             else:  # those that go on tell theirs again as they run
-                ended = {run: one for run, one in found.items() if one.state == "done"}
-                stopping = self._watched(until, ended, max(planned), runs)
+                stopping = self._watched(until, found, max(planned), ended=True)
         return _Unit([run for run in runs if run.state in ("waiting", "part")], stopping)
 
-    def _watched(
-        self, until: Until, found: dict[CellRun, Standing], planned: int, runs: list[CellRun] | None = None
-    ) -> Stopping:
-        """The watch over ``runs``, fed with what the journals of those ``found`` hold."""
-        stopping = Stopping(until, [run.cell for run in runs or found], planned)
+    def _watched(self, until: Until, found: dict[CellRun, Standing], planned: int, *, ended: bool) -> Stopping:
+        """The watch over the cells ``found``, fed with what their journals hold, or only those at their end."""
+        clusters = next((one.clusters for one in found.values() if one.planned == planned), None)
+        stopping = Stopping(until, [run.cell for run in found], planned, clusters)
         for run, one in found.items():
-            if one.run is not None:
+            if one.run is not None and (not ended or one.state == "done"):
                 try:
                     stopping.read(run.cell, one.run)
                 except JournalError as error:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from viva.scoring.betting import Betting
+from viva.scoring.item_clusters import Clusters
 from viva.scoring.sequential import Until, Watch
 
 relaxed = settings(deadline=None, max_examples=40)
@@ -114,11 +115,11 @@ def test_a_gap_withholds_the_decision_and_what_lies_beyond_is_overshoot() -> Non
     low, high = watch.intervals["one"]
     assert low < 80 < high
     assert (high - low) / 2 <= 20.0
-    assert (watch.overshoot, watch.saved) == (60 - stopped, 140)
+    assert (watch.overshoot, watch.saved) == (60 - stopped, 200 - stopped)
     before = watch.intervals
     told(watch, [("one", place, 0.0) for place in range(60, 120)])
     assert (watch.stopped_at, watch.intervals) == (stopped, before)
-    assert (watch.overshoot, watch.saved) == (120 - stopped, 80)
+    assert (watch.overshoot, watch.saved) == (120 - stopped, 200 - stopped)
 
 
 def test_unscored_conversations_take_their_place_and_teach_nothing() -> None:
@@ -155,8 +156,7 @@ def test_every_pair_is_told_apart_and_named_with_its_difference() -> None:
     for _, _, low, high in watch.better:
         assert 0 <= low < high <= 100
     record = watch.to_record()
-    assert record["saved"] == 0  # all were told, so all beyond the stop is overshoot
-    assert record["overshoot"] == 900 - 3 * watch.stopped_at
+    assert record["saved"] == watch.overshoot == 900 - 3 * watch.stopped_at  # all were told
     assert record["better"][0] == {
         "better": "c1",
         "worse": "c0",
@@ -243,3 +243,112 @@ def test_of_four_equal_candidates_hardly_ever_two_are_told_apart() -> None:
     pairs = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
     named = [decisions(scores[:, one], scores[:, other], 1 - 0.05 / len(pairs))[0] for one, other in pairs]
     assert (np.abs(np.array(named)).max(axis=0) > 0).mean() <= 0.05
+
+
+def test_line_6b_candidates_alike_are_not_told_apart_where_items_come_in_clusters() -> None:
+    """30 passages with ten items each, two candidates of the same skill that know different passages."""
+    runs, passages, size = 400, 30, 10
+    chance = np.random.default_rng(7)
+    known = chance.normal(0, 30 * 0.9**0.5, (passages, 1, runs))
+    items = np.clip(known + chance.normal(0, 30 * 0.1**0.5, (passages, size, runs)), -100, 100)
+    alone = Betting(runs, low=-100, high=100, steps=20)
+    whole = Betting(runs, low=-100, high=100, steps=20)
+    wrong = {"alone": np.zeros(runs, dtype=bool), "whole": np.zeros(runs, dtype=bool)}
+    flat = items.reshape(-1, runs)
+    for place in chance.permutation(len(flat)):
+        alone.add(flat[place])
+        wrong["alone"] |= (alone.lows >= 0) | (alone.highs <= 0)
+    for passage in items:
+        whole.add(passage.mean(axis=0), np.ones(runs))
+        wrong["whole"] |= (whole.lows >= 0) | (whole.highs <= 0)
+    assert wrong["alone"].mean() > 0.3  # nominal: 0.05
+    assert wrong["whole"].mean() <= 0.05
+
+
+def test_line_6b_clusters_of_uneven_size_cover_the_mean_over_items() -> None:
+    """Small clusters score high, so the mean over clusters is another than the mean over items."""
+    runs, sizes = 200, [1, 2, 3, 20] * 40
+    chance = np.random.default_rng(11)
+    means = np.array([70.0 if size < 10 else 40.0 for size in sizes])
+    truth = float(np.average(means, weights=sizes))
+    sequence = Betting(runs, steps=200)
+    ever = np.zeros(runs, dtype=bool)
+    orders = np.argsort(chance.random((runs, len(sizes))), axis=1)
+    shares = np.array(sizes) / max(sizes)
+    for column in orders.T:
+        sequence.add(np.clip(means[column] + chance.normal(0, 5, runs), 0, 100), shares[column])
+        ever |= (sequence.lows > truth) | (sequence.highs < truth)
+    assert ever.mean() <= 0.05
+    assert (sequence.highs - sequence.lows).mean() < 25
+    assert not ((sequence.lows < means.mean()) & (means.mean() < sequence.highs)).any()
+
+
+@relaxed
+@given(st.integers(0, 999), st.randoms(use_true_random=False))
+def test_line_6b_a_rule_over_clusters_decides_where_one_ends_in_any_order(seed: int, chance: random.Random) -> None:
+    clusters = Clusters("subject", tuple(chance.randint(1, 7) for _ in range(30)))
+    places = sum(clusters.sizes)
+    additions = talks(2, places, seed, apart=30.0, spread=5.0)
+    some = chance.sample(additions, chance.randint(0, len(additions)))
+    names = ["c0", "c1"]
+    watches = []
+    for _ in range(2):
+        chance.shuffle(some)
+        watches.append(told(Watch(Until.parse("decided"), names, places, clusters=clusters), some))
+    assert watches[0].to_record() == watches[1].to_record()
+    ends = set(np.cumsum(clusters.sizes).tolist())
+    assert watches[0].prefix in ends | {0}
+    assert watches[0].to_record()["independent"] == "subject"
+    # Means are those of the conversations before the prefix; observations count clusters.
+    for name in names:
+        scores = [score for who, place, score in some if who == name and place < watches[0].prefix]
+        known = [score for score in scores if score is not None]
+        record = watches[0].to_record()["intervals"][name]
+        assert record["n"] == len(known)
+        assert record["mean"] == (round(sum(known) / len(known), 6) if known else None)
+        assert record["observations"] <= sum(end <= watches[0].prefix for end in ends)
+
+
+def test_clusters_have_to_be_those_of_the_items() -> None:
+    with pytest.raises(ValueError, match="clusters of 9 items; planned are 10"):
+        Watch(Until(half_width=2.0), ["one"], 10, clusters=Clusters("subject", (4, 5)))
+    with pytest.raises(ValueError, match="weights"):
+        Betting(2).add([50.0, 50.0], [1.0, 1.5])
+
+
+def test_line_6c_after_a_half_width_stop_the_sequence_covers_and_students_interval_does_not() -> None:
+    from scipy.stats import t
+
+    runs, places, share = 300, 400, 0.93
+    chance = np.random.default_rng(5)
+    scores = np.where(chance.random((places, runs)) < share, 100.0, 0.0)
+    sequence = Betting(runs, steps=200)
+    stopped = np.zeros(runs, dtype=np.int64)
+    ends = np.zeros((2, runs))
+    for place in range(places):
+        sequence.add(scores[place])
+        now = (stopped == 0) & (sequence.highs - sequence.lows <= 24)
+        stopped[now] = place + 1
+        ends[:, now] = np.array([sequence.lows, sequence.highs])[:, now]
+    assert (stopped > 0).mean() > 0.9
+    covered = {"sequence": [], "student": []}
+    for run in np.flatnonzero(stopped):
+        n, truth = int(stopped[run]), 100 * share
+        seen = scores[:n, run]
+        half = float(t.ppf(0.975, n - 1)) * float(seen.std(ddof=1)) / n**0.5
+        covered["sequence"].append(ends[0, run] <= truth <= ends[1, run])
+        covered["student"].append(abs(float(seen.mean()) - truth) <= half)
+    assert np.mean(covered["sequence"]) >= 0.95
+    assert np.mean(covered["student"]) < 0.88
+
+
+def test_line_28_what_a_rule_records_does_not_depend_on_what_was_in_flight() -> None:
+    additions = [("one", place, 60.0 + place % 7) for place in range(400)]
+    exact = Watch(Until(half_width=12.0), ["one"], 400)
+    for addition in additions:
+        if exact.stopped_at is None:
+            exact.add(*addition)
+    late = told(Watch(Until(half_width=12.0), ["one"], 400), additions[: (exact.stopped_at or 0) + 17])
+    assert (exact.overshoot, late.overshoot) == (0, 17)
+    assert exact.to_record() == late.to_record()
+    assert exact.saved == late.saved == 400 - (exact.stopped_at or 0)

@@ -103,7 +103,13 @@ def methods(study: Record) -> list[tuple[str, str]]:
             (
                 "Errors and intervals",
                 "Standard errors are clustered by item: talks about one item under several seeds or evaluators are "
-                "not independent. ± stands before one standard error; intervals are of 95%.",
+                "not independent. ± stands before one standard error; intervals are of 95%."
+                + (
+                    " Where a rule ended the interviews, those of scores are its confidence sequences, which hold "
+                    "however often they are looked at."
+                    if _ruled(study["cells"])
+                    else ""
+                ),
             ),
             (
                 "Unscored, unparsed",

@@ -1,0 +1,42 @@
+"""Intervals of scores where a rule that watched them ended the interviews: those of the rule's own sequences.
+
+Intervals for a number of talks that was fixed beforehand cover too seldom there: a rule that waits for a narrow one
+stops when it looks narrow by chance. What never belongs here: the sequences themselves (``scoring.betting``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from viva.scoring.kieval import Scorer
+
+from .figures import rounded
+from .sources import Cell
+
+
+def with_sequence(score: Mapping[str, Any], cells: Sequence[Cell], scorer: Scorer) -> dict[str, Any]:
+    """The record of a mean score over ``cells``, with the interval of the rule that ended at least one of them.
+
+    Of several cells it is the mean of their intervals, each weighed by its scored talks. That covers at least with
+    probability 1 - (cells)·(1 - level), and in practice far more often. The record stays as it is where no rule ended a
+    cell, where a cell was watched by none, or where the rule saw scores of another scorer.
+    """
+    seen = [_sequence(cell, scorer) for cell in cells]
+    known = [one for one in seen if one is not None]
+    total = sum(one["n"] for one in known)
+    if len(known) < len(seen) or not total or all(cell.stopped_at is None for cell in cells):
+        return dict(score)
+    ends = {end: rounded(sum(one["n"] * one[end] for one in known) / total) for end in ("low", "high")}
+    return {**score, **ends}
+
+
+def _sequence(cell: Cell, scorer: Scorer) -> dict[str, Any] | None:
+    """What the rule knows of a cell's mean score; None where it knows nothing of scores such as these."""
+    if cell.until is None:
+        return None
+    watched = Scorer(cell.settings("scorer"), cell.settings("decay"), cell.settings("early_stop"))
+    if watched.describe() != scorer.describe():
+        return None
+    told: dict[str, Any] = cell.until["intervals"][cell.candidate]
+    return told
