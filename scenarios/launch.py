@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 
 from viva.engine.backends.base import ModelSpec
-from viva.engine.backends.registry import BackendPool, build, fingerprint
+from viva.engine.backends.registry import BackendPool, build, fingerprint, local_file_breaks_identity
 from viva.engine.budget import Budget
 from viva.engine.clock import Clock, RealClock
 from viva.engine.errors import ConfigurationError, VivaError
@@ -277,6 +277,8 @@ def _breaks_identity(models: list[str]) -> list[str]:
             reasons.append(f"{text}: strict=off computes prompts in company")
         elif spec.kind == "llama" and spec.take("gpu_layers", "0") != "0":
             reasons.append(f"{text}: on a GPU a row's result depends on the rows beside it, as far as is known")
+        elif spec.kind == "llama" and (reason := local_file_breaks_identity(spec.where)):
+            reasons.append(f"{text}: {reason}")
         elif spec.kind not in _IDENTICAL:
             reasons.append(f"{text}: nothing is known of models of kind {spec.kind}")
     return reasons

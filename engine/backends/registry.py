@@ -112,6 +112,12 @@ def fingerprint(text: str) -> str | None:
     return f"{size}-{digest.hexdigest()[:16]}"
 
 
+def local_file_breaks_identity(where: str) -> str | None:
+    """Why answers of the model in a local file depend on their company; None if they do not, or if there is none."""
+    reason: str | None = import_module("viva.engine.backends.llama.native").unrepeatable(Path(where).expanduser())
+    return reason
+
+
 def needs_retries(backend: Backend) -> bool:
     """Whether calls to this backend can fail for passing reasons (it says so by ``fallible``)."""
     return bool(getattr(backend, "fallible", False))

@@ -81,11 +81,13 @@ def make_model(
     tool_template: str | None = None,
     marks: Mapping[str, bool] | None = None,
     biases: Mapping[str, float] | None = None,
+    pooling: gguf.PoolingType | None = None,
 ) -> Path:
     """Write a llama-architecture model and return its path.
 
     ``quantised``: Q8_0 matrices, else F16. ``marks``: further tokens, and whether each is a control token, that is to
-    say no text. ``biases``: what is added to the logits of tokens, by their texts.
+    say no text. ``biases``: what is added to the logits of tokens, by their texts. ``pooling`` makes it a model of
+    embeddings.
     """
     tokens, scores, types = vocabulary(vocab, marks)
     inner = feed_forward or width * 2
@@ -109,6 +111,8 @@ def make_model(
     writer.add_unk_token_id(0)
     writer.add_add_bos_token(True)
     writer.add_add_space_prefix(False)
+    if pooling is not None:
+        writer.add_pooling_type(pooling)
     if template is not None:
         writer.add_chat_template(template)
     if tool_template is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from ...errors import ContextTooLong, VivaError
 from .chat import Segment
 from .generation import Generation
+from .native import State
 from .reading import ContinuationReading
 from .scheduler import Job
 
@@ -40,6 +41,7 @@ class Ask:
     job: Job = field(default_factory=lambda: Job(-1, deque()))
     computed: list[Segment] = field(default_factory=list)
     decode_failures: int = 0
+    mark: State | None = None  # of a lane that cannot simply be cut, where a reading's continuations begin
 
     @property
     def longest(self) -> int:

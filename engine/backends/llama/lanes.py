@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import BackendError, Unavailable, VivaError
+from ...errors import BackendError, Rejected, Unavailable, VivaError
 from .ask import Ask
 from .chat import Segment
 from .keeping import HostKV
@@ -61,6 +61,8 @@ class Lanes:
 
     def refuse(self, ask: Ask, error: Exception) -> None:
         """End a request with an error: its own, or a fault of ours that it met."""
+        if isinstance(error, FloatingPointError):  # asked again, the model would compute the same
+            error = Rejected(str(error), model=self._name)
         ask.error = error if isinstance(error, VivaError) else Unavailable(f"{error!r}", model=self._name)
         self.release(ask)
         ask.done(ask)
@@ -235,8 +237,9 @@ class Lanes:
         positions = [len(generation.tokens) for generation in generations]
         try:
             picked = pick(logits, choices, positions, [generation.mask() for generation in generations])
-        except ValueError as error:
-            # One request's grammar is at an end of no return: find out whose, alone; the others go on.
+        except (ValueError, ArithmeticError) as error:
+            # One request's grammar is at an end of no return, or its row is no numbers: find out whose, alone; the
+            # others go on.
             if len(asks) > 1:
                 for index, ask in enumerate(asks):
                     self._sampled([ask], logits[index : index + 1])
@@ -261,32 +264,40 @@ class Lanes:
         """Rows for a reading have come: the context's last one, or more of the continuation under way."""
         reading, job = ask.reading, ask.job
         assert reading is not None
-        if reading.under_way:
-            reading.rows(logits)
-        else:
-            reading.start(logits[0])
-            job.chunk = max(1, _LOGITS_AT_ONCE // self.context.model.n_vocab)
+        try:
+            if reading.under_way:
+                reading.rows(logits)
+            else:
+                reading.start(logits[0])
+                job.chunk = max(1, _LOGITS_AT_ONCE // self.context.model.n_vocab)
+        except ArithmeticError as error:
+            self.refuse(ask, error)
+            return
         if not last:
             return
         length = sum(len(segment.tokens) for segment in ask.segments)
-        if job.position > length:
-            self.context.forget(job.lane, length)
-            job.position = self._lengths[job.lane] = length
         run = reading.next_run()
         if run is None:
             self.release(ask)
             ask.done(ask)
+            return
+        if job.position > length:
+            self.context.rewind(job.lane, length, ask.mark)
+            job.position = self._lengths[job.lane] = length
         else:
-            job.runs.append(run)
+            ask.mark = self.context.mark(job.lane)
+        job.runs.append(run)
 
     def _finish(self, ask: Ask) -> None:
         job, generation = ask.job, ask.generation
         assert generation is not None
         runs = generation.computed(self._lengths[job.lane] - ask.prompt_tokens)
         length = ask.prompt_tokens + sum(len(run.tokens) for run in runs)
-        self.context.forget(job.lane, length)
-        self._supersede(ask)
-        self._keep([*ask.segments, *runs], job.lane, ask.talk)
+        # A recurrent state that has gone past the answer's end is of no use: the next turn goes on from an older one.
+        if length == self._lengths[job.lane] or not self.context.model.recurrent:
+            self.context.forget(job.lane, length)
+            self._supersede(ask)
+            self._keep([*ask.segments, *runs], job.lane, ask.talk)
         self.release(ask)
         ask.done(ask)
 

@@ -60,6 +60,7 @@ class Worker:
             threads=chosen.threads,
             kv_type=chosen.kv_type,
             flash_attention=chosen.flash_attention,
+            canonical=chosen.strict,
         )
         scheduler = Scheduler(chosen.lanes, batch=chosen.batch, strict=chosen.strict, shape=chosen.shape)
         self.lanes = Lanes(self.context, scheduler, chosen.kv_cache)

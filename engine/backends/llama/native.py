@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,15 @@ from llama_cpp._ggml import libggml
 
 from ...errors import ConfigurationError, Unavailable
 from .gguf_file import diagnosis, inspect_head
+from .layout import spread
 
 Tokens = npt.NDArray[np.int32]
 Logits = npt.NDArray[np.float32]
+State = npt.NDArray[np.uint8]
 
 _KV_TYPES = {"f16": 1, "q8_0": 8, "f32": 0}
+_KV_WIDTHS = {"f16": 2.0, "q8_0": 1.0625, "f32": 4.0}  # bytes of a number
+_PARTIAL = lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY  # only recurrent parts and sliding windows
 _QUIET = lib.llama_log_callback(lambda level, text, data: None)
 _SILENT = False
 
@@ -34,7 +39,9 @@ class NativeModel:
     """Weights and vocabulary. ``pieces`` holds each token's bytes, so that text is made without a call per token."""
 
     def __init__(self, path: Path, *, gpu_layers: int = 0) -> None:
-        """:raises ConfigurationError: not a GGUF file, truncated, or of an architecture llama.cpp does not know."""
+        """:raises ConfigurationError: not a GGUF file, truncated, of an architecture unknown to llama.cpp, or no model
+        that writes text.
+        """
         _start_library()
         inspect_head(path)
         params = lib.llama_model_default_params()
@@ -47,13 +54,14 @@ class NativeModel:
             raise ConfigurationError(f"{path}: llama.cpp cannot load this model: {diagnosis(path)}")
         self.path = path
         self._handle = handle
+        if problem := self._writes_no_text():
+            self.close()
+            raise ConfigurationError(f"{path}: {problem}; take a model that writes text token by token")
+        self.recurrent: bool = lib.llama_model_is_recurrent(handle) or lib.llama_model_is_hybrid(handle)
         self._vocab = lib.llama_model_get_vocab(handle)
         self.n_vocab: int = lib.llama_vocab_n_tokens(self._vocab)
         self.train_context: int = lib.llama_model_n_ctx_train(handle)
-        self.n_layers: int = lib.llama_model_n_layer(handle)
-        self.n_embd: int = lib.llama_model_n_embd(handle)
         self.n_heads: int = max(1, lib.llama_model_n_head(handle))
-        self.n_kv_heads: int = max(1, lib.llama_model_n_head_kv(handle))
         self.size: int = lib.llama_model_size(handle)
         self.kinds = _weight_kinds(path)
         self.bos: int = lib.llama_vocab_bos(self._vocab)
@@ -63,6 +71,11 @@ class NativeModel:
         self._spaced = b"".join(self.pieces[token] for token in self._tokenize("x", special=False)) == b" x"
         self.ends = np.array([lib.llama_vocab_is_eog(self._vocab, token) for token in range(self.n_vocab)])
         self.controls = np.array([lib.llama_vocab_is_control(self._vocab, token) for token in range(self.n_vocab)])
+        try:
+            self._per_token, self._per_lane = self._tried()
+        except BaseException:
+            self.close()
+            raise
 
     def tokenize(self, text: str, *, special: bool) -> Tokens:
         """Token ids of a piece of text, spelling just that. ``special``: control tokens written in it count as such."""
@@ -92,16 +105,49 @@ class NativeModel:
         """A control token as it is written in templates; empty if there is no such token."""
         return (lib.llama_vocab_get_text(self._vocab, token) or b"").decode() if token >= 0 else ""
 
-    def kv_bytes_per_token(self, kv_type: str) -> int:
-        """About how many bytes of KV one token takes."""
-        width = {"f16": 2.0, "q8_0": 1.0625, "f32": 4.0}[kv_type]
-        return int(2 * self.n_layers * (self.n_embd // self.n_heads) * self.n_kv_heads * width)
+    def kv_bytes(self, kv_type: str, tokens: int, lanes: int) -> int:
+        """About how many bytes so many tokens take in so many lanes, recurrent states included."""
+        return int(self._per_token * _KV_WIDTHS[kv_type] / _KV_WIDTHS["f16"] * tokens + self._per_lane * lanes)
 
     def close(self) -> None:
         """Free the weights."""
         if self._handle:
             lib.llama_model_free(self._handle)
             self._handle = None
+
+    def _writes_no_text(self) -> str | None:
+        """Why this model does not continue texts; None if it does. llama.cpp ends the process for some that do not."""
+        if lib.llama_model_has_encoder(self._handle) or not lib.llama_model_has_decoder(self._handle):
+            return "an encoder-decoder or encoder model, which this engine cannot run"
+        if lib.llama_model_is_diffusion(self._handle):
+            return "a diffusion model, which does not write token by token"
+        architecture = self.metadata("general.architecture")
+        if self.metadata(f"{architecture}.pooling_type") not in (None, "0"):
+            return "an embedding or reranking model (it has a pooling type)"
+        if self.metadata(f"{architecture}.attention.causal") == "false":
+            return "an embedding model (its attention is not causal)"
+        return None
+
+    def _tried(self) -> tuple[int, int]:
+        """Compute two tokens: the bytes of state that each one takes in f16, and those that a lane takes at any length.
+
+        :raises ConfigurationError: what comes out cannot be the work of a whole model.
+        """
+        context = NativeContext(self, lanes=1, context=256, batch=1, threads=os.cpu_count() or 1, canonical=False)
+        try:
+            sizes, rows = [], []
+            for position, token in enumerate(self._tokenize("xe", special=False)[[0, -1]]):
+                logits = context.decode([token], [position], [0], [1])
+                assert logits is not None
+                rows.append(logits[0].copy())
+                sizes.append(context.saved_size(0))
+        finally:
+            context.close()
+        if not np.isfinite(rows).all():
+            raise ConfigurationError(f"{self.path}: its logits are no numbers (NaN or infinite): damaged weights")
+        if rows[-1].min() == rows[-1].max():
+            raise ConfigurationError(f"{self.path}: all tokens are equally likely to it: empty weights (zeros)")
+        return sizes[1] - sizes[0], max(0, 2 * sizes[0] - sizes[1])
 
     def _piece(self, token: int) -> bytes:
         size = 64
@@ -130,8 +176,12 @@ class NativeContext:
         threads: int,
         kv_type: str = "f16",
         flash_attention: str = "auto",
+        canonical: bool = True,
     ) -> None:
-        """:raises ConfigurationError: llama.cpp could not make it, most often for want of memory."""
+        """``canonical``: KV that is put back lies where it was computed, so that sums run in the same order.
+
+        :raises ConfigurationError: llama.cpp could not make it, most often for want of memory.
+        """
         params = lib.llama_context_default_params()
         params.n_ctx = context * lanes
         params.n_batch = params.n_ubatch = batch
@@ -143,14 +193,18 @@ class NativeContext:
         params.flash_attn_type = {"auto": -1, "off": 0, "on": 1}[flash_attention]
         self._handle = lib.llama_init_from_model(model._handle, params)
         if not self._handle:
-            size = model.kv_bytes_per_token(kv_type) * context * lanes / 1e9
             raise ConfigurationError(
-                f"{model.path}: no context of {lanes} lanes x {context} tokens could be made (about {size:.1f} GB "
-                "of KV); try fewer ?lanes=, a smaller ?ctx= or ?kv_type=q8_0"
+                f"{model.path}: no context of {lanes} lanes x {context} tokens could be made, most often for want of "
+                "memory; try fewer ?lanes=, a smaller ?ctx= or ?kv_type=q8_0"
             )
-        self.model, self.lanes, self.batch = model, lanes, batch
+        self.model, self.lanes, self.batch, self._canonical = model, lanes, batch, canonical
         self.context: int = lib.llama_n_ctx_seq(self._handle)
+        self._name = model.path.name
+        self._batch: Any = None
         self._memory = lib.llama_get_memory(self._handle)
+        if not self._memory:
+            self.close()
+            raise ConfigurationError(f"{model.path}: llama.cpp keeps no KV for this architecture: it writes no text")
         self._rows_at, self._rows = 0, np.empty((0, 0), dtype=np.float32)
         self._make_batch(batch)
 
@@ -168,41 +222,84 @@ class NativeContext:
         rows = int(sum(wanted))
         status = lib.llama_decode(self._handle, self._batch)
         if status != 0:
-            raise Unavailable(f"llama_decode failed with status {status} on {count} tokens", model=self.model.path.name)
+            raise Unavailable(f"llama_decode failed with status {status} on {count} tokens", model=self._name)
         if rows == 0:
             lib.llama_synchronize(self._handle)
             return None
         return self._logits()[:rows]
 
     def forget(self, lane: int, start: int = 0) -> None:
-        """Drop a lane's KV from position ``start`` on."""
-        lib.llama_memory_seq_rm(self._memory, lane, start, -1)
+        """Drop a lane's KV from position ``start`` on. A recurrent state goes as a whole, or not at all.
+
+        :raises Unavailable: llama.cpp refused; nothing was dropped.
+        """
+        if not lib.llama_memory_seq_rm(self._memory, lane, start, -1):
+            raise Unavailable(f"llama.cpp does not take back a lane's tokens from {start} on", model=self._name)
+
+    def mark(self, lane: int) -> State | None:
+        """What ``rewind`` needs besides the length to bring a lane back to what it holds now; None: nothing."""
+        if not self.model.recurrent:
+            return None
+        return self._saved(lane, _PARTIAL)
+
+    def rewind(self, lane: int, length: int, mark: State | None) -> None:
+        """Bring a lane back to the ``length`` that it had when ``mark`` was made.
+
+        :raises Unavailable: llama.cpp refused.
+        """
+        if mark is not None:
+            self._put(lane, mark, _PARTIAL)
+        self.forget(lane, length)
 
     def saved_size(self, lane: int) -> int:
         """How many bytes ``save`` would take now."""
         size: int = lib.llama_state_seq_get_size(self._handle, lane)
         return size
 
-    def save(self, lane: int, memory: npt.NDArray[np.uint8]) -> None:
+    def save(self, lane: int, memory: State) -> None:
         """Write a lane's whole KV into host memory that has room for it, or more."""
-        size = self.saved_size(lane)
-        pointer = memory.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
-        written = lib.llama_state_seq_get_data(self._handle, pointer, memory.nbytes, lane)
-        if written != size:
-            raise Unavailable(f"llama.cpp saved {written} of {size} bytes of KV", model=self.model.path.name)
+        self._save(lane, memory, self.saved_size(lane), 0)
 
-    def restore(self, lane: int, state: npt.NDArray[np.uint8]) -> None:
-        """Give a lane the KV that ``save`` returned, in place of its own."""
+    def restore(self, lane: int, state: State) -> None:
+        """Give a lane the KV that ``save`` returned, in place of its own.
+
+        :raises Unavailable: llama.cpp refused, or (``canonical``) keeps it in a form unknown here.
+        """
         self.forget(lane)
+        self._put(lane, state, 0)
+        if self._canonical and not self.model.recurrent and lib.llama_memory_seq_pos_min(self._memory, lane) > 0:
+            # Of a sliding window only the part in sight was saved; it lies at the first cells now.
+            try:
+                self._put(lane, spread(self._saved(lane, _PARTIAL)), _PARTIAL)
+            except ValueError as error:
+                raise Unavailable(
+                    f"this llama.cpp keeps sliding windows in a form unknown here ({error}); say strict=off",
+                    model=self._name,
+                ) from None
+
+    def _saved(self, lane: int, flags: int) -> State:
+        size = lib.llama_state_seq_get_size_ext(self._handle, lane, flags)
+        memory = np.empty(size, dtype=np.uint8)
+        self._save(lane, memory, size, flags)
+        return memory
+
+    def _save(self, lane: int, memory: State, size: int, flags: int) -> None:
+        pointer = memory.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+        written = lib.llama_state_seq_get_data_ext(self._handle, pointer, memory.nbytes, lane, flags)
+        if written != size:
+            raise Unavailable(f"llama.cpp saved {written} of {size} bytes of KV", model=self._name)
+
+    def _put(self, lane: int, state: State, flags: int) -> None:
         pointer = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
-        if lib.llama_state_seq_set_data(self._handle, pointer, state.nbytes, lane) == 0:
-            raise Unavailable("llama.cpp did not take back KV that it had saved", model=self.model.path.name)
+        if lib.llama_state_seq_set_data_ext(self._handle, pointer, state.nbytes, lane, flags) == 0:
+            raise Unavailable("llama.cpp did not take back KV that it had saved", model=self._name)
 
     def close(self) -> None:
         """Free the KV and buffers."""
         if self._handle:
-            self._batch.seq_id = self._original
-            lib.llama_batch_free(self._batch)
+            if self._batch is not None:
+                self._batch.seq_id = self._original
+                lib.llama_batch_free(self._batch)
             lib.llama_free(self._handle)
             self._handle = None
 
@@ -233,6 +330,33 @@ class NativeContext:
         kind = ctypes.POINTER(ctypes.POINTER(ctypes.c_int32))
         self._original = ctypes.cast(self._batch.seq_id, kind)  # a cast: the field itself would change with the struct
         self._batch.seq_id = ctypes.cast(self._pointers, kind)
+
+
+def unrepeatable(path: Path) -> str | None:
+    """Why answers of this model depend on what is computed with them, in any mode; None if they do not, or if there is
+    no model to be read. The weights are not loaded.
+    """
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return _unrepeatable(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _unrepeatable(path: Path, size: int, changed: int) -> str | None:
+    _start_library()
+    params = lib.llama_model_default_params()
+    params.vocab_only = True
+    handle = lib.llama_model_load_from_file(os.fsencode(path), params)
+    if not handle:
+        return None
+    try:
+        if lib.llama_model_is_recurrent(handle) or lib.llama_model_is_hybrid(handle):
+            return "a recurrent state takes back no rows, so calls cannot be filled up to one shape"
+        return None
+    finally:
+        lib.llama_model_free(handle)
 
 
 def _start_library() -> None:

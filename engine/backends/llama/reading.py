@@ -36,7 +36,10 @@ class ContinuationReading:
         return bool(self.results)
 
     def start(self, row: Logits) -> None:
-        """The context's last row: every continuation's first token."""
+        """The context's last row: every continuation's first token.
+
+        :raises FloatingPointError: the row is no numbers; so does ``rows``.
+        """
         self.results = [Likelihood([], True, *([], []) if self.moments else (None, None)) for _ in self.continuations]
         read = _Rows(row[None, :], self.moments)
         for number, tokens in enumerate(self.continuations):
@@ -73,6 +76,8 @@ class _Rows:
         self._logits = logits
         self.best = logits.argmax(axis=1)
         top = logits.max(axis=1, keepdims=True)
+        if not np.isfinite(top).all():
+            raise FloatingPointError("its logits are no numbers (NaN or infinite): damaged weights, or an overflow")
         weights = np.exp(logits - top)
         total = weights.sum(axis=1, dtype=np.float64)
         self._norm: npt.NDArray[np.float64] = top[:, 0].astype(np.float64) + np.log(total)

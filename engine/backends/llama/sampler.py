@@ -65,13 +65,15 @@ def pick(logits: Logits, choices: list[Choice], positions: list[int], masks: lis
 
     Log-probabilities are of the model's own distribution, before any setting or mask.
 
-    :raises ValueError: a mask allows no token.
+    :raises ValueError: a mask allows no token. :raises FloatingPointError: a row is no numbers.
     """
     for choice, mask in zip(choices, masks, strict=True):
         if mask is not None or not choice.plain:
             break
     else:  # the usual case: one pass over the whole batch
-        return [Picked(token) for token in logits.argmax(axis=1).tolist()]
+        tokens = logits.argmax(axis=1)
+        _check(logits[np.arange(len(tokens)), tokens])
+        return [Picked(token) for token in tokens.tolist()]
     return [
         _pick_row(logits[row], choice, position, mask)
         for row, (choice, position, mask) in enumerate(zip(choices, positions, masks, strict=True))
@@ -107,11 +109,14 @@ def shares(row: Logits, options: Mapping[int, Sequence[int]]) -> dict[int, float
 def _pick_row(row: Logits, choice: Choice, position: int, mask: Mask | None) -> Picked:
     if mask is not None and not mask.any():
         raise ValueError("the grammar allows no token here")
+    if choice.temperature > 0 or choice.logprobs is not None:
+        _check(row.max())
     logprobs = log_softmax(row) if choice.logprobs is not None else None
     if choice.penalises and choice.counts:
         row = _penalised(row, choice)
     if choice.temperature <= 0:
         token = int((row if mask is None else np.where(mask, row, -np.inf)).argmax())
+        _check(row[token])
     else:
         token = draw(
             row,
@@ -126,6 +131,12 @@ def _pick_row(row: Logits, choice: Choice, position: int, mask: Mask | None) -> 
         return Picked(token)
     top = best(logprobs, choice.logprobs or 0)
     return Picked(token, float(logprobs[token]), [(int(t), float(logprobs[t])) for t in top])
+
+
+def _check(best: npt.NDArray[np.float32] | np.float32) -> None:
+    """See that the best of each row is a number; if any of a row is NaN, numpy takes that for the best."""
+    if not np.isfinite(best).all():
+        raise FloatingPointError("its logits are no numbers (NaN or infinite): damaged weights, or an overflow")
 
 
 def _penalised(row: Logits, choice: Choice) -> Logits:

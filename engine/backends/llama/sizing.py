@@ -55,13 +55,20 @@ class Plan:
 
     def describe(self, model: NativeModel) -> str:
         """What was chosen, for the user."""
-        kv = model.kv_bytes_per_token(self.kv_type) * self.lanes * self.context
+        kv = model.kv_bytes(self.kv_type, self.lanes * self.context, self.lanes)
         beside = f" in {self.contexts} contexts side by side" if self.contexts > 1 else ""
+        same = "byte-identical in any company" if self.strict else "not strict"
+        if model.recurrent:
+            same += " (a recurrent state)"
+        beyond = f"; ctx is beyond the {model.train_context:,} tokens of its training" * self._beyond(model)
         return (
             f"{model.size / 1e6:,.0f} MB, {self.lanes} lanes x {self.context:,} tokens{beside} "
             f"({kv / 1e6:,.0f} MB of KV), {self.kv_cache / 1e6:,.0f} MB for idle KV, {self.threads} threads, "
-            f"{'byte-identical in any company' if self.strict else 'not strict'}"
+            f"{same}{beyond}"
         )
+
+    def _beyond(self, model: NativeModel) -> bool:
+        return 0 < model.train_context < self.context
 
 
 def plan(model: NativeModel, wanted: Plan) -> Plan:
@@ -69,9 +76,11 @@ def plan(model: NativeModel, wanted: Plan) -> Plan:
 
     :raises ConfigurationError: even the smallest choice would not fit into memory; says what would.
     """
+    if model.recurrent:  # a state that takes nothing back has no room for the rows that fill up a call
+        wanted = replace(wanted, strict=False)
     free = memory_available()
     context = wanted.context or min(_DEFAULT_CONTEXT, model.train_context or _DEFAULT_CONTEXT)
-    per_token = model.kv_bytes_per_token(wanted.kv_type)
+    per_lane = max(1, model.kv_bytes(wanted.kv_type, int(context), 1))
     shape = shape_for(model.kinds) if wanted.strict and not wanted.gpu_layers else ANY
     if wanted.lanes and not shape.fits(wanted.lanes):
         kinds = ", ".join(sorted(model.kinds))
@@ -86,14 +95,15 @@ def plan(model: NativeModel, wanted: Plan) -> Plan:
         lanes = wanted.lanes or _DEFAULT_LANES * 4
     else:
         most = _DEFAULT_LANES * (1 if wanted.threads % 2 else 2)
-        usual = max(_LEAST_LANES, min(most, room // max(1, per_token * context)))
+        usual = max(_LEAST_LANES, min(most, room // per_lane))
         usual -= usual % _DEFAULT_LANES if usual > _DEFAULT_LANES else usual % shape.unit
         lanes = wanted.lanes or max(shape.least, usual)
-    if not wanted.gpu_layers and per_token * context * lanes > free:
-        fits = max(0, free // max(1, per_token * lanes))
+    if not wanted.gpu_layers and per_lane * lanes > free:
+        per_token = max(1, model.kv_bytes(wanted.kv_type, 1, 0))
+        fits = max(0, (free - model.kv_bytes(wanted.kv_type, 0, int(lanes))) // int(per_token * lanes))
         advice = f"?ctx={fits // 256 * 256}" if fits >= _LEAST_CONTEXT else "fewer ?lanes= or ?kv_type=q8_0"
         raise ConfigurationError(
-            f"{model.path}: {lanes} lanes x {context:,} tokens need {per_token * context * lanes / 1e9:.1f} GB of KV, "
+            f"{model.path}: {lanes} lanes x {context:,} tokens need {per_lane * lanes / 1e9:.1f} GB of KV, "
             f"{free / 1e9:.1f} GB are free; {advice} would fit"
         )
     contexts = wanted.contexts or _contexts(int(lanes), wanted, shape)
