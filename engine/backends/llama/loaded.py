@@ -77,10 +77,12 @@ class Worker:
             "idle_s": self.loop.idle,
         }
 
-    def close(self) -> None:
-        """Stop the thread, free the KV."""
-        self.loop.close()
-        self.context.close()
+    def close(self) -> bool:
+        """Stop the thread, free the KV. Whether the thread did stop; else the KV stays."""
+        stopped = self.loop.close()
+        if stopped:
+            self.context.close()
+        return stopped
 
 
 class LlamaEngine:
@@ -116,10 +118,9 @@ class LlamaEngine:
         return self._tools
 
     def close(self) -> None:
-        """Stop the threads, free KV and weights."""
-        for worker in self.workers:
-            worker.close()
-        _put_back(self.model)
+        """Stop the threads, free KV and weights, but not what a thread that hangs still uses."""
+        stopped = [worker.close() for worker in self.workers]
+        _put_back(self.model, free=all(stopped))
 
 
 def _weights(path: Path, gpu_layers: int) -> NativeModel:
@@ -128,10 +129,11 @@ def _weights(path: Path, gpu_layers: int) -> NativeModel:
     return model
 
 
-def _put_back(model: NativeModel) -> None:
+def _put_back(model: NativeModel, *, free: bool) -> None:
     for key, (held, users) in list(_WEIGHTS.items()):
         if held is model:
             _WEIGHTS[key] = (model, users - 1)
-            if users == 1:
+            if users == 1 or not free:  # weights that a hanging thread uses are nobody else's any more
                 del _WEIGHTS[key]
+            if users == 1 and free:
                 model.close()

@@ -6,6 +6,7 @@ once per answer. What never belongs here: what a step does (``lanes``) and which
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import deque
@@ -14,6 +15,7 @@ from ...errors import Unavailable, VivaError
 from .ask import Ask
 from .lanes import Lanes
 
+_LAST_WAIT = 3.0  # seconds for a thread to stop; llama.cpp gives up between two operations
 _BREATH = 0.005  # seconds; with nothing to compute, so long the talks under way have to ask before new ones begin
 
 
@@ -53,13 +55,20 @@ class InferenceLoop:
         """Nothing more will be asked in a talk: its KV goes before the next step."""
         self._ended.append(talk)
 
-    def close(self) -> None:
-        """Stop the thread; requests under way fail."""
+    def close(self) -> bool:
+        """Stop the thread; requests under way fail. Whether it did stop: one that hangs in llama.cpp is left behind
+        with all that it uses, so that the process can end.
+        """
         with self._wake:
             self._closing = True
             self._wake.notify()
-        self._thread.join()
+        self.lanes.context.interrupt()
+        self._thread.join(_LAST_WAIT)
+        stopped = not self._thread.is_alive()
+        if not stopped:
+            print(f"viva: {self._name}: llama.cpp hangs; its thread is left behind", file=sys.stderr)
         self._end(Unavailable("the model was closed", model=self._name))
+        return stopped
 
     def _run(self) -> None:
         try:

@@ -207,6 +207,11 @@ class NativeContext:
             raise ConfigurationError(f"{model.path}: llama.cpp keeps no KV for this architecture: it writes no text")
         self._rows_at, self._rows = 0, np.empty((0, 0), dtype=np.float32)
         self._make_batch(batch)
+        # llama.cpp asks between operations whether to give up. A callback in Python would take the interpreter's lock
+        # each time; strlen of a text of ours says the same: no (0) while it is empty, yes once it is not.
+        self._stop = ctypes.create_string_buffer(2)
+        asked = ctypes.cast(ctypes.CDLL(None).strlen, lib.ggml_abort_callback)
+        lib.llama_set_abort_callback(self._handle, asked, ctypes.cast(self._stop, ctypes.c_void_p))
 
     def decode(self, tokens: Any, positions: Any, lanes: Any, wanted: Any) -> Logits | None:
         """Compute one batch; rows wanted come back in order, None if none was.
@@ -293,6 +298,10 @@ class NativeContext:
         pointer = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
         if lib.llama_state_seq_set_data_ext(self._handle, pointer, state.nbytes, lane, flags) == 0:
             raise Unavailable("llama.cpp did not take back KV that it had saved", model=self._name)
+
+    def interrupt(self) -> None:
+        """Have the call under way, and all that follow, fail at their next operation. Any thread may say so."""
+        self._stop.value = b"x"
 
     def close(self) -> None:
         """Free the KV and buffers."""
