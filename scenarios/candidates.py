@@ -5,10 +5,16 @@ What never belongs here: anything about one scenario.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from viva.engine.backends.base import ModelSpec
 from viva.engine.errors import ConfigurationError
+
+from .scenario import RunSettings
+
+_FREE = ("simulated", "oracle", "replay", "llama")  # kinds of models that nobody is paid for
 
 
 def candidate_labels(candidates: list[str]) -> dict[str, str]:
@@ -40,6 +46,36 @@ def prices(model: str) -> list[float]:
     """What a million prompt and completion tokens of a model cost."""
     spec = ModelSpec.parse(model)
     return [spec.number("price_in", 0.0), spec.number("price_out", 0.0)]
+
+
+def known_price(model: str) -> list[float] | None:
+    """What a million prompt and completion tokens of a model cost; None where nobody has said it.
+
+    An unknown price is not zero. What runs in this process or repeats a recording costs no money.
+    """
+    spec = ModelSpec.parse(model)
+    said = "price_in" in spec.options or "price_out" in spec.options
+    return prices(model) if said or spec.kind in _FREE else None
+
+
+def recorded_price(manifest: Mapping[str, Any], model: str) -> list[float] | None:
+    """The price that a run's manifest has of a model; None where it is unknown."""
+    price: list[float] = manifest["prices"][model]
+    return price if any(price) or known_price(model) is not None else None
+
+
+def check_priced(settings: RunSettings, models: Iterable[str]) -> None:
+    """See that bounds of money can be kept.
+
+    :raises ConfigurationError: there is one, and a model has no price, so that it would never be reached.
+    """
+    bounds = [f"--{name.replace('_', '-')}" for name in ("max_cost", "conversation_cost") if getattr(settings, name)]
+    unpriced = [model for model in dict.fromkeys(models) if known_price(model) is None]
+    if bounds and unpriced:
+        raise ConfigurationError(
+            f"{' and '.join(bounds)}: the price of {', '.join(unpriced)} is not known; give price_in= and price_out= "
+            "(per million tokens) in the model's name, 0 where it costs nothing"
+        )
 
 
 def label_of(key: str, labels: list[str]) -> str:

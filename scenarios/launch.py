@@ -27,6 +27,7 @@ from viva.engine.runner import Outcome, Runner
 from viva.engine.slots import Slots
 from viva.engine.turnstile import Turnstile
 
+from .candidates import check_priced
 from .scenario import Aggregate, Prepared, RunSettings, Scenario, TakesReviews, scenario
 
 
@@ -131,6 +132,7 @@ def new_run(name: str, settings: RunSettings, path: Path, clock: Clock | None = 
     """
     which = scenario(name)
     prepared = which.prepare(settings)
+    check_priced(settings, prepared.models)
     clock = clock or RealClock()
     for model in prepared.models:
         build(model, clock)  # a wrong name is found before a folder is made for it
@@ -155,6 +157,7 @@ def resumed_run(
         raise ConfigurationError(f"{', '.join(sorted(foreign))} cannot change when a run is resumed")
     settings = settings.model_copy(update=changes)
     prepared = which.prepare(settings)
+    check_priced(settings, prepared.models)
     check_unchanged(folder, which, settings, prepared)
     return Launch(which, settings, prepared, folder, clock or RealClock(), resumed=True, retry_failed=retry_failed)
 

@@ -5,7 +5,7 @@ What never belongs here: the formula of one interview's score (``kieval``) and h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -162,8 +162,10 @@ class InterviewAggregate:
             self.irregular.setdefault(role, Tally()).merge(counted)
         _count(self.discarded, other.discarded)
 
-    def to_dict(self, prices: dict[str, list[float]] | None = None) -> dict[str, Any]:
-        """The aggregate as plain data. ``prices``: role to prices per million [prompt, completion] tokens."""
+    def to_dict(self, prices: Mapping[str, Sequence[float] | None] | None = None) -> dict[str, Any]:
+        """The aggregate as plain data. ``prices``: role to prices per million [prompt, completion] tokens, None where
+        they are not known.
+        """
         prices = prices or {}
         # Each repair is one more text; a round whose repair failed too has two failures and one repair.
         texts = self.verdicts + self.parse_failures - self.unscored_rounds - self.partly_scored_rounds
@@ -202,15 +204,17 @@ def _count(total: list[int], used: Sequence[int]) -> None:
     total[2] += completion
 
 
-def usage_record(used: Sequence[int], price: Sequence[float]) -> dict[str, float]:
-    """Calls, prompt and completion tokens with their cost. ``price``: of a million prompt and completion tokens."""
+def usage_record(used: Sequence[int], price: Sequence[float] | None) -> dict[str, float | None]:
+    """Calls, prompt and completion tokens with their cost. ``price``: of a million prompt and completion tokens; the
+    cost is None where it is.
+    """
     calls, prompt, completion = used
-    cost = (prompt * price[0] + completion * price[1]) / 1e6
+    cost = None if price is None else round((prompt * price[0] + completion * price[1]) / 1e6, 6)
     return {
         "calls": calls,
         "prompt_tokens": prompt,
         "completion_tokens": completion,
-        "cost": round(cost, 6),
+        "cost": cost,
     }
 
 

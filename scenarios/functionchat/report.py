@@ -57,7 +57,7 @@ class CandidateTurns:
             self.stops.add(result["stopped"])
         add_usage(self.usage, result["usage"])
 
-    def to_dict(self, prices: dict[str, list[float]], corrections: dict[str, Correction]) -> dict[str, Any]:
+    def to_dict(self, prices: dict[str, list[float] | None], corrections: dict[str, Correction]) -> dict[str, Any]:
         """Everything as plain data; the corrected figures only where there are corrections of this candidate's."""
         outcomes = sorted(self.outcomes, key=lambda one: one.key)
         turns, texts = len(outcomes), self.judged + self.parse_failures

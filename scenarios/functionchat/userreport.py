@@ -13,7 +13,7 @@ from viva.scoring.interviews import usage_record
 from viva.scoring.repeats import pass_hat_k
 from viva.scoring.stream import Mean, Tally
 
-from ..candidates import label_of
+from ..candidates import label_of, recorded_price
 from ..failed import failed_table
 from ..study.text import Table, interval, number
 
@@ -44,7 +44,7 @@ class CandidateTalks:
         self.exchanges.add(result["exchanges"])
         add_usage(self.usage, result["usage"])
 
-    def to_dict(self, prices: dict[str, list[float]], repeats: int) -> dict[str, Any]:
+    def to_dict(self, prices: dict[str, list[float] | None], repeats: int) -> dict[str, Any]:
         """Everything as plain data."""
         trials = [(tried, succeeded) for tried, succeeded in self.trials.values()]
         tried, succeeded = sum(n for n, _ in trials), sum(c for _, c in trials)
@@ -141,11 +141,11 @@ def headline(counts: dict[str, tuple[int, int]]) -> str:
     return "  ".join(parts[:4]) + (f"  +{len(parts) - 4} more" if len(parts) > 4 else "")
 
 
-def role_prices(manifest: dict[str, Any], label: str) -> dict[str, list[float]]:
-    """The prices of a million prompt and completion tokens, by role, in talks of this candidate."""
-    models, prices = manifest["models"], manifest["prices"]
+def role_prices(manifest: dict[str, Any], label: str) -> dict[str, list[float] | None]:
+    """The prices of a million prompt and completion tokens, by role, in talks of this candidate; None if not known."""
+    models = manifest["models"]
     return {
-        role: prices[models[role][label] if role == "candidate" else models[role]]
+        role: recorded_price(manifest, models[role][label] if role == "candidate" else models[role])
         for role in models
         if models[role] is not None
     }
@@ -159,7 +159,7 @@ def add_usage(total: dict[str, list[int]], used: dict[str, list[int]]) -> None:
             so_far[index] += count
 
 
-def usage_of(total: dict[str, list[int]], prices: dict[str, list[float]]) -> dict[str, Any]:
+def usage_of(total: dict[str, list[int]], prices: dict[str, list[float] | None]) -> dict[str, Any]:
     """Calls, tokens and cost by role."""
     return {role: usage_record(used, prices[role]) for role, used in sorted(total.items())}
 
@@ -170,7 +170,7 @@ def usage_table(report: dict[str, Any]) -> Table:
     for label, one in report["candidates"].items():
         for role, usage in one["usage"].items():
             counts = [f"{usage[name]:,}" for name in ("calls", "prompt_tokens", "completion_tokens")]
-            rows.append([label, role, *counts, f"{usage['cost']:.2f}"])
+            rows.append([label, role, *counts, number(usage["cost"], 2)])
     header = ["candidate", "role", "calls", "prompt tokens", "completion tokens", "cost"]
     return ("Tokens and cost by role", header, rows)
 

@@ -10,7 +10,7 @@ from typing import Any
 from viva.scoring.interviews import InterviewAggregate
 from viva.scoring.kieval import Interview, Scorer
 
-from ..candidates import label_of
+from ..candidates import label_of, recorded_price
 from ..failed import failed_table
 from ..irregular import Table, irregular_table
 
@@ -39,13 +39,13 @@ class KievalAggregate:
 
     def report(self) -> dict[str, Any]:
         manifest = self._manifest
-        models, prices = manifest["models"], manifest["prices"]
+        models = manifest["models"]
         candidates = {}
         for label, model in models["candidate"].items():
             by_role = {
-                "candidate": prices[model],
-                "interactor": prices[models["interactor"]],
-                "evaluator": prices[models["evaluator"]],
+                "candidate": recorded_price(manifest, model),
+                "interactor": recorded_price(manifest, models["interactor"]),
+                "evaluator": recorded_price(manifest, models["evaluator"]),
             }
             candidates[label] = self.candidates[label].to_dict(by_role)
         return {
@@ -106,7 +106,7 @@ class KievalAggregate:
                 used["(of it discarded questions)"] = one["discarded_questions"]
             for role, usage in used.items():
                 counts = [f"{usage[name]:,}" for name in ("calls", "prompt_tokens", "completion_tokens")]
-                rows.append([label, role, *counts, f"{usage['cost']:.2f}"])
+                rows.append([label, role, *counts, _number(usage["cost"], 2)])
         return ("Tokens and cost by role", header, rows)
 
 

@@ -14,6 +14,7 @@ from viva.engine.history import has_begun
 from viva.scoring.interviews import usage_record
 from viva.scoring.kieval import Scorer
 
+from ..candidates import recorded_price
 from .names import Names
 from .recall import Probes, Recall, read_probes
 from .rounds import by_round
@@ -45,10 +46,10 @@ class Filled:
         return "done" if self.cell.planned is not None and self.ended >= self.cell.planned else "part"
 
     @property
-    def usage(self) -> dict[str, dict[str, float]]:
-        """Calls, tokens and cost by role."""
+    def usage(self) -> dict[str, dict[str, float | None]]:
+        """Calls, tokens and cost (None where it is not known) by role."""
         if self.recall is not None:
-            price = self.cell.manifest["prices"][self.cell.model]
+            price = recorded_price(self.cell.manifest, self.cell.model)
             return {role: usage_record(used, price) for role, used in sorted(self.recall.usage.items())}
         return {} if self.result is None else self.result["usage"]
 

@@ -50,16 +50,17 @@ def _mean_usage(cells: Sequence[Filled]) -> dict[str, dict[str, float | None]]:
     What a fork repeats from another run was used there.
     """
     models = {one.cell.candidate for one in cells}
-    totals: dict[str, dict[str, float]] = {}
+    totals: dict[str, dict[str, float | None]] = {}
     for one in cells:
         for role, used in one.usage.items():
             if one.cell.repeats(role):
                 continue
             total = totals.setdefault(role, dict.fromkeys((*_COUNTS, "cost"), 0.0))
             for name, value in used.items():
-                total[name] += value
+                so_far = total[name]
+                total[name] = None if value is None or so_far is None else so_far + value
     return {
-        role: {name: rounded(value / len(models)) for name, value in total.items()}
+        role: {name: rounded(None if value is None else value / len(models)) for name, value in total.items()}
         for role, total in sorted(totals.items())
     }
 

@@ -156,8 +156,10 @@ def _in_order(roles: Mapping[str, Any]) -> list[str]:
     return [*(role for role in _ROLES if role in roles), *(role for role in roles if role not in _ROLES)]
 
 
-def _sum(roles: Mapping[str, Any], name: str) -> float:
-    return float(sum(used[name] or 0.0 for used in roles.values()))
+def _sum(roles: Mapping[str, Any], name: str) -> float | None:
+    """None where a part of it is not known."""
+    values = [used[name] for used in roles.values()]
+    return None if None in values else float(sum(values))
 
 
 def cells(report: Mapping[str, Any]) -> Table:

@@ -15,7 +15,7 @@ from viva.agents.evaluator import first_verdict
 from viva.engine.backends.registry import build
 from viva.engine.errors import VivaError
 
-from ..candidates import prices
+from ..candidates import known_price
 from ..datasets.selection import each_checked_once
 from ..kieval.scenario import PreparedKieval
 from ..probes.probe import ROLE
@@ -87,7 +87,7 @@ class Forecast:
                 "calls": round(use.calls),
                 "prompt_tokens": math.ceil(use.prompt),
                 "completion_tokens": math.ceil(use.completion),
-                "cost": round(_cost(model, use), 6),
+                "cost": _cost(model, use),
             }
             for model, use in self.models.items()
         }
@@ -108,7 +108,7 @@ class Forecast:
             [
                 model,
                 *(f"{one[name]:,}" for name in ("calls", "prompt_tokens", "completion_tokens")),
-                f"{one['cost']:.2f}",
+                "–" if one["cost"] is None else f"{one['cost']:.2f}",
             ]
             for model, one in report["models"].items()
         ]
@@ -211,6 +211,6 @@ def _tokens(text: str) -> float:
     return len(text) / CHARACTERS_PER_TOKEN
 
 
-def _cost(model: str, use: Use) -> float:
-    price_in, price_out = prices(model)
-    return (use.prompt * price_in + use.completion * price_out) / 1e6
+def _cost(model: str, use: Use) -> float | None:
+    price = known_price(model)
+    return None if price is None else round((use.prompt * price[0] + use.completion * price[1]) / 1e6, 6)
