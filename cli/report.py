@@ -101,9 +101,7 @@ def _show(
     conversation: Annotated[
         str | None, typer.Option("--conversation", help="Number, key, or the end of a key that only one has.")
     ] = None,
-    thoughts: Annotated[
-        bool, typer.Option("--thoughts", help="Show the thoughts before each answer.")
-    ] = False,
+    thoughts: Annotated[bool, typer.Option("--thoughts", help="Show the thoughts before each answer.")] = False,
     json: Json = False,
 ) -> None:
     """List a run's conversations, or print the transcript of one (with --json and no number: all, one a line)."""
