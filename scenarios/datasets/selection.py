@@ -35,8 +35,8 @@ class Dataset:
     ``total`` counts its items, ``repeats`` the exact repeats that the form drops, ``skipped`` the lines that are not
     items; ``bad`` holds the errors of the first of those. ``notes``: what a person should know of it before a run, a
     sentence each. ``ids`` tells of the list that items were chosen by, and ``matched`` how many are on it. ``clusters``
-    are the chosen items' by the field that groups them, in the order in which they are given; None where items are given
-    one by one.
+    are the chosen items' by the field that groups them, in the order in which they are given; None where items are
+    given one by one.
     """
 
     name: str
