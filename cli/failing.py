@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
-from typing import NoReturn, ParamSpec, TypeVar
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
-from viva.engine.errors import ConfigurationError, Unauthorized, VivaError
+from viva.engine.errors import ConfigurationError, JournalNotice, Unauthorized, VivaError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -20,16 +22,38 @@ DONE, FAILED, USAGE, FAILURES, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 def guarded(command: Callable[P, T]) -> Callable[P, T]:
-    """Wrap a command: our own errors end it with their message and exit code instead of a traceback."""
+    """Wrap a command: our own errors end it with their message and exit code instead of a traceback, and what is to be
+    said of a journal is said as a note.
+    """
 
     @functools.wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return command(*args, **kwargs)
+            with noting():
+                return command(*args, **kwargs)
         except VivaError as error:
             complain(error)
 
     return wrapper
+
+
+@contextmanager
+def noting() -> Iterator[None]:
+    """Show notices about journals as notes on stderr, the same one once."""
+    told: set[str] = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", JournalNotice)
+        otherwise = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if not issubclass(category, JournalNotice):
+                otherwise(message, category, *where, **more)
+            elif str(message) not in told:
+                told.add(str(message))
+                print(f"viva: note: {message}", file=sys.stderr)
+
+        warnings.showwarning = show
+        yield
 
 
 def complain(error: VivaError) -> NoReturn:

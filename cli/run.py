@@ -177,6 +177,7 @@ class Held:
 
 def hold(launch: Launch) -> Held:
     """Run and show progress."""
+    from viva.engine.errors import JournalError
     from viva.scenarios.launch import recorded_results
 
     from .live import Progress
@@ -188,7 +189,10 @@ def hold(launch: Launch) -> Held:
     outcome = launch.clock.run(lambda: obeying(launch.run, progress))
     if outcome.how == "failed" and outcome.finished:
         # Events may have outrun a journal that then failed: report what is really recorded.
-        aggregate = recorded_results(launch.folder)
+        try:
+            aggregate = recorded_results(launch.folder)
+        except JournalError as error:  # the run's own error says more
+            raise (outcome.error or error) from None
     return Held(aggregate, outcome, progress.line(), progress.reasons)
 
 

@@ -120,5 +120,9 @@ class LimitReached(VivaError):
         self.limit, self.allowed, self.scope = limit, allowed, scope
 
 
+class JournalNotice(UserWarning):
+    """Something about a journal that its user must hear of, though the work goes on; shown by Python's ``warnings``."""
+
+
 class JournalError(VivaError):
     """The run folder cannot be written or read; everything committed before stays readable."""

@@ -1,12 +1,15 @@
 """Reading a journal back: the calls of one conversation, and the ended conversations in order.
 
-Used by resume, replay, fork, report and show. Reads page through SQLite, so a run of any size streams.
-What never belongs here: writing (see ``journal``), and what a result means.
+Used by resume, replay, fork, report and show. Reads page through SQLite, so a run of any size streams. Every row is
+held against its checksum; damaged ones are left out, counted and named.
+What never belongs here: writing (see ``journal``), opening the file (see ``journal_file``), what a result means.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import struct
+import warnings
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,8 +18,10 @@ from typing import Any
 
 import orjson
 
-from .errors import JournalError
-from .journal import SAME, SCHEMA_VERSION, journal_error, missing_journal
+from .checksums import call_checksum, short_checksum
+from .errors import JournalNotice
+from .journal import SAME, journal_error
+from .journal_file import open_for_reading
 from .likelihood import Likelihood
 from .messages import Completion
 from .tools import ToolCall
@@ -37,7 +42,8 @@ class RecordedCall:
 class EndedConversation:
     """One ended conversation; ``result`` is the protocol's record, or the error's record where ``failed``.
 
-    Conversations on the same item may share the object: it is not to be changed.
+    ``item`` is None where its record is damaged. Conversations on the same item may share the object: it is not to be
+    changed.
     """
 
     number: int
@@ -47,24 +53,38 @@ class EndedConversation:
     result: Any
 
 
+# What a damaged row can raise while it is read.
+_DAMAGE = (struct.error, TypeError, AttributeError, ValueError, KeyError, IndexError, OverflowError)
+_MOST_KEYS = 100_000_000  # no run has more: a damaged key is no reason to look for years
+_NAMED = 5  # damaged records that are named; the others are counted
+_CALLS = (
+    "select role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra, {}, rowid"
+    " from calls where {} order by rowid"
+)
+
+
 class History:
     """The reading half of a journal. Close it, or use it as a context manager.
 
-    :raises JournalError: the file is missing, damaged or of another version.
+    ``damage`` names the damaged records met so far; ``broken`` has the numbers of conversations whose calls end at one.
+    Damage is told of by ``warnings`` (``JournalNotice``): the first few at once, all when the journal is closed.
+
+    :raises JournalError: the file is missing, of another version, or so damaged that nothing can be read.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.damage: dict[str, None] = {}
+        self.broken: set[int] = set()
+        self._told = 0
         self._latest: tuple[int, Any] = (-1, None)
-        if not path.exists():
-            raise missing_journal(path)
-        try:
-            self._connection = sqlite3.connect(path, isolation_level=None)
-            (version,) = self._connection.execute("select value from meta where key = 'schema'").fetchone()
-        except (sqlite3.Error, TypeError) as error:
-            raise self._error(error) from error
-        if int(version) != SCHEMA_VERSION:
-            raise JournalError(f"{path}: journal schema {version}, this version of viva reads {SCHEMA_VERSION}")
+        self._opened = open_for_reading(path)
+        self._connection = self._opened.connection
+        self._connection.text_factory = bytes  # what is no UTF-8 any more is found by its checksum
+        self._sums = self._opened.version >= 2  # rows of version 1 have none
+        self._sum = "checksum" if self._sums else "null"
+        self._sound: bool | None = None
+        self._places: dict[int, list[int]] = {}
 
     def __enter__(self) -> History:
         return self
@@ -73,53 +93,121 @@ class History:
         self.close()
 
     def close(self) -> None:
-        """Close the file."""
-        self._connection.close()
+        """Close the file, and tell of damage that was not told of yet."""
+        self._tell(everything=True)
+        self._opened.close()
+
+    @property
+    def sound(self) -> bool:
+        """Whether the file's structure is whole (SQLite's own check, made once): where it is not, whole rows may be
+        missing, and nothing may be written to it.
+        """
+        if self._sound is None:
+            try:
+                [(found,), *_] = self._connection.execute("pragma integrity_check(1)").fetchall()
+            except sqlite3.Error as error:
+                if not _is_damage(error):
+                    raise journal_error(self.path, error) from error
+                found = str(error).encode()
+            self._sound = found == b"ok"
+            if not self._sound:
+                self._damaged("the structure of the file, so that records may be missing altogether")
+                self._tell()
+        return self._sound
 
     def calls(self, number: int) -> list[RecordedCall]:
-        """The calls of one conversation, oldest first (a call asked anew after a divergence appears twice)."""
-        rows = self._select(
-            "select role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, latency, extra, at"
-            " from calls where conversation = ? order by rowid",
-            (number,),
-        )
-        return [_call(row) for row in rows]
+        """The calls of one conversation, oldest first (a call asked anew after a divergence appears twice).
+
+        They end before the first damaged one: what follows it counts as not recorded.
+        """
+        found = []
+        for row in self._call_rows(number):
+            try:
+                found.append(self._call(number, row))
+            except _DAMAGE:
+                self._damaged(f"call {len(found) + 1} of conversation {number}")
+                self.broken.add(number)
+                break
+        self._tell()
+        return found
 
     def started(self, number: int) -> tuple[str, Any] | None:
-        """Key and item of a conversation that was admitted, else None."""
-        for key, item in self._select("select key, item from started where number = ?", (number,)):
-            return str(key), self._item(item)
-        return None
+        """Key and item of a conversation that was admitted, else None; the item is None where its record is damaged."""
+        found = None
+        for key, item, checksum in self._rows(f"select key, item, {self._sum} from started where number = ?", number):
+            found = self._start(number, key, item, checksum)
+        self._tell()
+        return found
 
     def numbers(self) -> Iterator[int]:
         """The numbers of all admitted conversations, ascending."""
-        for (number,) in self._select("select number from started order by number"):
+        for (number,) in self._every("started", "number"):
             yield number
 
     def ended_numbers(self, *, failed: bool = True) -> set[int]:
         """The numbers of the ended conversations, those that failed only if wanted."""
-        where = "" if failed else " where status = 'finished'"
-        return {number for (number,) in self._select(f"select number from ended{where}")}
+        found = set()
+        for number, status, result, checksum in self._every("ended", f"number, status, result, {self._sum}"):
+            try:
+                status, result = self._verified(checksum, number, status, result)
+            except _DAMAGE:
+                self._damaged(f"end of conversation {number}")
+            else:
+                if failed or status == "finished":
+                    found.add(number)
+        self._tell()
+        return found
 
     def ended(self) -> Iterator[EndedConversation]:
-        """All ended conversations by ascending number, streamed."""
-        rows = self._select(
-            "select ended.number, key, item, status, result from ended join started using (number)"
-            " order by ended.number"
-        )
-        for number, key, item, status, result in rows:
-            yield EndedConversation(number, key, self._item(item), status == "failed", orjson.loads(result))
+        """All ended conversations by ascending number, streamed, but for those whose records are damaged."""
+        for number, status, result, checksum in self._every("ended", f"number, status, result, {self._sum}"):
+            try:
+                status, result = self._verified(checksum, number, status, result)
+                record = orjson.loads(result)
+                start = self.started(number)
+            except _DAMAGE:
+                start = None
+                self._damaged(f"end of conversation {number}")
+            else:
+                if start is None:
+                    self._damaged(f"start of conversation {number}")
+            if start is not None:
+                yield EndedConversation(number, *start, status == "failed", record)
+        self._tell()
 
     def keys(self) -> dict[str, int]:
         """The number of every admitted conversation by its key."""
-        return dict(self._select("select key, number from started"))
+        found = {}
+        for number, key, item, checksum in self._every("started", f"number, key, item, {self._sum}"):
+            try:
+                key, item = self._verified(checksum, number, key, item)
+                found[key] = number
+            except _DAMAGE:
+                self._damaged(f"start of conversation {number}")
+        self._tell()
+        return found
 
     def number_of(self, key: str) -> int | None:
         """The number of the conversation called ``key``, or of the only one whose key ends with it."""
-        exact = [n for (n,) in self._select("select number from started where key = ?", (key,))]
-        tail = [n for (n,) in self._select("select number from started where substr(key, ?) = ?", (-len(key), key))]
-        found = exact or tail
+        keys = self.keys()
+        if key in keys:
+            return keys[key]
+        found = [number for known, number in keys.items() if known.endswith(key)]
         return found[0] if len(found) == 1 else None
+
+    # -- rows and what is wrong with them -------------------------------------------------------------------------
+
+    def _start(self, number: int, key: Any, item: Any, checksum: Any) -> tuple[str, Any] | None:
+        try:
+            key, item = self._verified(checksum, number, key, item)
+        except _DAMAGE:
+            self._damaged(f"start of conversation {number}")
+            return None
+        try:
+            return key, self._item(item)
+        except _DAMAGE:
+            self._damaged(f"item of conversation {number}")
+            return key, None
 
     def _item(self, text: str) -> Any:
         """The item that stands in a row, or with the conversation whose number stands in its place."""
@@ -127,22 +215,109 @@ class History:
             return orjson.loads(text)
         number = int(text.removeprefix(SAME))
         if number != self._latest[0]:
-            found = list(self._select("select item from started where number = ?", (number,)))
-            if not found:
-                raise JournalError(f"{self.path}: the item of conversation {number} is missing: the file is damaged")
-            self._latest = (number, self._item(found[0][0]))
+            rows = self._rows(f"select key, item, {self._sum} from started where number = ?", number)
+            [(key, item, checksum)] = list(rows)
+            key, item = self._verified(checksum, number, key, item)
+            if item.startswith(SAME):
+                raise ValueError
+            self._latest = (number, orjson.loads(item))
         return self._latest[1]
 
-    def _select(self, sql: str, parameters: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    def _verified(self, checksum: Any, number: Any, *texts: bytes) -> list[str]:
+        """The texts of a row of ``started`` or ``ended``.
+
+        :raises: one of ``_DAMAGE`` where the row is not what was written.
+        """
+        read = [text.decode() for text in texts]
+        if self._sums and short_checksum((number, *read)) != checksum:
+            raise ValueError
+        return read
+
+    def _call(self, number: int, row: tuple[Any, ...]) -> RecordedCall:
+        """:raises: one of ``_DAMAGE`` where the row is not what was written."""
+        role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra, checksum, _ = row
+        extra = None if extra is None else extra.decode()
+        role, text, finish = role.decode(), text.decode(), finish.decode()
+        numbers = (prompt_tokens, completion_tokens, at, latency)
+        found = call_checksum((number, role, ordinal, digest, text, finish, *numbers, extra))
+        if self._sums and found != checksum:
+            raise ValueError
+        completion = Completion(text, finish, prompt_tokens, completion_tokens, latency)
+        if extra:
+            _add_extra(completion, orjson.loads(extra))
+        return RecordedCall(role, ordinal, digest, completion, at)
+
+    def _damaged(self, what: str) -> None:
+        self.damage[what] = None
+
+    def _tell(self, *, everything: bool = False) -> None:
+        count = len(self.damage)
+        if count == self._told or (count > _NAMED and not everything):
+            return
+        self._told = count
+        named = ", ".join(list(self.damage)[:_NAMED]) + (f" and {count - _NAMED} more" if count > _NAMED else "")
+        warnings.warn(
+            f"{self.path}: damaged, and not used: {named}; `viva resume {self.path.parent}` computes anew what is "
+            "missing of conversations that have not ended",
+            JournalNotice,
+            stacklevel=1,
+        )
+
+    def _call_rows(self, number: int) -> Iterator[tuple[Any, ...]]:
+        if self.sound:
+            yield from self._rows(_CALLS.format(self._sum, "conversation = ?"), number)
+            return
+        if not self._places:  # the index cannot be trusted: each row says itself where it belongs
+            for conversation, rowid in self._every("calls", "conversation, rowid", key="rowid"):
+                self._places.setdefault(conversation, []).append(rowid)
+        for rowid in self._places.get(number, ()):
+            yield from self._rows(_CALLS.format(self._sum, "rowid = ?"), rowid)
+
+    def _rows(self, sql: str, *parameters: Any) -> Iterator[tuple[Any, ...]]:
+        """The rows of a question about one conversation; those behind a broken page are left out, and named."""
         try:
             yield from self._connection.execute(sql, parameters)
         except sqlite3.Error as error:
-            raise self._error(error) from error
+            if not _is_damage(error):
+                raise journal_error(self.path, error) from error
+            self._damaged(f"pages of the file at conversation {parameters[0]}")
 
-    def _error(self, error: Exception) -> JournalError:
-        if isinstance(error, sqlite3.Error):
-            return journal_error(self.path, error)
-        return JournalError(f"{self.path}: this file is not a journal of viva")
+    def _every(self, table: str, columns: str, key: str = "number") -> Iterator[tuple[Any, ...]]:
+        """All rows of a table by ascending key; behind a broken page they are looked up one by one."""
+        latest = -1
+        _ = self.sound  # what is missing altogether has no row that could tell
+        try:
+            for row in self._connection.execute(f"select {columns}, {key} from {table} order by {key}"):
+                latest = row[-1]
+                yield row[:-1]
+            return
+        except sqlite3.Error as error:
+            if not _is_damage(error):
+                raise journal_error(self.path, error) from error
+        self._damaged(f"pages of the file in its table '{table}'")
+        for number in range(latest + 1, self._last(table, key) + 1):
+            try:
+                row = self._connection.execute(f"select {columns} from {table} where {key} = ?", (number,)).fetchone()
+            except sqlite3.Error:
+                continue
+            if row is not None:
+                yield row
+
+    def _last(self, table: str, key: str) -> int:
+        """The greatest key that may be in a table, as far as any page of the file tells; -1 if none does."""
+        found = [-1]
+        questions = [f"select max({key}) from {table}"]
+        if table != "calls":
+            questions += ["select max(number) from started", "select max(number) from ended"]
+            questions += ["select max(conversation) from calls"]
+        for question in questions:
+            try:
+                (value,) = self._connection.execute(question).fetchone()
+            except sqlite3.Error:
+                continue
+            if isinstance(value, int):
+                found.append(value)
+        return min(max(found), _MOST_KEYS)
 
 
 def has_begun(journal: Path) -> bool:
@@ -161,17 +336,17 @@ def has_begun(journal: Path) -> bool:
         return True
 
 
-def _call(row: tuple[Any, ...]) -> RecordedCall:
-    role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, latency, extra, at = row
-    completion = Completion(text, finish, prompt_tokens, completion_tokens, latency)
-    if extra:
-        more = orjson.loads(extra)
-        likelihoods = more.pop("likelihoods", None)
-        if likelihoods is not None:
-            completion.likelihoods = [Likelihood.from_record(record) for record in likelihoods]
-        calls = more.pop("calls", None)
-        if calls is not None:
-            completion.calls = [ToolCall.from_record(record) for record in calls]
-        for name, value in more.items():
-            setattr(completion, name, value)
-    return RecordedCall(role, ordinal, digest, completion, at)
+def _is_damage(error: sqlite3.Error) -> bool:
+    """Whether an error says that pages of the file are broken, rather than that it cannot be used now."""
+    return not isinstance(error, sqlite3.OperationalError) and isinstance(error, sqlite3.DatabaseError)
+
+
+def _add_extra(completion: Completion, more: dict[str, Any]) -> None:
+    likelihoods = more.pop("likelihoods", None)
+    if likelihoods is not None:
+        completion.likelihoods = [Likelihood.from_record(record) for record in likelihoods]
+    calls = more.pop("calls", None)
+    if calls is not None:
+        completion.calls = [ToolCall.from_record(record) for record in calls]
+    for name, value in more.items():
+        setattr(completion, name, value)

@@ -11,8 +11,12 @@ Reading back is in ``history``.
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+import struct
 import threading
+import time
+import warnings
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -20,29 +24,36 @@ from typing import Any, TypeVar
 
 import orjson
 
+from .checksums import call_checksum, short_checksum
 from .clock import Clock
-from .errors import JournalError
+from .errors import JournalError, JournalNotice
 from .messages import Completion
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+READABLE_VERSIONS = (1, 2)  # rows of version 1 have no checksums; such a journal goes on without them
 _SCHEMA = """
 create table if not exists meta (key text primary key, value text not null) without rowid;
-create table if not exists started (number integer primary key, key text not null, item text not null);
+create table if not exists started (
+    number integer primary key, key text not null, item text not null, checksum integer not null);
 create table if not exists calls (
     conversation integer not null, role text not null, ordinal integer not null, digest blob not null,
     text text not null, finish text not null, prompt_tokens integer not null, completion_tokens integer not null,
-    at real not null, latency real not null, extra text);
+    at real not null, latency real not null, extra text, checksum integer not null);
 create index if not exists calls_by_conversation on calls (conversation);
-create table if not exists ended (number integer primary key, status text not null, result text not null);
+create table if not exists ended (
+    number integer primary key, status text not null, result text not null, checksum integer not null);
 """
-_CALL_COLUMNS = 11
+_TABLES = {"started": (3, short_checksum), "calls": (11, call_checksum), "ended": (3, short_checksum)}
 # SQLite takes 32,766 parameters a statement; powers of two keep the statement cache small.
 _CHUNKS = (1024, 256, 64, 16, 4, 1)
 _GROUP_SECONDS = 0.02
 _EAGER_ROWS = 2048
 _FULL_ROWS = 20_000
+_BUSY_SECONDS = 5.0  # how long one try waits for another program's lock, before that is said
+_PATIENCE_SECONDS = 600.0  # how long all tries wait; where the run has been told to stop, no longer than
+_CLOSING_SECONDS = 30.0
 SAME = "="  # no JSON begins like this
 _NOTHING = (None,) * 6
 
@@ -178,6 +189,8 @@ class Journal:
         waiters: list[asyncio.Future[None]] = []
         try:
             connection = open_database(self.path)
+            self._file = _identity(self.path)
+            self._summed = schema_version(connection) >= 2
             self._answer(_drain(self._waiters))
             while True:
                 self._wake.wait()
@@ -188,6 +201,7 @@ class Journal:
                 self._hurry.clear()
                 waiters = _drain(self._waiters)
                 self._write(connection)
+                self._check_in_place()
                 self._answer(waiters)
                 if closing:
                     break
@@ -211,13 +225,46 @@ class Journal:
         total = len(ended) + len(calls) + len(started)
         if not total:
             return
-        connection.execute("begin immediate")
-        insert_rows(connection, "started", 3, started)
-        insert_rows(connection, "calls", _CALL_COLUMNS, calls)
-        insert_rows(connection, "ended", 3, ended)
+        self._begin(connection)
+        for table, rows in (("started", started), ("calls", calls), ("ended", ended)):
+            columns, checksum = _TABLES[table]
+            if self._summed:
+                try:
+                    rows = [(*row, checksum(row)) for row in rows]
+                except struct.error as error:
+                    raise OverflowError(f"a number does not fit its column: {error}") from error
+                columns += 1
+            insert_rows(connection, table, columns, rows)
         connection.execute("commit")
         self._written += total
         self._commits += 1
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        """Take the write lock; waits for another program that holds it, and says so."""
+        began = time.monotonic()
+        while True:
+            try:
+                connection.execute("begin immediate")
+                return
+            except sqlite3.OperationalError as error:
+                waited = time.monotonic() - began
+                patience = _CLOSING_SECONDS if self._closing else _PATIENCE_SECONDS
+                if not _is_busy(error) or waited >= patience:
+                    raise
+                warnings.warn(
+                    f"{self.path}: another program holds a write lock on the journal; the run waits for it, at most "
+                    f"{_PATIENCE_SECONDS / 60:g} minutes",
+                    JournalNotice,
+                    stacklevel=1,
+                )
+
+    def _check_in_place(self) -> None:
+        """See that the file which is written is still the one that a resume will find under its name."""
+        if _identity(self.path) != self._file:
+            raise JournalError(
+                f"{self.path}: the journal was removed or replaced while the run went on: what was recorded since then "
+                "is lost; restore the run folder and `viva resume` it, or start the run anew in another folder"
+            )
 
     def _answer(self, waiters: list[asyncio.Future[None]]) -> None:
         if waiters:
@@ -246,21 +293,43 @@ def open_database(path: Path) -> sqlite3.Connection:
     :raises JournalError: it is corrupt, of another version, or cannot be written.
     """
     try:
-        connection = sqlite3.connect(path, isolation_level=None, cached_statements=64)
+        connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, cached_statements=64)
         connection.execute("pragma journal_mode = wal")
         connection.execute("pragma synchronous = normal")
         connection.execute("pragma wal_autocheckpoint = 4000")
-        connection.executescript(_SCHEMA)
-        connection.execute("insert or ignore into meta values ('schema', ?)", (str(SCHEMA_VERSION),))
-        (version,) = connection.execute("select value from meta where key = 'schema'").fetchone()
+        if schema_version(connection) == 0:
+            connection.executescript(_SCHEMA)
+            connection.execute("insert or ignore into meta values ('schema', ?)", (str(SCHEMA_VERSION),))
+        version = schema_version(connection)
     except sqlite3.Error as error:
         raise journal_error(path, error) from error
-    if int(version) != SCHEMA_VERSION:
-        raise JournalError(
-            f"{path}: journal schema {version}, this version of viva writes schema {SCHEMA_VERSION}; "
-            "use the version named in the run's manifest.json"
-        )
+    if version not in READABLE_VERSIONS:
+        raise foreign_version(path, version)
     return connection
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """The version of a journal's schema; 0 where it has none yet, -1 where it is not a number."""
+    if not connection.execute("select 1 from sqlite_master where name = 'meta'").fetchone():
+        return 0
+    row = connection.execute("select value from meta where key = 'schema'").fetchone()
+    if row is None:
+        return 0
+    text = str(row[0])
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else -1
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from any other that may stand under its name; None where nothing does."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return (getattr(error, "sqlite_errorname", "") or "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
 
 
 def insert_rows(connection: sqlite3.Connection, table: str, columns: int, rows: list[tuple[Any, ...]]) -> None:
@@ -279,11 +348,29 @@ def journal_error(path: Path, error: sqlite3.Error) -> JournalError:
     code = getattr(error, "sqlite_errorname", "") or ""
     if code.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
         advice = "free space on that disk (or raise the file-size limit), then `viva resume` the run"
-    elif code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+    elif _is_busy(error):
+        advice = "another program holds a lock on it: close that program, then `viva resume` the run"
+    elif code == "SQLITE_ERROR" or code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):  # no such table, say
         advice = "the file is damaged: restore it from a copy, or start the run anew in another folder"
     else:
         advice = "check that the folder exists and may be written"
     return JournalError(f"{path}: cannot use the journal: {error} ({code or 'sqlite'}); {advice}")
+
+
+def foreign_version(path: Path, version: int) -> JournalError:
+    """The error where a journal's schema is not one of those that can be read."""
+    return JournalError(
+        f"{path}: journal schema {version}, this version of viva reads schemas 1 and {SCHEMA_VERSION}; "
+        "use the version named in the run's manifest.json; if that is this one, the file is damaged: restore a copy"
+    )
+
+
+def damaged_journal(path: Path) -> JournalError:
+    """The error where a journal is to be written whose structure is broken."""
+    return JournalError(
+        f"{path}: the file is damaged and cannot be written any more: restore it from a copy, or start the run anew in "
+        "another folder; `viva report` and `viva show` still read what is left"
+    )
 
 
 def missing_journal(path: Path) -> JournalError:

@@ -22,7 +22,7 @@ from viva.engine.errors import ConfigurationError, VivaError
 from viva.engine.events import EventStream
 from viva.engine.folder import RunFolder, versions
 from viva.engine.history import History
-from viva.engine.journal import Journal
+from viva.engine.journal import Journal, damaged_journal
 from viva.engine.runner import Outcome, Runner
 from viva.engine.slots import Slots
 from viva.engine.turnstile import Turnstile
@@ -81,16 +81,16 @@ class Launch:
                 except (VivaError, anyio.get_cancelled_exc_class()):
                     self.folder.remove()  # what was made for this try alone: the name is free for the next one
                     raise
-                async with Journal(self.folder.journal, self.clock) as journal:
-                    history = History(self.folder.journal) if self._resumed else None
-                    try:
-                        outcome = await self._carry(journal, history, backends, ready, company)
-                        if outcome.error is None:
-                            await journal.flush()
-                    finally:
-                        self.journal_statistics = journal.statistics()
-                        if history is not None:
-                            history.close()
+                with History(self.folder.journal) if self._resumed else nullcontext() as history:
+                    if history is not None and not history.sound:
+                        raise damaged_journal(self.folder.journal)
+                    async with Journal(self.folder.journal, self.clock) as journal:
+                        try:
+                            outcome = await self._carry(journal, history, backends, ready, company)
+                            if outcome.error is None:
+                                await journal.flush()
+                        finally:
+                            self.journal_statistics = journal.statistics()
         finally:
             self.events.close()
             self.folder.unlock()

@@ -22,7 +22,7 @@ class ReplayBackend(Backend):
     """See the module.
 
     ``generate`` raises ``TranscriptEnded`` where the record holds no further call of the role, and ``Rejected`` where
-    it holds one that was asked differently.
+    it holds one that was asked differently, or is damaged.
     """
 
     replays = True
@@ -46,6 +46,11 @@ class ReplayBackend(Backend):
         number = self._numbers.get(request.conversation)
         calls = self._history.calls(number) if number is not None else []
         matching = [call for call in calls if call.role == request.role and call.ordinal == request.ordinal]
+        if not matching and number in self._history.broken:
+            raise Rejected(
+                f"the record of {request.conversation} is damaged before {request.role} #{request.ordinal}",
+                model=self.label,
+            )
         if not matching:
             raise TranscriptEnded(
                 f"no recorded call {request.role} #{request.ordinal} of {request.conversation}", model=self.label
