@@ -9,6 +9,7 @@ import sys
 
 import typer
 
+from ..engine.descriptors import raise_limit
 from . import correlate, data, lab, report, review, run, sweep, validate
 
 app = typer.Typer(
@@ -30,6 +31,7 @@ correlate.register(app)
 
 def main() -> None:
     """Entry point of the ``viva`` command."""
+    raise_limit()
     try:
         app()
     except KeyboardInterrupt:

@@ -6,10 +6,14 @@ VivaError
 ├── BackendError              a model call failed (carries the model's label)
 │   ├── Rejected              the endpoint understood and refused: never retried
 │   │   ├── Unauthorized      wrong or missing key: stops the run, every other call would fail too
+│   │   ├── Forbidden         401 or 403 although the key is good: this request may not be made
+│   │   ├── Redirected        the endpoint points to another place, where neither key nor prompt is sent
 │   │   ├── FormRefused       the endpoint does not know this form of structured output: asked again with less
 │   │   └── ContextTooLong    the conversation no longer fits the model's context
 │   ├── Throttled             429: retried, after ``retry_after`` seconds where the endpoint named them
 │   ├── Unavailable           5xx, refused or reset connection, half a stream: retried
+│   │   └── NoDescriptor      this process has too many open files: waits, which is no failed try
+│   ├── AnswerTooLarge        an answer beyond the bound on its bytes
 │   ├── TimedOut              no answer in time: retried
 │   └── TranscriptEnded       a replayed talk holds no further recorded turn
 ├── MalformedOutput           a model answered, but not in the form that was asked for
@@ -71,7 +75,15 @@ class Rejected(BackendError):
 
 
 class Unauthorized(Rejected):
-    """401 or 403: the key is missing or wrong."""
+    """401 or 403 and no request with this key was ever answered: it is missing or wrong."""
+
+
+class Forbidden(Rejected):
+    """401 or 403 to one request, while others with the same key are answered."""
+
+
+class Redirected(Rejected):
+    """The endpoint redirects to another host, or the request to another kind of request. It was not followed."""
 
 
 class FormRefused(Rejected):
@@ -92,6 +104,14 @@ class Unavailable(BackendError):
     """The endpoint could not serve the request now: 5xx, connection refused or reset, truncated answer."""
 
     retryable = True
+
+
+class NoDescriptor(Unavailable):
+    """No connection could be opened: this process, or the system, has no open file left."""
+
+
+class AnswerTooLarge(BackendError):
+    """The answer has more bytes, unpacked, than the bound (``answer_mb``)."""
 
 
 class TimedOut(BackendError):

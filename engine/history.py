@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import struct
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -194,6 +194,21 @@ class History:
             return keys[key]
         found = [number for known, number in keys.items() if known.endswith(key)]
         return found[0] if len(found) == 1 else None
+
+    def answered(self, roles: Sequence[str], prefix: str) -> bool:
+        """Whether any of these roles was ever answered in a conversation whose key begins with ``prefix``."""
+        marks = ",".join("?" * len(roles))
+        try:
+            found = self._connection.execute(
+                "select 1 from calls join started on number = conversation"
+                f" where role in ({marks}) and substr(key, 1, ?) = ? limit 1",
+                (*roles, len(prefix), prefix),
+            ).fetchone()
+        except sqlite3.Error as error:
+            if not _is_damage(error):
+                raise journal_error(self.path, error) from error
+            return False
+        return found is not None
 
     # -- rows and what is wrong with them -------------------------------------------------------------------------
 

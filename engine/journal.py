@@ -124,7 +124,8 @@ class Journal:
         """A model call was answered."""
         c = completion
         rare = (c.logprobs, c.first_token, c.pieces, c.expected, c.likelihoods, c.calls)
-        extra = orjson.dumps(_extra(c)).decode() if c.attempts > 1 or c.thoughts or rare != _NOTHING else None
+        odd = c.attempts > 1 or c.thoughts or c.usage_note or rare != _NOTHING
+        extra = orjson.dumps(_extra(c)).decode() if odd else None
         self._append(
             self._calls,
             (
@@ -280,6 +281,8 @@ def _extra(c: Completion) -> dict[str, Any]:
             fields[name] = value
     if c.thoughts:
         fields["thoughts"] = c.thoughts
+    if c.usage_note:
+        fields["usage_note"] = c.usage_note
     if c.likelihoods is not None:
         fields["likelihoods"] = [likelihood.to_record() for likelihood in c.likelihoods]
     if c.calls is not None:

@@ -170,6 +170,7 @@ class Completion:
     ``text`` is the answer; what a reasoning model thought before it stands in ``thoughts`` (see ``thoughts``).
     ``finish``: ``stop``, ``length`` (hit ``max_tokens``), ``watch:REASON`` when a detector ended the stream, or the
     endpoint's own word (``content_filter``, ``refusal``, ``tool_calls`` where none were offered, …).
+    ``usage_note``: a count of tokens that was of no use, as given; an estimate stands in its place.
     ``logprobs``: per token ``[text, logprob, {alternative: logprob}]`` where it was asked for; ``pieces`` as in
     ``Message``; ``expected``: the mean of each score as the model weighs its digits, where that was asked for;
     ``likelihoods``: the answer to a ``Reading``; ``calls``: the functions to call, None where the model asked for none.
@@ -188,6 +189,7 @@ class Completion:
     likelihoods: list[Likelihood] | None = None
     calls: list[ToolCall] | None = None
     thoughts: str = ""
+    usage_note: str = ""
 
 
 def request_digest(view: View, sampling: Sampling, seed: int, tools: Toolbox | None = None) -> bytes:

@@ -283,11 +283,25 @@ class Runner:
         except RunStopping:
             self._interrupted(plan)
         except (ConfigurationError, JournalError, Unauthorized) as error:
+            if isinstance(error, Unauthorized) and self._answered_before(plan, error):
+                self._failed(plan, error)
+                return
             # Not this conversation's fault, and the next one would meet it too.
             self._interrupted(plan)
             self._end("failed", error)
         except Exception as error:
             self._failed(plan, error)
+
+    def _answered_before(self, plan: Plan, error: Unauthorized) -> bool:
+        """Whether a resumed run's journal tells that the model answers, so that this request alone may be forbidden.
+
+        That goes for 403. A 401 says that the key itself is not good, and it may be another one than it was then.
+        """
+        if self._history is None or error.status != 403:
+            return False
+        roles = [role for role, backend in plan.backends.items() if backend.label == error.model]
+        own = f"{error.model}/"
+        return bool(roles) and self._history.answered(roles, own if plan.key.startswith(own) else "")
 
     def _failed(self, plan: Plan, error: Exception) -> None:
         if isinstance(error, VivaError):

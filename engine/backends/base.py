@@ -110,8 +110,8 @@ class ModelSpec:
         self._used.add(name)
         return self.options.get(name, default)
 
-    def number(self, name: str, default: float, low: float = 0.0, high: float = float("inf")) -> float:
-        """The option as a number within bounds."""
+    def number(self, name: str, default: float, low: float = 0.0, high: float = float("inf"), unit: str = "") -> float:
+        """The option as a number within bounds; ``unit`` says what of."""
         text = self.take(name)
         if text is None:
             return default
@@ -120,8 +120,9 @@ class ModelSpec:
         except ValueError:
             value = float("nan")
         if not low <= value <= high or math.isinf(value):
+            of = f" of {unit}, without a unit," if unit else ""
             upper = "" if high == float("inf") else f" to {high:g}"
-            raise ConfigurationError(f"model '{self.text}': {name}={text}: expected a number from {low:g}{upper}")
+            raise ConfigurationError(f"model '{self.text}': {name}={text}: expected a number{of} from {low:g}{upper}")
         return value
 
     def whole(self, name: str, default: int | None = None, low: int = 1) -> int | None:

@@ -50,13 +50,14 @@ def refuse_credentials(text: str) -> None:
     if "@" not in text and "%" not in text and "?" not in text:  # most names
         return
     kind, _, rest = text.partition(":")
+    kind = kind.partition("?")[0]
     if _in_address(kind, rest):
         raise ConfigurationError(
             f"a model of kind '{kind}': its URL holds a user name or a password before '@'; names of models are "
             "written to files and messages: take it out, put the key into an environment variable and name that "
             "with ?key_env=NAME"
         )
-    for name, value in parse_qsl(rest.partition("?")[2], keep_blank_values=True):
+    for name, value in parse_qsl(text.partition("?")[2], keep_blank_values=True):
         if re.sub("[^a-z]", "", name.lower()) in _OPTIONS:
             raise ConfigurationError(
                 f"a model of kind '{kind}': its option {name} would put a key into files and messages: take it out, "

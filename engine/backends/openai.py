@@ -3,7 +3,8 @@
 Options: ``key_env`` (name of the environment variable that holds the key; default OPENAI_API_KEY where the model is
 named without a URL, none for a URL), ``timeout`` (seconds per attempt, default 120), ``json`` (``schema``,
 ``object_schema``, ``object`` or ``prompt``: the first form of structured output to try), ``seed=off`` for endpoints
-that refuse a seed, ``tokens_field`` (``max_tokens`` or ``max_completion_tokens``).
+that refuse a seed, ``tokens_field`` (``max_tokens`` or ``max_completion_tokens``), ``answer_mb`` (the most
+megabytes of one answer, unpacked; default 64).
 
 What never belongs here: retries and limits (wrappers do that), and the key in any message, log or record.
 """
@@ -11,11 +12,10 @@ What never belongs here: retries and limits (wrappers do that), and the key in a
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import re
+import sys
 from typing import Any
 
-import aiohttp
 import orjson
 
 from ..clock import Clock
@@ -27,13 +27,23 @@ from .base import Backend, ModelSpec
 from .credentials import url_credentials
 from .openai_answer import parse_completion
 from .openai_echo import parse_echo
-from .openai_errors import error_from_response, scrub, transport_error
+from .openai_http import Body, Endpoint
+from .openai_listed import unlisted
+from .openai_trust import Trust
+from .openai_usage import estimated
+from .secrets import Redactor, usable_key
 from .sse import read_stream
 
 _PUBLIC_API = "https://api.openai.com/v1"
 # From the most to the least an endpoint can do about the form of an answer. ``object_schema`` is the dialect of
 # llama.cpp's servers, which take the schema inside of json_object.
 _JSON_MODES = ("schema", "object_schema", "object", "prompt")
+
+# host:port, localhost, or a path that ends as endpoints' paths do; models' names are none of these.
+_LIKE_URL = re.compile(
+    r"//|[\w.-]+:\d+(/|$)|localhost(/|$)|\d+(\.\d+){3}(/|$)|[\w.-]+\.[a-z]+/(.*/)?v\d+/?$", re.IGNORECASE
+)
+_LONGEST_LIST = 8 << 20  # bytes read of an endpoint's list of models
 
 
 class OpenAIBackend(Backend):
@@ -53,36 +63,35 @@ class OpenAIBackend(Backend):
         json_mode: str = "schema",
         send_seed: bool = True,
         tokens_field: str = "max_tokens",
+        longest_answer: int = 64_000_000,
     ) -> None:
         self.base_url, self.model = base_url.rstrip("/"), model
-        self._key = key
-        self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(10.0, timeout))
+        self._redact = Redactor(key)
+        self._endpoint = Endpoint(self.base_url, self._redact, timeout, longest_answer)
+        self._trust = Trust()
         self._clock = clock
         self._json_mode = json_mode
         self._send_seed, self._tokens_field = send_seed, tokens_field
-        self._session: aiohttp.ClientSession | None = None
         self._probing: dict[bytes, str] = {}  # requests under way whose form is being found out
-        self._url = f"{self.base_url}/chat/completions"
 
     async def __aenter__(self) -> Backend:
-        headers = {"Content-Type": "application/json", "User-Agent": "viva"}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
-        # limit=0: the pool's default of 100 connections would silently cap concurrency; our own limits decide.
-        connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300, keepalive_timeout=60)
-        self._session = aiohttp.ClientSession(connector=connector, headers=headers, timeout=self._timeout)
+        await self._endpoint.open()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._endpoint.close()
 
     async def check(self) -> None:
-        url = f"{self.base_url}/models"
-        async with self._translated(), self._open.get(url) as response:
-            # Many servers have no model list; any answer but a refusal of the key shows that they are there.
-            if response.status in (401, 403):
-                raise error_from_response(self.label, response.status, await response.read(), None, self._key)
+        """As the base says; warns on stderr of a model's name that the endpoint does not list."""
+
+        async def receive(body: Body) -> bytes:
+            return await body.head(_LONGEST_LIST) if body.status == 200 else b""
+
+        # Many servers have no model list; any answer but a refusal of the key shows that they are there.
+        data = await self._endpoint.ask(self.label, "/models", None, receive, accept=_is_there)
+        warning = unlisted(data, self.model, self._redact)
+        if warning:
+            print(f"viva: warning: {self.label}: {warning} ({self.base_url}/models)", file=sys.stderr)
 
     async def generate(self, request: Request) -> Completion:
         """As the base says. One HTTP request a call: finding out which form of structured output the endpoint knows
@@ -110,48 +119,36 @@ class OpenAIBackend(Backend):
         return completion
 
     async def _attempt(self, request: Request, mode: str) -> Completion:
-        streaming, tools = request.on_text is not None, request.tools is not None
-        body = self._body(request, mode, streaming)
+        on_text, tools = request.on_text, request.tools is not None
+        body = self._body(request, mode, on_text is not None)
         began = self._clock.now()
-        async with self._translated(), self._open.post(self._url, data=body) as response:
-            if response.status != 200:
-                raise error_from_response(
-                    self.label, response.status, await response.read(), response.headers.get("Retry-After"), self._key
-                )
-            if streaming:
-                completion = await read_stream(
-                    response.content,
-                    request.on_text,
-                    self.label,
-                    self._clock,
-                    lambda text: scrub(text, self._key),
-                    tools=tools,
-                )
-                if completion.first_token is not None:
-                    completion.first_token -= began
-            else:
-                completion = parse_completion(await response.read(), self.label, self._key, tools=tools)
+
+        async def receive(answer: Body) -> Completion:
+            if on_text is not None:
+                return await read_stream(answer, on_text, self.label, self._clock, self._redact, tools=tools)
+            return parse_completion(await answer.whole(), self.label, self._redact, tools=tools)
+
+        async with self._trust.call():
+            completion = await self._endpoint.ask(self.label, "/chat/completions", body, receive)
+        if completion.first_token is not None:
+            completion.first_token -= began
         completion.latency = self._clock.now() - began
-        if not completion.prompt_tokens:  # endpoint without usage: keep totals meaningful
-            completion.prompt_tokens = request.characters // 4
-            said = len(completion.text) + len(completion.thoughts)
-            said += sum(len(call.name) + len(call.arguments) for call in completion.calls or ())
-            completion.completion_tokens = completion.completion_tokens or max(1, said // 4)
+        estimated(completion, request)
         return completion
 
     async def read(self, reading: Reading) -> Completion:
         """Through the completions endpoint, which must be able to echo a prompt with its log-probabilities (vLLM,
         llama-cpp-python's server and others can; the public API's chat models cannot).
         """
-        before = reading.shared + reading.context
-        body = {"model": self.model, "prompt": before + reading.continuations[0], "max_tokens": 1}
+        before, after = reading.shared + reading.context, reading.continuations[0]
+        body = {"model": self.model, "prompt": before + after, "max_tokens": 1}
         body |= {"temperature": 0, "echo": True, "logprobs": 1}
-        async with self._translated(), self._open.post(f"{self.base_url}/completions", data=orjson.dumps(body)) as got:
-            if got.status != 200:
-                raise error_from_response(
-                    self.label, got.status, await got.read(), got.headers.get("Retry-After"), self._key
-                )
-            return parse_echo(await got.read(), before, reading.continuations[0], self.label, self._key)
+
+        async def receive(answer: Body) -> Completion:
+            return parse_echo(await answer.whole(), before, after, self.label, self._redact)
+
+        async with self._trust.call():
+            return await self._endpoint.ask(self.label, "/completions", orjson.dumps(body), receive)
 
     def _body(self, request: Request, mode: str, streaming: bool) -> bytes:
         sampling = request.sampling
@@ -189,21 +186,12 @@ class OpenAIBackend(Backend):
             body["stream_options"] = {"include_usage": True}
         return orjson.dumps(body)
 
-    @property
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            raise ConfigurationError(f"{self.label}: the backend is used outside its `async with`")
-        return self._session
-
-    @asynccontextmanager
-    async def _translated(self) -> AsyncIterator[None]:
-        try:
-            yield
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise transport_error(self.label, self.base_url, error, self._key) from error
-
     def statistics(self) -> dict[str, Any]:
-        return {"json_mode": self._json_mode}
+        return {"json_mode": self._json_mode, "connections": self._endpoint.connections}
+
+
+def _is_there(status: int) -> bool:
+    return status not in (401, 403) and not 300 <= status < 400
 
 
 def _message(message: Message) -> dict[str, Any]:
@@ -240,10 +228,47 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
 
     :raises ConfigurationError: the public API is named but no key is set, or an option is wrong.
     """
-    if spec.where.startswith(("http://", "https://")):
-        base_url, model = spec.where, spec.fragment or "default"
+    base_url, model, usual = _place(spec)
+    variable = spec.take("key_env", usual)
+    key = (os.environ.get(variable) or "").strip() or None if variable else None
+    if variable and key is None and (variable != usual or base_url == _PUBLIC_API):
+        raise ConfigurationError(f"model '{spec.text}': no key in the environment variable {variable}; set it")
+    if key is not None and not usable_key(key):
+        raise ConfigurationError(
+            f"the key in the environment variable {variable} is not plain text: a header can hold printable ASCII "
+            "characters, and no backslash; set it anew (typographic quotes, line breaks?)"
+        )
+    mode = spec.take("json", "schema")
+    if mode not in _JSON_MODES:
+        raise ConfigurationError(f"model '{spec.text}': json={mode}: expected one of {', '.join(_JSON_MODES)}")
+    return OpenAIBackend(
+        clock,
+        base_url=base_url,
+        model=model,
+        key=key,
+        timeout=spec.number("timeout", 120.0, 0.001, unit="seconds"),
+        json_mode=mode,
+        send_seed=spec.take("seed", "on") != "off",
+        tokens_field=spec.take("tokens_field", "max_tokens") or "max_tokens",
+        longest_answer=int(spec.number("answer_mb", 64.0, 0.001, 100_000.0) * 1e6),
+    )
+
+
+def _place(spec: ModelSpec) -> tuple[str, str, str | None]:
+    """URL, model, and the variable that usually holds the key for it."""
+    if "#" in spec.text.partition("?")[2]:
+        raise ConfigurationError(
+            f"model '{spec.text}': a '#' behind the '?'; the model stands before the options: "
+            "openai:URL#name?option=value (a '#' in a value is written %23)"
+        )
+    if spec.where.lower().startswith(("http://", "https://")):
         # A key for one place is never sent to another: a URL's key is named with it, or there is none.
-        usual: str | None = None
+        base_url, model, usual = spec.where, spec.fragment or "default", None
+    elif _LIKE_URL.match(spec.where):
+        raise ConfigurationError(
+            f"model '{spec.text}': an endpoint's URL begins with http:// or https://: "
+            f"openai:http://{spec.where}#{spec.fragment or 'name'}"
+        )
     elif spec.where:
         usual = "OPENAI_API_KEY"
         base_url, model = os.environ.get("OPENAI_BASE_URL", _PUBLIC_API), spec.where
@@ -253,22 +278,4 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
         )
     if url_credentials(base_url):  # of OPENAI_BASE_URL; names were looked at when they were parsed
         raise ConfigurationError("OPENAI_BASE_URL must not hold a password; put the key in OPENAI_API_KEY")
-    variable = spec.take("key_env", usual)
-    key = (os.environ.get(variable) or "").strip() or None if variable else None
-    if variable and key is None and (variable != usual or base_url == _PUBLIC_API):
-        raise ConfigurationError(f"model '{spec.text}': no key in the environment variable {variable}; set it")
-    if key is not None and not key.isprintable():
-        raise ConfigurationError(f"the key in the environment variable {variable} is not plain text")
-    mode = spec.take("json", "schema")
-    if mode not in _JSON_MODES:
-        raise ConfigurationError(f"model '{spec.text}': json={mode}: expected one of {', '.join(_JSON_MODES)}")
-    return OpenAIBackend(
-        clock,
-        base_url=base_url,
-        model=model,
-        key=key,
-        timeout=spec.number("timeout", 120.0, 0.001),
-        json_mode=mode,
-        send_seed=spec.take("seed", "on") != "off",
-        tokens_field=spec.take("tokens_field", "max_tokens") or "max_tokens",
-    )
+    return base_url, model, usual

@@ -11,13 +11,16 @@ import orjson
 
 from ..errors import Unavailable
 from ..messages import Completion
-from ..tools import argument_text, numbered
-from .openai_errors import scrub
+from ..tools import ToolCall, argument_text, numbered
 from .openai_message import finish_of, refuses, text_of, thoughts_of
+from .openai_usage import usage_of
+from .secrets import Redactor
+
+_NO_KEY = Redactor(None)
 
 
-def parse_completion(data: bytes, label: str, key: str | None = None, *, tools: bool = False) -> Completion:
-    """Read a whole (not streamed) answer. ``tools``: some were offered.
+def parse_completion(data: bytes, label: str, redact: Redactor = _NO_KEY, *, tools: bool = False) -> Completion:
+    """Read a whole (not streamed) answer. ``tools``: some were offered. Tokens are 0 where the usage is unknown.
 
     :raises Unavailable: it is not the answer of a chat endpoint; a proxy's page or half a body may pass, so retried.
     """
@@ -26,21 +29,43 @@ def parse_completion(data: bytes, label: str, key: str | None = None, *, tools: 
         choice = answer["choices"][0]
         message = choice["message"]
         text = text_of(message.get("content"))
-        usage = answer.get("usage") or {}
-        logprobs = _logprobs(choice.get("logprobs"))
+        usage = usage_of(answer.get("usage"))
         calls = message.get("tool_calls")
-        return Completion(
+        completion = Completion(
             text,
             finish_of(choice.get("finish_reason"), tools, not text and not calls and refuses(message)),
-            int(usage.get("prompt_tokens") or 0),
-            int(usage.get("completion_tokens") or 0),
-            logprobs=logprobs,
+            usage.prompt,
+            usage.completion,
+            logprobs=_logprobs(choice.get("logprobs")),
             calls=numbered(map(_call, calls)) if calls else None,
             thoughts=thoughts_of(message),
+            usage_note=usage.note,
         )
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-        shown = scrub(data.decode("utf-8", "replace"), key)[:200]
-        raise Unavailable(f"the answer is not a chat completion ({error}): {shown}", model=label) from error
+        shown = f"({redact(str(error))[:200]}): {redact.quote(data, 200)}"
+        raise Unavailable(f"the answer is not a chat completion {shown}", model=label) from None
+    return without_key(completion, redact)
+
+
+def without_key(completion: Completion, redact: Redactor) -> Completion:
+    """The same answer, with the key taken out of whatever the endpoint could write it into."""
+    if not redact.key:
+        return completion
+    clean = redact.answer
+    completion.text, completion.finish = clean(completion.text), clean(completion.finish)
+    if completion.thoughts:
+        completion.thoughts = clean(completion.thoughts)
+    if completion.usage_note:
+        completion.usage_note = redact(completion.usage_note)
+    if completion.calls:
+        completion.calls = [ToolCall(clean(one.id), clean(one.name), clean(one.arguments)) for one in completion.calls]
+    if completion.logprobs:
+        # A key that is spread over tokens cannot be cut out of them: none are kept.
+        tokens = "".join(entry[0] for entry in completion.logprobs)
+        others = [token for entry in completion.logprobs for token in entry[2]]
+        if clean(tokens) != tokens or any(clean(token) != token for token in others):
+            completion.logprobs = None
+    return completion
 
 
 def _call(entry: Any) -> tuple[str, str, str]:
@@ -56,6 +81,10 @@ def _logprobs(data: Any) -> list[list[Any]] | None:
     if not data or not data.get("content"):
         return None
     return [
-        [entry["token"], entry["logprob"], {top["token"]: top["logprob"] for top in entry.get("top_logprobs") or ()}]
+        [
+            str(entry["token"]),
+            entry["logprob"],
+            {top["token"]: top["logprob"] for top in entry.get("top_logprobs") or ()},
+        ]
         for entry in data["content"]
     ]

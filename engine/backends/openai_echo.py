@@ -14,10 +14,13 @@ import orjson
 from ..errors import Rejected
 from ..likelihood import Likelihood
 from ..messages import Completion
-from .openai_errors import scrub
+from .openai_usage import usage_of
+from .secrets import Redactor
+
+_NO_KEY = Redactor(None)
 
 
-def parse_echo(data: bytes, before: str, continuation: str, label: str, key: str | None = None) -> Completion:
+def parse_echo(data: bytes, before: str, continuation: str, label: str, redact: Redactor = _NO_KEY) -> Completion:
     """The likelihood of ``continuation`` in the echo of ``before + continuation``.
 
     A token that begins in ``before`` counts if it reaches into the continuation. The first token listed, the first of
@@ -30,8 +33,9 @@ def parse_echo(data: bytes, before: str, continuation: str, label: str, key: str
         told = answer["choices"][0]["logprobs"]
         tokens, values = told["tokens"], told["token_logprobs"]
         tops = told.get("top_logprobs") or [None] * len(tokens)
-        usage = answer.get("usage") or {}
-        generated = int(usage.get("completion_tokens", 1))  # what the endpoint had to say itself stands at the end
+        usage = usage_of(answer.get("usage"))
+        counted = isinstance(answer.get("usage"), dict) and "completion_tokens" in answer["usage"] and not usage.note
+        generated = usage.completion if counted else 1  # what the endpoint had to say itself stands at the end
         count = len(tokens) - generated
         if count < 1 or not len(tokens) == len(values) == len(tops):
             raise ValueError("no log-probabilities of the prompt")
@@ -44,14 +48,13 @@ def parse_echo(data: bytes, before: str, continuation: str, label: str, key: str
             likelihood.greedy = likelihood.greedy and _is_best(float(value), tops[index])
         if not likelihood.logprobs:
             raise ValueError("no log-probabilities of the prompt")
-        prompt = int(usage.get("prompt_tokens") or count)
-        return Completion("", "stop", prompt, generated, likelihoods=[likelihood])
-    except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, ValueError) as error:
-        shown = scrub(data.decode("utf-8", "replace"), key)[:200]
+        note = redact(usage.note)
+        return Completion("", "stop", usage.prompt or count, generated, likelihoods=[likelihood], usage_note=note)
+    except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        shown = f"{redact(str(error))[:200]}: {redact.quote(data, 200)}"
         raise Rejected(
-            f"the endpoint does not give the log-probabilities of a prompt (echo with logprobs): {error}: {shown}",
-            model=label,
-        ) from error
+            f"the endpoint does not give the log-probabilities of a prompt (echo with logprobs): {shown}", model=label
+        ) from None
 
 
 def _first(tokens: Sequence[str], offsets: Sequence[int], before: str, continuation: str) -> int:

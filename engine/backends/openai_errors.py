@@ -1,4 +1,4 @@
-"""From what an endpoint or the network said to our error tree. The key is scrubbed from every text that leaves here.
+"""From what an endpoint or the network said to our error tree. The key is taken out of every text that leaves here.
 
 What never belongs here: deciding what to do about an error.
 """
@@ -6,7 +6,9 @@ What never belongs here: deciding what to do about an error.
 from __future__ import annotations
 
 import asyncio
+import errno
 import ssl
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -14,23 +16,30 @@ from typing import Any
 import aiohttp
 import orjson
 
-from ..errors import BackendError, ContextTooLong, Rejected, Throttled, TimedOut, Unauthorized, Unavailable
+from ..errors import (
+    BackendError,
+    ContextTooLong,
+    NoDescriptor,
+    Rejected,
+    Throttled,
+    TimedOut,
+    Unauthorized,
+    Unavailable,
+)
+from .secrets import Redactor
 
 # Endpoints agree on neither code nor words for "the prompt is too long"; these are the ones in the field.
 _CONTEXT_CODES = {"context_length_exceeded", "string_above_max_length", "exceed_context_size_error"}
 _CONTEXT_WORDS = ("maximum context length", "context window", "context length", "exceeds the available context size")
 
 
-def scrub(text: str, key: str | None) -> str:
-    """The text without the key."""
-    return text.replace(key, "***") if key else text
-
-
-def error_from_response(label: str, status: int, body: bytes, retry_after: str | None, key: str | None) -> BackendError:
+def error_from_response(
+    label: str, status: int, body: bytes, headers: Mapping[str, str], redact: Redactor
+) -> BackendError:
     """The typed error for an HTTP answer other than 200."""
-    code, message = _said(body.replace(key.encode(), b"***") if key else body)
+    code, message = _said(body, redact)
     text = f"HTTP {status}: {message}"
-    after = parse_retry_after(retry_after)
+    after = parse_retry_after(headers.get("Retry-After"), headers.get("Date"))
     if status == 429:
         return Throttled(text, model=label, status=status, retry_after=after)
     if status == 408:
@@ -48,38 +57,80 @@ def error_from_response(label: str, status: int, body: bytes, retry_after: str |
     return Rejected(text, model=label, status=status)
 
 
-def transport_error(label: str, url: str, error: Exception, key: str | None) -> BackendError:
+def transport_error(label: str, url: str, error: BaseException, redact: Redactor) -> BackendError:
     """The typed error for a failure below HTTP: refused, reset, half a body, timed out."""
     if isinstance(error, asyncio.TimeoutError):
         return TimedOut(f"{url}: no answer in time", model=label)
-    cause = error.__cause__ if isinstance(error.__cause__, ssl.SSLError) else error
     if isinstance(error, aiohttp.InvalidURL):
         return Rejected(f"{url}: not a URL", model=label)
-    return Unavailable(scrub(f"{url}: {type(cause).__name__}: {cause}", key), model=label)
+    cause = error.__cause__ if isinstance(error.__cause__, ssl.SSLError) else error
+    text = redact(f"{url}: {type(cause).__name__}: {cause}")[:500]
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return NoDescriptor(f"{text}; too many open files, raise the limit (ulimit -n)", model=label)
+    return Unavailable(text + _advice(error, cause), model=label)
 
 
-def parse_retry_after(value: str | None) -> float | None:
-    """Seconds from a Retry-After header, which is a number of seconds or an HTTP date; None if neither."""
+def loosen(error: BaseException) -> None:
+    """Let go of the frames that an error and what led to it hold: a stream keeps the error that broke it, and the
+    error's frames keep the stream.
+    """
+    seen: list[BaseException] = []
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is not None and one not in seen:
+            seen.append(one)
+            one.__traceback__ = None
+            waiting += [one.__cause__, one.__context__]
+
+
+def parse_retry_after(value: str | None, date: str | None = None) -> float | None:
+    """Seconds from a Retry-After header, which is a number of seconds or an HTTP date; None if neither.
+
+    A date counts from the answer's own ``date``, for the clocks of two machines differ and may be set; from ours where
+    the answer has none.
+    """
     if value is None:
         return None
     try:
         return max(0.0, float(value))
     except ValueError:
         pass
-    try:
-        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):
+    until = _moment(value)
+    if until is None:
         return None
+    return max(0.0, (until - (_moment(date) or datetime.now(UTC))).total_seconds())
 
 
-def _said(body: bytes) -> tuple[str, str]:
-    """The endpoint's error code and message, from whatever shape it sent."""
+def _moment(date: str | None) -> datetime | None:
+    try:
+        found = parsedate_to_datetime(date) if date else None
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found
+
+
+def _advice(error: BaseException, cause: BaseException) -> str:
+    """What to do about the mistakes that are made most often in a model's name."""
+    if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLCertVerificationError):
+        return "; if the endpoint does not speak TLS, write http:// instead of https://"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "; no such host: mend the name in the URL"
+    if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
+        return "; nothing listens there: start the server, or mend host and port in the model's name"
+    if isinstance(error, aiohttp.ClientResponseError):
+        return "; that is no HTTP: if the endpoint speaks TLS, write https:// instead of http://"
+    return ""
+
+
+def _said(body: bytes, redact: Redactor) -> tuple[str, str]:
+    """The endpoint's error code and message, from whatever shape it sent, decoded and without the key."""
     try:
         answer: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return "", body[:300].decode("utf-8", "replace").strip() or "(empty answer)"
+        return "", redact.quote(body, 300).strip() or "(empty answer)"
     error = answer.get("error", answer) if isinstance(answer, dict) else answer
     if isinstance(error, dict):
         code = str(error.get("code") or error.get("type") or "")
-        return code, str(error.get("message") or error.get("detail") or error)[:500]
-    return "", str(error)[:500]
+        return code, redact(str(error.get("message") or error.get("detail") or error))[:500]
+    return "", redact(str(error))[:500]

@@ -14,7 +14,7 @@ import anyio
 
 from .. import seeds
 from ..clock import Clock
-from ..errors import BackendError, FormRefused
+from ..errors import BackendError, FormRefused, NoDescriptor
 from ..events import Retried
 from ..likelihood import Reading
 from ..limits import Limits
@@ -27,9 +27,13 @@ _CHARACTERS_PER_TOKEN = 4
 
 @dataclass(slots=True, frozen=True)
 class RetryPolicy:
-    """``attempts`` in all; the n-th pause is ``first × 2ⁿ`` up to ``longest`` seconds, of which half is jitter."""
+    """``attempts`` in all; the n-th pause is ``first × 2ⁿ`` up to ``longest`` seconds, of which half is jitter.
+
+    ``waits``: how often it pauses for want of an open file, which is no attempt.
+    """
 
     attempts: int = 8
+    waits: int = 20
     first: float = 0.5
     longest: float = 60.0
     longest_retry_after: float = 600.0
@@ -117,7 +121,7 @@ class Governed(Backend):
         conversation: str = "",
         on_restart: Callable[[], None] | None = None,
     ) -> Completion:
-        failures = 0
+        failures = waits = 0
         while True:
             try:
                 async with self.limits.permit(estimate) as permit:
@@ -127,6 +131,12 @@ class Governed(Backend):
                 return completion
             except FormRefused:
                 pass  # not a failure: the backend has learnt, and asks otherwise at once, on a permit of its own
+            except NoDescriptor as error:
+                # Nobody was asked: this is ours to wait for, as long as somebody may close a file.
+                waits += 1
+                if waits > self._policy.waits:
+                    raise
+                await self._back_off(error, waits, seed, conversation)
             except BackendError as error:
                 failures += 1
                 if error.retry_after is not None:

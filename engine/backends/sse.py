@@ -7,46 +7,51 @@ What never belongs here: retries; anything about requests.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import aiohttp
 import orjson
 
 from ..clock import Clock
 from ..errors import Unavailable
 from ..messages import Completion
 from ..tools import ToolCall, argument_text, numbered
+from .openai_answer import without_key
+from .openai_http import Body
 from .openai_message import finish_of, refuses, text_of, thoughts_of
+from .openai_usage import Usage, usage_of
+from .secrets import Redactor
 
-_USAGE = ("prompt_tokens", "completion_tokens")
+_MARK = "\ufeff".encode()  # some put a byte order mark before the first line
 
 
 async def read_stream(
-    content: aiohttp.StreamReader,
+    body: Body,
     on_text: Callable[[str], None] | None,
     label: str,
     clock: Clock,
-    clean: Callable[[str], str],
+    redact: Redactor,
     *,
     tools: bool = False,
 ) -> Completion:
-    """Read to the end, handing on each piece of text. ``first_token`` is the clock's time of the first piece.
-
-    ``clean`` takes the key out of whatever is quoted in an error. ``tools``: some were offered. Thoughts are put
-    together and come with the completion only, as calls do.
+    """Read to the end, handing on each piece of text, without the key. ``first_token`` is the clock's time of the first
+    piece. ``tools``: some were offered. Thoughts are put together and come with the completion only, as calls do.
 
     :raises Unavailable: the stream broke off, or held something that is not a chunk of a completion.
+    :raises AnswerTooLarge: it is longer than an answer may be.
     """
     pieces: list[str] = []
     thoughts: list[str] = []
     refused = False
     finish: Any = None
-    usage: dict[str, int] = {}
+    usage = Usage(0, 0)
     first: float | None = None
     calls = _Calls()
     ended = False
-    async for raw in content:
+    out = redact.stream(on_text) if on_text is not None else None
+    lines = _Lines(body)
+    while (raw := await lines.next()) is not None:
         line = raw.strip()
         if not line.startswith(b"data:"):
             continue
@@ -57,7 +62,8 @@ async def read_stream(
         try:
             chunk = orjson.loads(data)
             problem = chunk.get("error")
-            usage = {name: int(chunk["usage"].get(name) or 0) for name in _USAGE} if chunk.get("usage") else usage
+            if chunk.get("usage"):
+                usage = usage_of(chunk["usage"])
             choices = chunk.get("choices") or ()
             delta = (choices[0].get("delta") or {}) if choices else {}
             piece = text_of(delta.get("content"))
@@ -69,32 +75,68 @@ async def read_stream(
             if parts:
                 calls.add(parts)
             finish = (choices[0].get("finish_reason") if choices else None) or finish
-        except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-            shown = clean(data.decode("utf-8", "replace"))[:200]
-            raise Unavailable(f"the stream holds something that is not a chunk: {shown}", model=label) from error
+        except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError):
+            shown = redact.quote(data, 200)
+            raise Unavailable(f"the stream holds something that is not a chunk: {shown}", model=label) from None
         if problem:
-            raise Unavailable(f"the stream reported an error: {clean(str(problem))[:200]}", model=label)
+            raise Unavailable(f"the stream reported an error: {redact(str(problem))[:200]}", model=label)
         if first is None and (piece or parts):
             first = clock.now()
         if piece:
             pieces.append(piece)
-            if on_text is not None:
-                on_text(piece)
+            if out is not None:
+                out.feed(piece)
+    if out is not None:
+        out.finish()
     if not ended and finish is None:
         raise Unavailable("the stream broke off before its end", model=label)
     called = calls.whole()
     if called is not None and not all(call.name for call in called):
         raise Unavailable("the stream holds a call without a name", model=label)
     text = "".join(pieces)
-    return Completion(
+    completion = Completion(
         text,
         finish_of(finish, tools, refused and not text and not called),
-        usage.get("prompt_tokens", 0),
-        usage.get("completion_tokens", 0),
+        usage.prompt,
+        usage.completion,
         first_token=first,
         calls=called,
         thoughts="".join(thoughts),
+        usage_note=usage.note,
     )
+    return without_key(completion, redact)
+
+
+class _Lines:
+    """The lines of a body, however long, by any of the line ends that the format allows."""
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+        self._ready: deque[bytes] = deque()
+        self._begun: list[bytes] = []  # pieces of a line whose end has not come
+        self._first = True
+
+    async def next(self) -> bytes | None:
+        """The next line, None at the end."""
+        while not self._ready:
+            piece = await self._body.piece()
+            if not piece:
+                last, self._begun = b"".join(self._begun), []
+                return last or None
+            if self._first:
+                self._begun.append(piece)
+                whole = b"".join(self._begun)
+                if len(whole) < len(_MARK) and _MARK.startswith(whole):
+                    continue
+                self._first, self._begun, piece = False, [], whole.removeprefix(_MARK)
+            *lines, rest = piece.replace(b"\r", b"\n").split(b"\n")
+            if lines:
+                lines[0] = b"".join([*self._begun, lines[0]])
+                self._begun = []
+                self._ready.extend(lines)
+            if rest:
+                self._begun.append(rest)
+        return self._ready.popleft()
 
 
 class _Calls:

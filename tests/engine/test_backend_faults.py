@@ -132,8 +132,8 @@ def test_a_key_may_end_but_not_contain_a_line_break(chaos: StartChaos, monkeypat
 @pytest.mark.parametrize(
     "chunk",
     [
-        {"usage": "many", "choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}]},
-        {"usage": {"prompt_tokens": "n/a"}, "choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}]},
+        {"choices": [{"delta": "x", "finish_reason": "stop"}]},
+        {"choices": {"delta": {"content": "x"}}},
         {"choices": [{"delta": {"content": 5}, "finish_reason": "stop"}]},
     ],
 )

@@ -18,6 +18,7 @@ from viva.engine.backends.base import ModelSpec
 from viva.engine.backends.openai_echo import parse_echo
 from viva.engine.backends.registry import build
 from viva.engine.backends.retry import Governed, RetryPolicy
+from viva.engine.backends.secrets import Redactor
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError, ContextTooLong, Rejected, Unavailable
 from viva.engine.likelihood import Reading
@@ -205,7 +206,7 @@ def test_what_is_no_echo_of_the_prompt_is_rejected(data: bytes, before: str, con
 
 def test_a_key_that_an_endpoint_repeats_is_not_shown() -> None:
     with pytest.raises(Rejected) as raised:
-        parse_echo(b'{"error": "your key sk-123456789 may not"}', "Is it", " A", "m", key="sk-123456789")
+        parse_echo(b'{"error": "your key sk-123456789 may not"}', "Is it", " A", "m", redact=Redactor("sk-123456789"))
     assert "sk-123456789" not in str(raised.value)
 
 

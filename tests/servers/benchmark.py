@@ -24,6 +24,7 @@ from aiohttp import web
 from process import serving_port
 
 Message = dict[str, Any]
+_MODELS = ("candidate", "judge", "free-judge", "user")
 
 
 def key_of(messages: Sequence[Message]) -> str:
@@ -96,7 +97,7 @@ class Endpoint:
         return web.json_response(self._asked)
 
     async def models(self, request: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": "candidate", "object": "model"}]})
+        return web.json_response({"object": "list", "data": [{"id": name} for name in _MODELS]})
 
 
 class Server:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gzip
 import hashlib
 import json
 import socket
@@ -12,7 +13,7 @@ import time
 from typing import Any
 
 from aiohttp import web
-from chaos_answers import answer, call_chunks, completion, echo, format_of, usage_of, uses_tools
+from chaos_answers import answer, call_chunks, completion, echo, format_of, usage_of, uses_tools, with_key
 
 Behaviour = dict[str, Any]
 
@@ -33,12 +34,14 @@ class Script:
     """What to do with each request: ``schedule`` (arrival number to behaviour), else the ``cycle``, else ``default``.
 
     A plan is one script for all, and may hold ``by_model`` (a model's name to a script of its own, with its own arrival
-    numbers) and ``model_list`` (the status of GET /v1/models).
+    numbers), ``model_list`` (the status of GET /v1/models) and ``models`` (the names in it).
     A behaviour is a name or an object with ``do`` and options: ``say`` (an error's words or an answer's text; ``{key}``
-    in it becomes the key that was sent), ``retry_after`` (header of any error), ``delay`` (seconds before anything
-    happens; ``slow`` is ``ok`` with one), ``refuses`` (the formats ``no_schema`` refuses), ``usage`` (false: none),
-    ``calls`` (what the message holds as ``tool_calls``, where tools are offered; its content is then ``say`` or null).
-    ``no_tools`` refuses requests that offer tools.
+    in it becomes the key that was sent, ``{key:FORM}`` the key in a form of ``chaos_answers.FORMS``), ``retry_after``
+    (header of any error), ``delay`` (seconds before anything happens; ``slow`` is ``ok`` with one), ``refuses`` (the
+    formats ``no_schema`` refuses), ``usage`` (false: none), ``calls`` (what the message holds as ``tool_calls``, where
+    tools are offered; its content is then ``say`` or null). ``no_tools`` refuses requests that offer tools. ``raw``
+    answers with ``say`` as the whole body, with ``status`` and ``headers``, in ``pieces`` (of so many bytes), with
+    ``zeros`` more megabytes of nothing, packed by gzip if ``packed``.
     """
 
     def __init__(self, plan: dict[str, Any]) -> None:
@@ -68,6 +71,7 @@ class Chaos:
         self._script = Script(plan)
         self._by_model = {name: Script(own) for name, own in plan.get("by_model", {}).items()}
         self._model_list = int(plan.get("model_list", 200))
+        self._listed = plan.get("models", ["candidate", "interactor", "evaluator"])
         self._log: list[dict[str, Any]] = []
         self._changed = asyncio.Condition()
 
@@ -82,7 +86,7 @@ class Chaos:
     async def models(self, request: web.Request) -> web.Response:
         if self._model_list != 200:
             return refusal({"do": str(self._model_list)}, key_of(request))
-        return web.json_response({"object": "list", "data": [{"id": "chaos", "object": "model"}]})
+        return web.json_response({"object": "list", "data": [{"id": name} for name in self._listed]})
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         at = time.monotonic()
@@ -128,7 +132,9 @@ class Chaos:
             cut(request)
             return web.Response()
         if do == "garbage":
-            return web.Response(text=behaviour.get("say", "<html>It works!</html>").replace("{key}", key))
+            return web.Response(text=with_key(behaviour.get("say", "<html>It works!</html>"), key))
+        if do == "raw":
+            return await raw(request, behaviour, key)
         if do == "no_schema" and entry["format"] in behaviour.get("refuses", ["json_schema"]):
             return refusal({"do": "400", "say": f"response_format {entry['format']} is not supported"}, key)
         if do == "no_tools" and "tools" in body:
@@ -136,7 +142,7 @@ class Chaos:
         if "prompt" in body:
             return web.json_response(echo(body["prompt"], do != "no_echo"))
         text = "The candidate did rather well on the whole." if do == "garbage_verdict" else answer(body)
-        text = behaviour.get("say", text).replace("{key}", key)
+        text = with_key(behaviour.get("say", text), key)
         calls = behaviour.get("calls") if "tools" in body else None
         if calls and "say" not in behaviour:
             text = ""
@@ -188,10 +194,24 @@ async def stream(
     return response
 
 
+async def raw(request: web.Request, behaviour: Behaviour, key: str) -> web.StreamResponse:
+    """A body that is sent just as the plan has it."""
+    body = with_key(behaviour.get("say", ""), key).encode() + bytes(1_000_000 * behaviour.get("zeros", 0))
+    headers = dict(behaviour.get("headers", {}))
+    if behaviour.get("packed"):
+        body, headers["Content-Encoding"] = gzip.compress(body, 1), "gzip"
+    response = web.StreamResponse(status=behaviour.get("status", 200), headers=headers)
+    await response.prepare(request)
+    size = behaviour.get("pieces", 1 << 20)
+    for start in range(0, len(body), size):
+        await response.write(body[start : start + size])
+    return response
+
+
 def refusal(behaviour: Behaviour, key: str) -> web.Response:
     """An error in OpenAI's form."""
     status, code, message = _ERRORS[behaviour["do"]]
-    message = behaviour.get("say", message).replace("{key}", key)
+    message = with_key(behaviour.get("say", message), key)
     headers = {"Retry-After": str(behaviour["retry_after"])} if "retry_after" in behaviour else {}
     error = {"message": message, "type": "error", "code": code}
     return web.json_response({"error": error}, status=status, headers=headers)

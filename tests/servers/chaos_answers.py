@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import html
 import json
 import re
 from typing import Any
+from urllib.parse import quote
 
 ASPECTS = ("accuracy", "logic", "relevance", "coherence", "conciseness")
+
+FORMS = {
+    "json": lambda key: json.dumps(key)[1:-1].replace("/", "\\/"),
+    "unicode": lambda key: "".join(f"\\u{ord(one):04x}" for one in key),
+    "percent": lambda key: quote(key, safe=""),
+    "login": lambda key: base64.b64encode(f"me:{key}".encode()).decode(),
+    "repr": lambda key: repr(key + "'\"")[1:-4],
+    "html": html.escape,
+}
+
+
+def with_key(text: str, key: str) -> str:
+    """The text with the key in its places: ``{key}``, or ``{key:FORM}``."""
+    for name, form in FORMS.items():
+        text = text.replace(f"{{key:{name}}}", form(key))
+    return text.replace("{key}", key)
 
 
 def answer(body: dict[str, Any]) -> str:

@@ -1,0 +1,207 @@
+"""One endpoint over HTTP: sending a request, and reading an answer that may be of any size, packed or broken.
+
+Every error that leaves here is one of ours, without the key, and holds on to nothing of the exchange: the collector
+looks seldom during a run, so nothing may be left to it. What never belongs here: what an answer means, retries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import zlib
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import aiohttp
+from yarl import URL
+
+from ..descriptors import Gate
+from ..errors import AnswerTooLarge, BackendError, ConfigurationError, Redirected, Unavailable
+from .openai_errors import error_from_response, loosen, transport_error
+from .secrets import Redactor
+
+T = TypeVar("T")
+
+_STEP = 1 << 18  # bytes unpacked at once
+_LONGEST_ERROR = 1 << 16  # bytes read of an answer that is none
+_MOST_REDIRECTS = 3
+_REDIRECTS = (301, 302, 303, 307, 308)
+_KEPT_METHOD = (307, 308)
+
+
+class Body:
+    """What comes behind the head of an answer, unpacked, a piece at a time, and never more than ``longest`` bytes."""
+
+    def __init__(self, response: aiohttp.ClientResponse, longest: int, label: str) -> None:
+        self.headers = response.headers
+        self.status = response.status
+        self._content, self._longest, self._label = response.content, longest, label
+        self._packing = response.headers.get("Content-Encoding", "").strip().lower()
+        self._unpack: Any = None
+        self._rest = b""
+        self._more = False  # the unpacker holds back what went beyond a step
+        self.bytes = 0
+
+    async def piece(self) -> bytes:
+        """The next bytes; none at the end.
+
+        :raises AnswerTooLarge: there were more than the bound.
+        :raises Unavailable: it is not packed as it says, or broke off.
+        """
+        while True:
+            if self._rest or self._more:
+                data, self._rest = self._rest, b""
+                await asyncio.sleep(0)  # much may come out of little: others want their turn
+            else:
+                data = await self._content.readany()
+                if not data:
+                    if self._unpack is not None and not self._unpack.eof:
+                        raise Unavailable("the packed answer broke off", model=self._label)
+                    return b""
+            piece = self._unpacked(data) if self._packing not in ("", "identity") else data
+            self.bytes += len(piece)
+            if self.bytes > self._longest:
+                raise AnswerTooLarge(
+                    f"the answer is longer than {self._longest / 1e6:g} MB (option answer_mb)", model=self._label
+                )
+            if piece:
+                return piece
+
+    async def whole(self) -> bytes:
+        """All of it."""
+        pieces = []
+        while piece := await self.piece():
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    async def head(self, longest: int = _LONGEST_ERROR) -> bytes:
+        """The beginning, for an error: what comes of it may be cut or broken."""
+        self._longest = sys.maxsize
+        pieces, count = [], 0
+        try:
+            while count < longest and (piece := await self.piece()):
+                pieces.append(piece)
+                count += len(piece)
+        except BackendError:
+            pass
+        return b"".join(pieces)[:longest]
+
+    def _unpacked(self, data: bytes) -> bytes:
+        if self._unpack is None:
+            self._unpack = self._unpacker(data)
+        elif self._unpack.eof:
+            if self._packing == "deflate" or not data:
+                return b""
+            self._unpack = self._unpacker(data)  # gzip may be several one after another
+        try:
+            piece: bytes = self._unpack.decompress(data, _STEP)
+        except zlib.error as error:
+            raise Unavailable(f"the answer is not packed as {self._packing}: {error}", model=self._label) from None
+        self._more = len(piece) == _STEP
+        self._rest = self._unpack.unconsumed_tail or self._unpack.unused_data
+        return piece
+
+    def _unpacker(self, data: bytes) -> Any:
+        if self._packing in ("gzip", "x-gzip"):
+            return zlib.decompressobj(16 + zlib.MAX_WBITS)
+        if self._packing == "deflate":  # with or without a head, endpoints disagree
+            return zlib.decompressobj(zlib.MAX_WBITS if data[0] & 0x0F == 8 else -zlib.MAX_WBITS)
+        raise Unavailable(f"the answer is packed as '{self._packing[:20]}', which was not asked for", model=self._label)
+
+
+class Endpoint:
+    """An endpoint's session. ``longest`` bounds the bytes of an answer, unpacked; ``redact`` knows its key."""
+
+    def __init__(self, base_url: str, redact: Redactor, timeout: float, longest: int) -> None:
+        self.base_url, self.redact = base_url, redact
+        self._longest = longest
+        self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(10.0, timeout))
+        self._session: aiohttp.ClientSession | None = None
+        self._gate = Gate(base_url)
+
+    async def open(self) -> None:
+        """Make the session."""
+        headers = {"Content-Type": "application/json", "User-Agent": "viva", "Accept-Encoding": "gzip, deflate"}
+        if self.redact.key:
+            headers["Authorization"] = f"Bearer {self.redact.key}"
+        # limit=0: the pool's default of 100 connections would silently cap concurrency; the gate bounds them.
+        connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300, keepalive_timeout=60)
+        self._session = aiohttp.ClientSession(
+            connector=connector, headers=headers, timeout=self._timeout, auto_decompress=False
+        )
+        self._gate.open()
+
+    async def close(self) -> None:
+        """Close it."""
+        if self._session is not None:
+            self._gate.close()
+            await self._session.close()
+
+    @property
+    def connections(self) -> int:
+        """How many connections there may be at once."""
+        return self._gate.limit
+
+    async def ask(
+        self,
+        label: str,
+        path: str,
+        data: bytes | None,
+        receive: Callable[[Body], Awaitable[T]],
+        *,
+        accept: Callable[[int], bool] = lambda status: status == 200,
+    ) -> T:
+        """Post ``data`` (None: get) to a path of the endpoint and hand what is accepted to ``receive``.
+
+        :raises BackendError: the typed error for whatever came instead.
+        """
+        session = self._session
+        if session is None:
+            raise ConfigurationError(f"{label}: the backend is used outside its `async with`")
+        url, method = f"{self.base_url}{path}", "GET" if data is None else "POST"
+        try:
+            async with self._gate:
+                hops = 0
+                while True:
+                    async with session.request(method, url, data=data, allow_redirects=False) as response:
+                        if accept(response.status):
+                            return await receive(Body(response, self._longest, label))
+                        if response.status not in _REDIRECTS or "Location" not in response.headers:
+                            body = await Body(response, self._longest, label).head()
+                            raise error_from_response(label, response.status, body, response.headers, self.redact)
+                        url = _redirected(response, method, label, last=hops == _MOST_REDIRECTS)
+                    hops += 1
+        except BackendError as error:
+            # What quotes the endpoint is redacted where it is quoted, before it is cut; this is for what is not.
+            error.args = (self.redact(str(error)),)
+            error.__cause__ = error.__context__ = None
+            raise
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            failure = transport_error(label, self.base_url, error, self.redact)
+            loosen(error)
+        try:
+            raise failure  # not in the handler: an error keeps nothing of what led to it
+        finally:
+            del failure
+
+
+def _redirected(response: aiohttp.ClientResponse, method: str, label: str, *, last: bool) -> str:
+    """Where to ask instead.
+
+    :raises Redirected: another host, or another kind of request: neither key nor prompt goes there unasked.
+    """
+    try:
+        target = response.url.join(URL(response.headers["Location"]))
+        same = target.origin() == response.url.origin()
+    except ValueError:
+        target, same = URL(), False
+    if same and not last and (method == "GET" or response.status in _KEPT_METHOD):
+        return str(target)
+    shown = str(target.with_user(None).with_query(None))[:300] if target.host else response.headers["Location"][:300]
+    what = "in a circle" if same and last else f"to {shown}"
+    raise Redirected(
+        f"HTTP {response.status}: {response.url.with_query(None)} redirects {what}; nothing was sent there: "
+        "name the right URL in the model's name",
+        model=label,
+        status=response.status,
+    )

@@ -1,0 +1,57 @@
+"""How many tokens a call took, as the endpoint counts them, or as we estimate where its count is of no use.
+
+A count that is negative, no whole number or beyond any context would end the run in its journal, or switch off budgets
+and rates. What never belongs here: prices.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ..messages import Completion, Request
+
+# Far beyond any context; sums of as many as a run can have stay within 64 bits.
+_MOST_TOKENS = 1_000_000_000
+_LONGEST_NOTE = 120
+_CHARACTERS_PER_TOKEN = 4
+
+
+class Usage(NamedTuple):
+    """Tokens of the prompt and of the answer, 0 where they are unknown; ``note`` quotes a count that is of no use."""
+
+    prompt: int
+    completion: int
+    note: str = ""
+
+
+def usage_of(given: Any) -> Usage:
+    """The counts of an answer's ``usage``. Missing ones are unknown; so are unusable ones, which are noted."""
+    if not given:
+        return Usage(0, 0)
+    if not isinstance(given, dict):
+        return Usage(0, 0, f"usage: {given!r}"[:_LONGEST_NOTE])
+    counts, notes = [], []
+    for name in ("prompt_tokens", "completion_tokens"):
+        value = given.get(name)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if value is not None and (type(value) is not int or not 0 <= value <= _MOST_TOKENS):
+            notes.append(f"{name}: {value!r}"[: _LONGEST_NOTE // 2])
+            value = None
+        counts.append(value or 0)
+    return Usage(counts[0], counts[1], "; ".join(notes))
+
+
+def estimated(completion: Completion, request: Request) -> None:
+    """Put an estimate in the place of counts that are unknown, so that totals, budgets and rates go on to mean
+    something.
+    """
+    if not completion.prompt_tokens:
+        completion.prompt_tokens = request.characters // _CHARACTERS_PER_TOKEN
+        unknown = True
+    else:
+        unknown = bool(completion.text or completion.thoughts or completion.calls)
+    if unknown and not completion.completion_tokens:
+        said = len(completion.text) + len(completion.thoughts)
+        said += sum(len(call.name) + len(call.arguments) for call in completion.calls or ())
+        completion.completion_tokens = max(1, said // _CHARACTERS_PER_TOKEN)

@@ -1,0 +1,97 @@
+"""Open files: how many this process may have, and what part of them an endpoint's connections may take.
+
+A connection is an open file. Endpoints share what the limit of open files leaves, evenly, so that calls wait for a
+connection instead of failing for want of one. What never belongs here: HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+from collections import deque
+
+# Journals, logs, the loop's own, files that are being read, look-ups of host names.
+_RESERVED = 128
+_USUAL_MOST = 10_240  # some systems name no bound but take no more
+_gates: list[Gate] = []
+
+
+def raise_limit() -> int:
+    """Raise the soft limit of open files to the hard one, as far as the system lets us; returns what holds now.
+
+    The ``viva`` command does so at its start. A program that embeds the engine calls it if it wants to.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for wanted in (hard, _USUAL_MOST):
+        if soft != resource.RLIM_INFINITY and (wanted == resource.RLIM_INFINITY or wanted > soft):
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+                break
+            except (ValueError, OSError):
+                continue
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+class Gate:
+    """The connections of one endpoint; enter it around each. Waiters are served first in, first out."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._used = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._said = False
+
+    def open(self) -> None:
+        """Take part in the sharing, until ``close``."""
+        _gates.append(self)
+
+    def close(self) -> None:
+        """Leave the others this one's part."""
+        if self in _gates:
+            _gates.remove(self)
+
+    @property
+    def limit(self) -> int:
+        """How many connections there may be."""
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if soft == resource.RLIM_INFINITY:
+            return sys.maxsize
+        return max(1, (soft - min(_RESERVED, soft // 4)) // max(1, len(_gates)))
+
+    async def __aenter__(self) -> None:
+        if not self._waiting and self._used < self.limit:
+            self._used += 1
+            return
+        self._say()
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():  # cancelled in the same moment as served: hand the place on
+                self._leave()
+            else:
+                turn.cancel()
+            raise
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        self._used -= 1
+        while self._waiting and self._used < self.limit:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self._used += 1
+                turn.set_result(None)
+
+    def _say(self) -> None:
+        if not self._said:
+            self._said = True
+            soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            print(
+                f"viva: note: {self._name}: {soft} open files are allowed (ulimit -n), which leaves {self.limit} "
+                "connections; further calls wait their turn",
+                file=sys.stderr,
+            )

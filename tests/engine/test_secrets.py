@@ -1,0 +1,91 @@
+"""A key is recognised in every form in which an endpoint or a library may give it back."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from itertools import pairwise
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from viva.engine.backends.secrets import Redactor, Streamed
+
+_PRINTABLE = "".join(chr(number) for number in range(33, 127) if chr(number) != "\\")
+# A key holds a digit and is long enough: else it is a placeholder, or its half is nothing to speak of.
+keys = some.text(_PRINTABLE, min_size=12, max_size=40).map(lambda text: "k7-" + text)
+around = some.text(max_size=12).filter(lambda text: not set(text) & set("\\%&"))
+ENCODINGS = {
+    "raw": str,
+    "json": lambda text: json.dumps(text)[1:-1],
+    "json twice": lambda text: json.dumps(json.dumps(text)[1:-1])[1:-1],
+    "slashes": lambda text: json.dumps(text)[1:-1].replace("/", "\\/"),
+    "unicode": lambda text: "".join(f"\\u{ord(one):04x}" for one in text),
+    "UNICODE": lambda text: "".join(f"\\u{ord(one):04X}" for one in text),
+    "some unicode": lambda text: "".join(f"\\u{ord(one):04x}" if ord(one) % 2 else one for one in text),
+    "percent": lambda text: quote(text, safe=""),
+    "percent plus": quote_plus,
+    "all percent": lambda text: "".join(f"%{ord(one):02x}" for one in text),
+    "percent twice": lambda text: quote(quote(text, safe="")),
+    "html": html.escape,
+    "html numbers": lambda text: "".join(f"&#{ord(one)};" for one in text),
+    "repr": lambda text: repr(text + "'\"")[1:-1].removesuffix("\\'\""),
+    "repr of bytes": lambda text: repr(text.encode() + b"'\"")[2:-1].removesuffix("\\'\""),
+}
+
+
+@settings(max_examples=60)
+@given(key=keys, encoding=some.sampled_from(sorted(ENCODINGS)), before=around, after=around)
+def test_line_18_no_form_of_a_key_is_left(key: str, encoding: str, before: str, after: str) -> None:
+    assert Redactor(key)(before + ENCODINGS[encoding](key) + after) == f"{before}***{after}"
+
+
+@settings(max_examples=60)
+@given(key=keys, user=some.text(_PRINTABLE, max_size=6), safe=some.booleans())
+def test_line_18_no_key_inside_base64(key: str, user: str, safe: bool) -> None:
+    encode = base64.urlsafe_b64encode if safe else base64.b64encode
+    login = encode(f"{user}:{key}".encode()).decode()
+    shown = Redactor(key)(f"Authorization: Basic {login}")
+    assert "***" in shown
+    middle = login[len(login) // 2 - 3 : len(login) // 2 + 3]
+    assert middle not in shown.replace("Authorization: Basic", "")
+
+
+@settings(max_examples=60)
+@given(key=keys, encoding=some.sampled_from(sorted(ENCODINGS)), cuts=some.lists(some.integers(0, 200)), before=around)
+def test_line_18_a_key_in_pieces_is_not_handed_on(key: str, encoding: str, cuts: list[int], before: str) -> None:
+    text = f"{before}{ENCODINGS[encoding](key)} and so on"
+    places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
+    pieces: list[str] = []
+    stream = Streamed(Redactor(key), pieces.append)
+    for start, end in pairwise(places):
+        stream.feed(text[start:end])
+    stream.finish()
+    said = "".join(pieces)
+    assert said == Redactor(key)(text)
+    assert key not in said
+
+
+@given(some.text())
+def test_line_18_other_texts_stay_as_they_are(text: str) -> None:
+    redactor, pieces = Redactor("sk-0123456789abcdef"), list[str]()
+    stream = Streamed(redactor, pieces.append)
+    for character in text:
+        stream.feed(character)
+    stream.finish()
+    assert (redactor(text), "".join(pieces)) == (text, text)
+
+
+@pytest.mark.parametrize("key", ["EMPTY", "ollama", "lm-studio", "not-needed", "sk-no-key-required"])
+def test_line_18_a_placeholder_is_no_secret_in_an_answer(key: str) -> None:
+    assert Redactor(key).answer(f"They use {key} there.") == f"They use {key} there."
+    assert key not in Redactor(key)(f"wrong key {key}")
+
+
+@pytest.mark.parametrize("text", ["\\" * 20_000 + "x", "%25" * 7_000, "&amp;" * 4_000 + "#", "s" * 20_000])
+def test_line_18_long_texts_take_no_long_search(text: str) -> None:
+    redactor = Redactor("s" * 60 + "%&1")
+    assert redactor(text) == text
