@@ -70,7 +70,7 @@ class Overview:
         return {"sweep": 1, "cells": cells, "states": {state: states.count(state) for state in sorted(set(states))}}
 
     def tables(self) -> list[Table]:
-        """The cells, and why conversations failed. Under a rule the first title says what it takes to be independent."""
+        """The cells, and why conversations failed. Under a rule, the title says what it takes as independent."""
         rows, why = [], []
         for one in self.report()["cells"]:
             why += [[one["name"], str(count), reason] for reason, count in one.get("failure_reasons", {}).items()]
