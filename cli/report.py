@@ -44,11 +44,12 @@ def _report(
     if json + markdown + latex > 1:
         raise ConfigurationError("--json, --markdown and --latex exclude each other: each prints on stdout")
     wanted = Wanted(json=json, markdown=markdown, latex=latex, csv=csv, parquet=parquet, html=html)
-    plain = len(folders) == 1 and scorer is None and wanted.plain
-    if plain and not is_sweep(folders[0]):
+    # Of one run its own tables are shown, whatever files are written beside; markup and other scorers are a study's.
+    alone = len(folders) == 1 and scorer is None and not (markdown or latex or is_sweep(folders[0]))
+    if not alone or wanted.files:
+        show_study(folders, scorer, wanted, print_it=not alone)
+    if alone:
         _print(_results(folders[0], {}), json)
-    else:
-        show_study(folders, scorer, wanted)
 
 
 def _score(

@@ -23,12 +23,12 @@ class Wanted:
     html: Path | None = None
 
     @property
-    def plain(self) -> bool:
-        """Nothing is wanted that only a study has."""
-        return not (self.markdown or self.latex or self.csv or self.parquet or self.html)
+    def files(self) -> bool:
+        """Whether any file is to be written."""
+        return not (self.csv is None and self.parquet is None and self.html is None)
 
 
-def show_study(folders: Sequence[Path], scorer: str | None, wanted: Wanted) -> None:
+def show_study(folders: Sequence[Path], scorer: str | None, wanted: Wanted, *, print_it: bool = True) -> None:
     """Read the folders, write the files, print.
 
     :raises ConfigurationError, JournalError: a folder, the scorer or a file is wrong, or a package is missing.
@@ -53,7 +53,9 @@ def show_study(folders: Sequence[Path], scorer: str | None, wanted: Wanted) -> N
         from viva.web.report.page import write_html
 
         write_html(report, wanted.html)
-    if wanted.json:
+    if not print_it:
+        pass
+    elif wanted.json:
         print_json(report)
     elif wanted.latex:
         print_text(latex(study.tables()))

@@ -122,8 +122,8 @@ class InterviewAggregate:
         self.ends.add(interview.ended_by)
         if self.scorer.early_stop and held and held[-1].stop is not None:
             self.stop_reasons.add(held[-1].stop)
-        elif interview.ended_by not in ("rounds", "transcript"):
-            self.stop_reasons.add(interview.reason)
+        elif interview.ended_by != "rounds":
+            self.stop_reasons.add(interview.reason or interview.ended_by)
         for role, used in interview.usage.items():
             _count(self.usage.setdefault(role, [0, 0, 0]), used)
         for role, kinds in interview.irregular.items():

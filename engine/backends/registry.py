@@ -131,6 +131,7 @@ class BackendPool:
         self._clock, self._publish = clock, publish
         self._open: dict[str, Backend] = {}
         self._reached: set[str] = set()
+        self._closed: dict[str, dict[str, object]] = {}  # the counters of those that were closed
         self._opening = anyio.Lock()
 
     async def __aenter__(self) -> BackendPool:
@@ -156,6 +157,7 @@ class BackendPool:
         self._reached.discard(text)
         backend = self._open.pop(text, None)
         if backend is not None:
+            self._closed[text] = backend.statistics()
             await backend.__aexit__(None, None, None)
 
     async def check(self, names: Iterable[str]) -> None:
@@ -183,5 +185,5 @@ class BackendPool:
             raise failures[0]
 
     def statistics(self) -> dict[str, dict[str, object]]:
-        """Each model's counters."""
-        return {name: backend.statistics() for name, backend in self._open.items()}
+        """Each model's counters; of one that is closed those that it had at its end."""
+        return self._closed | {name: backend.statistics() for name, backend in self._open.items()}

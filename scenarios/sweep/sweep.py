@@ -42,7 +42,7 @@ _MOST_OPEN = 64  # cells that are led to their end at once; each has a journal a
 
 class Sweep:
     """One sweep about to go on. ``runs`` tells of every cell, before, while and after it runs; ``events`` are the news
-    of models (retries), ``models`` the counters of those that were open at the end. ``interrupt`` and ``halt`` are
+    of models (retries), ``models`` their counters. ``interrupt`` and ``halt`` are
     a runner's, for all cells.
     """
 
