@@ -9,7 +9,6 @@ What never belongs here: what a conversation says (the protocol's coroutine) and
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from typing import Any
 import anyio
 
 from .backends.base import Backend
+from .blame import place_of
 from .budget import Budget, Meter
 from .clock import Clock
 from .collector import tuned_collector
@@ -307,8 +307,7 @@ class Runner:
         if isinstance(error, VivaError):
             record = error.to_record()
         else:  # a fault in protocol code: keep where it happened
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            record = {"type": type(error).__name__, "message": str(error), "at": f"{last.name}:{last.lineno}"}
+            record = {"type": type(error).__name__, "message": str(error), "at": place_of(error)}
         try:
             self._journal.record_ended(plan.number, "failed", record)
         except JournalError as journal_error:

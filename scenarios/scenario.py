@@ -26,19 +26,27 @@ class RunSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    seed: int = Field(7, description="Every random choice of the run derives from it.")
-    concurrency: int = Field(500, ge=1, description="Conversations in flight at most.")
-    max_tokens_total: int | None = Field(None, ge=1, description="Stop the run after this many tokens.")
-    max_calls: int | None = Field(None, ge=1, description="Stop the run after this many model calls.")
+    seed: int = Field(default=7, description="Every random choice of the run derives from it.")
+    concurrency: int = Field(default=500, ge=1, description="Conversations in flight at most.")
+    max_tokens_total: int | None = Field(default=None, ge=1, description="Stop the run after this many tokens.")
+    max_calls: int | None = Field(default=None, ge=1, description="Stop the run after this many model calls.")
     max_cost: float | None = Field(
-        None, gt=0, description="Stop the run after this much money (see price_in, price_out)."
+        default=None, gt=0, description="Stop the run after this much money (see price_in, price_out)."
     )
-    max_seconds: float | None = Field(None, gt=0, description="Stop the run after this many seconds.")
-    strict: bool = Field(False, description="Refuse models that cannot give byte-identical transcripts (tier C).")
-    conversation_tokens: int | None = Field(None, ge=1, description="End a conversation after this many tokens.")
-    conversation_calls: int | None = Field(None, ge=1, description="End a conversation after this many model calls.")
-    conversation_cost: float | None = Field(None, gt=0, description="End a conversation after this much money.")
-    conversation_seconds: float | None = Field(None, gt=0, description="End a conversation after this many seconds.")
+    max_seconds: float | None = Field(default=None, gt=0, description="Stop the run after this many seconds.")
+    strict: bool = Field(
+        default=False, description="Refuse models that cannot give byte-identical transcripts (tier C)."
+    )
+    conversation_tokens: int | None = Field(
+        default=None, ge=1, description="End a conversation after this many tokens."
+    )
+    conversation_calls: int | None = Field(
+        default=None, ge=1, description="End a conversation after this many model calls."
+    )
+    conversation_cost: float | None = Field(default=None, gt=0, description="End a conversation after this much money.")
+    conversation_seconds: float | None = Field(
+        default=None, gt=0, description="End a conversation after this many seconds."
+    )
 
     # What runs did that were recorded before a setting existed, where that is not its default.
     formerly: ClassVar[dict[str, Any]] = {}

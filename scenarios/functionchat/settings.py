@@ -27,34 +27,42 @@ class FunctionChatSettings(RunSettings):
         "file of tasks, or 'examples'."
     )
     candidate: list[str] = Field(min_length=1, description="Model under examination; may be given several times.")
-    judge: str | None = Field(None, description="Model that judges what cannot be decided exactly (mode turns).")
-    interactor: str | None = Field(None, description="Model that plays the user (mode user).")
-    mode: Literal["turns", "user"] = Field(
-        "turns", description="turns: each turn from the recorded talk before it; user: whole talks with a played user."
+    judge: str | None = Field(
+        default=None, description="Model that judges what cannot be decided exactly (mode turns)."
     )
-    subset: Subsets = Field("both", description="singlecall, dialog or both (mode turns).")
-    n: int | None = Field(None, ge=1, description="Turns, or tasks, drawn by the seed (all if not given).")
-    repeats: int = Field(1, ge=1, le=1000, description="How often each of them is held.")
+    interactor: str | None = Field(default=None, description="Model that plays the user (mode user).")
+    mode: Literal["turns", "user"] = Field(
+        default="turns",
+        description="turns: each turn from the recorded talk before it; user: whole talks with a played user.",
+    )
+    subset: Subsets = Field(default="both", description="singlecall, dialog or both (mode turns).")
+    n: int | None = Field(default=None, ge=1, description="Turns, or tasks, drawn by the seed (all if not given).")
+    repeats: int = Field(default=1, ge=1, le=1000, description="How often each of them is held.")
     system: str = Field(
-        PACK,
+        default=PACK,
         description="The candidate's system prompt: pack (the pack's), data (system_prompt.txt beside the data) or a "
         "file.",
     )
     rubrics: str | None = Field(
-        None, description="Folder with rubric_call.txt, rubric_completion.txt, …, used in place of the pack's rubrics."
+        default=None,
+        description="Folder with rubric_call.txt, rubric_completion.txt, …, used in place of the pack's rubrics.",
     )
     language: str | None = Field(
-        None, description="Language that replies must be in (default: Korean in mode turns; '' for any)."
+        default=None, description="Language that replies must be in (default: Korean in mode turns; '' for any)."
     )
-    pack: str = Field("functionchat", description="Prompt pack: a shipped name or a YAML file.")
-    temperature: float = Field(0.0, ge=0, le=2, description="Sampling temperature of the candidate.")
-    judge_temperature: float = Field(0.0, ge=0, le=2, description="Sampling temperature of the judge.")
-    interactor_temperature: float = Field(0.0, ge=0, le=2, description="Sampling temperature of the interactor.")
-    candidate_tokens: int = Field(512, ge=1, description="Longest answer of the candidate, in tokens.")
-    judge_tokens: int = Field(1024, ge=1, description="Longest reasoning with verdict.")
-    interactor_tokens: int = Field(256, ge=1, description="Longest message of the interactor.")
-    exchanges: int = Field(10, ge=1, le=1000, description="Messages of the played user at most (mode user).")
-    steps: int = Field(10, ge=1, le=1000, description="Answers of the candidate to one of them at most (mode user).")
+    pack: str = Field(default="functionchat", description="Prompt pack: a shipped name or a YAML file.")
+    temperature: float = Field(default=0.0, ge=0, le=2, description="Sampling temperature of the candidate.")
+    judge_temperature: float = Field(default=0.0, ge=0, le=2, description="Sampling temperature of the judge.")
+    interactor_temperature: float = Field(
+        default=0.0, ge=0, le=2, description="Sampling temperature of the interactor."
+    )
+    candidate_tokens: int = Field(default=512, ge=1, description="Longest answer of the candidate, in tokens.")
+    judge_tokens: int = Field(default=1024, ge=1, description="Longest reasoning with verdict.")
+    interactor_tokens: int = Field(default=256, ge=1, description="Longest message of the interactor.")
+    exchanges: int = Field(default=10, ge=1, le=1000, description="Messages of the played user at most (mode user).")
+    steps: int = Field(
+        default=10, ge=1, le=1000, description="Answers of the candidate to one of them at most (mode user)."
+    )
 
     # Files are remembered by their full path, so that a run can be resumed from another folder.
     @field_validator("rubrics")

@@ -69,7 +69,7 @@ class Task(BaseModel):
 
     id: str = Field(pattern=r"^[^#]+$")  # behind # a conversation's key has the number of the repeat
     goal: str | None = None
-    says: list[str] | None = Field(None, min_length=1)
+    says: list[str] | None = Field(default=None, min_length=1)
     system: str | None = None
     tools: list[dict[str, Any]] = Field(min_length=1)
     results: list[Scripted] = []

@@ -23,24 +23,29 @@ class ProbeSettings(RunSettings):
     dataset: str = Field(description="Benchmark, as FILE, form:FILE or form:FOLDER:split.")
     candidate: list[str] = Field(min_length=1, description="Model to probe; may be given several times.")
     method: list[Method] = Field(
-        ["letter"],
+        default=["letter"],
         min_length=1,
         description="letter, text (each option's words), generate (read from an answer) or loss; several may be given.",
     )
-    n: int | None = Field(None, ge=1, description="Items drawn by the seed (all if not given).")
-    ids: str | None = Field(None, description="File of item ids: only these are probed.")
-    shots: int = Field(5, ge=0, le=100, description="Examples before each question, drawn by the seed.")
-    shots_from: str | None = Field(None, description="Where examples come from (default: the dataset's dev split).")
+    n: int | None = Field(default=None, ge=1, description="Items drawn by the seed (all if not given).")
+    ids: str | None = Field(default=None, description="File of item ids: only these are probed.")
+    shots: int = Field(default=5, ge=0, le=100, description="Examples before each question, drawn by the seed.")
+    shots_from: str | None = Field(
+        default=None, description="Where examples come from (default: the dataset's dev split)."
+    )
     against: str | None = Field(
-        None, description="A second set for method loss: the gap of mean losses, and how well detectors part the two."
+        default=None,
+        description="A second set for method loss: the gap of mean losses, and how well detectors part the two.",
     )
-    against_n: int | None = Field(None, ge=1, description="Items drawn of the second set (default: as many as -n).")
+    against_n: int | None = Field(
+        default=None, ge=1, description="Items drawn of the second set (default: as many as -n)."
+    )
     members: Literal["dataset", "against"] = Field(
-        "dataset", description="Which of the two sets is taken for the one seen in training."
+        default="dataset", description="Which of the two sets is taken for the one seen in training."
     )
-    answer_tokens: int = Field(32, ge=1, description="Longest answer of method generate, in tokens.")
-    pack: str = Field("probe", description="Prompt pack: a shipped name or a YAML file.")
-    skip_bad_items: bool = Field(False, description="Leave out lines that are not items, and count them.")
+    answer_tokens: int = Field(default=32, ge=1, description="Longest answer of method generate, in tokens.")
+    pack: str = Field(default="probe", description="Prompt pack: a shipped name or a YAML file.")
+    skip_bad_items: bool = Field(default=False, description="Leave out lines that are not items, and count them.")
 
     @field_validator("dataset", "shots_from", "against")
     @classmethod

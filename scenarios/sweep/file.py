@@ -54,12 +54,12 @@ class SweepFile(BaseModel):
 
     candidates: list[str] = Field(min_length=1)
     datasets: list[Entry] = Field(min_length=1)
-    seeds: list[StrictInt] = Field([7], min_length=1)
-    evaluators: list[str] | None = Field(None, min_length=1)
+    seeds: list[StrictInt] = Field(default=[7], min_length=1)
+    evaluators: list[str] | None = Field(default=None, min_length=1)
     interviews: dict[str, Any] | None = None
     probes: dict[str, Any] | None = None
-    concurrency: StrictInt = Field(500, ge=1)
-    local_models: StrictInt = Field(1, ge=1)
+    concurrency: StrictInt = Field(default=500, ge=1)
+    local_models: StrictInt = Field(default=1, ge=1)
     until: Until | None = None
 
     @model_validator(mode="before")

@@ -7,7 +7,6 @@ What never belongs here: what a cell is (``cells``), how one run works (``scenar
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import anyio
 
 from viva.engine.backends.registry import BackendPool
+from viva.engine.blame import place_of
 from viva.engine.clock import Clock, RealClock
 from viva.engine.collector import tuned_collector
 from viva.engine.errors import JournalError, VivaError
@@ -208,8 +208,7 @@ class Sweep:
         except VivaError as problem:
             error = problem
         except Exception as fault:  # in our own code: the other cells can do without this one
-            last = traceback.extract_tb(fault.__traceback__)[-1]
-            error = VivaError(f"{type(fault).__name__} in {last.name}:{last.lineno}: {fault}")
+            error = VivaError(f"{type(fault).__name__} at {place_of(fault)}: {fault}")
         finally:
             run.ended(outcome, error, stopped=stopping is not None and stopping.stopped)
             self._active.remove(run)

@@ -83,7 +83,7 @@ def test_line_12_the_forms_of_items_in_the_readme_are_read(tmp_path: Path, kind:
 
 
 def test_line_12_a_forks_ends_are_among_the_reasons(tmp_path: Path) -> None:
-    # The evaluator of the run ends each talk early; that of the fork is never readable and would go on, but the talks are over.
+    # The run's evaluator ends talks early; the fork's is never readable, so that talks would go on, but they are over.
     run = interviewed(tmp_path / "run", "simulated:c?knowledge=0.2", evaluator="simulated:e?noise=0")
     command = [sys.executable, "-m", "viva", "run", "--fork", str(run), "--out", str(tmp_path / "fork"), "--json"]
     report = orjson.loads(_run([*command, "--evaluator", "simulated:mute?malformed=1"], tmp_path))

@@ -325,3 +325,23 @@ def test_the_journal_survives_its_process_being_unable_to_write(tmp_path: Path) 
 async def _open_journal(path: Path) -> None:
     async with Journal(path, RealClock()):
         pass
+
+
+def test_line_13_a_fault_in_a_users_coroutine_is_reported_at_their_own_line(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text("import json\n\n\nasync def converse(conversation, payload):\n    return json.loads('{')\n")
+    namespace: dict[str, Any] = {"__name__": "mine"}
+    exec(compile(mine.read_text(), str(mine), "exec"), namespace)
+    outcome, _ = small_run(tmp_path / "run", converse=namespace["converse"], count=1)
+    assert outcome.failed == 1
+    [(_, _, record)] = results(tmp_path / "run")
+    assert (record["type"], record["at"]) == ("JSONDecodeError", f"{mine}:5 in converse")
+
+
+def test_line_13_a_fault_within_viva_is_reported_at_the_line_that_called_it(tmp_path: Path) -> None:
+    async def converse(conversation: Conversation, payload: int) -> Any:
+        return await conversation.generate("candidate", None, SAMPLING)  # type: ignore[arg-type]
+
+    small_run(tmp_path, converse=converse, count=1)
+    [(_, _, record)] = results(tmp_path)
+    assert record["at"].startswith(f"{__file__}:"), "the caller's line, for it is theirs to mend"
