@@ -30,23 +30,36 @@ class KievalSettings(RunSettings):
     evaluator: str = Field(description="Model that judges.")
     n: int | None = Field(default=None, ge=1, description="Items drawn by the seed (all if not given).")
     ids: str | None = Field(default=None, description="File of item ids: only items on this list are used.")
-    shuffled: bool = Field(default=False, description="Take the items in an order that the seed gives, not in the file's.")
-    cluster: Cluster | None = Field(default=None,
+    shuffled: bool = Field(
+        default=False, description="Take the items in an order that the seed gives, not in the file's."
+    )
+    cluster: Cluster | None = Field(
+        default=None,
         description="Items of one subject, or about one passage, are not independent: take them together, in an order "
         "that the seed gives.",
     )
     rounds: int = Field(default=5, ge=1, le=100, description="Rounds of question and reply at most.")
-    early_stop: bool = Field(default=True, description="Let the evaluator end a talk; its flags are recorded either way.")
-    overlap: bool = Field(default=False, description="Ask the next question while the last reply is still being judged.")
-    detectors: list[Literal["empty", "repetition", "role_shift"]] = Field(default=[], description="End a talk when a reply is empty, loops, or shifts role, even while it streams."
+    early_stop: bool = Field(
+        default=True, description="Let the evaluator end a talk; its flags are recorded either way."
     )
-    scorer: ScorerName = Field(default="official", description="How rounds become a score: official, linear or corrected.")
+    overlap: bool = Field(
+        default=False, description="Ask the next question while the last reply is still being judged."
+    )
+    detectors: list[Literal["empty", "repetition", "role_shift"]] = Field(
+        default=[], description="End a talk when a reply is empty, loops, or shifts role, even while it streams."
+    )
+    scorer: ScorerName = Field(
+        default="official", description="How rounds become a score: official, linear or corrected."
+    )
     decay: bool = Field(default=True, description="Let early rounds weigh more.")
-    first_answer: FirstAnswer = Field(default="choice",
+    first_answer: FirstAnswer = Field(
+        default="choice",
         description="What roles see of the first answer: the choice it names (choice), its words (text), or the choice "
         "named after five solved examples, and no interview where none is named (five-shot).",
     )
-    shots_from: str | None = Field(default=None, description="Where five-shot's examples come from (default: the dev split).")
+    shots_from: str | None = Field(
+        default=None, description="Where five-shot's examples come from (default: the dev split)."
+    )
     pack: str = Field(default="kieval", description="Prompt pack: a shipped name or a YAML file.")
     temperature: float = Field(default=0.0, ge=0, le=2, description="Sampling temperature of all three roles.")
     candidate_tokens: int = Field(default=400, ge=1, description="Longest reply of the candidate, in tokens.")
