@@ -162,11 +162,16 @@ def _interviews(prepared: PreparedKieval) -> dict[str, Use]:
         shown = {"question": item.question, "choices": item.labelled_choices()}
         question = told["candidate"] + _tokens(pack.render("candidate.question", **shown))
         shown |= {"answer": item.labelled_answer(), "reply": ""}
-        opening = told["interactor"] + _tokens(pack.render("interactor.opening", **shown)) + replied
-        begun = told["evaluator"] + _tokens(pack.render("evaluator.opening", **shown)) + replied + start
+        # What roles see of the first answer: its words, or the choice it names and its words where it names none.
+        choice = max(_tokens(item.labelled_choice(index)) for index in range(len(item.choices)))
+        first = {"text": replied, "choice": max(replied, choice), "five-shot": choice}[s.first_answer]
+        examples = prepared.protocol.examples(item)
+        solved = question if examples is None else sum(_tokens(message.content) for message in examples.messages)
+        opening = told["interactor"] + _tokens(pack.render("interactor.opening", **shown)) + first
+        begun = told["evaluator"] + _tokens(pack.render("evaluator.opening", **shown)) + first + start
         total["candidate"] += Use(
             s.rounds + 1,
-            sum(question + held * (replied + asked) for held in range(s.rounds + 1)),
+            solved + sum(question + first + asked + held * (replied + asked) for held in rounds),
             (s.rounds + 1) * replied,
         )
         total["interactor"] += Use(

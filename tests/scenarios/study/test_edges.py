@@ -128,12 +128,14 @@ def test_early_stop_is_undone_only_where_talks_went_on(tmp_path: Path, items: Pa
 def test_a_rule_that_stopped_a_cell_keeps_what_came_later_out(tmp_path: Path, items: Path) -> None:
     talks = [talk(0, GOOD), talk(1, [2] * 6), {"type": "TimedOut"}, talk(3, [1] * 6), talk(4, [1] * 6)]
     run = RunFolder.open(written(tmp_path / "run", items, talks, "simulated:one"))
-    until = {"stopped_at": 3, "overshoot": 2, "saved": 1}
+    known = {"n": 2, "observations": 2, "mean": 65.0, "low": 20.5, "high": 99.5}
+    until = {"stopped_at": 3, "saved": 3, "independent": "item", "intervals": {"one": known}}
     cell = sources.Cell("a", "a", "kieval", "one", "simulated:one", "quiz", 7, "e", run, 6, until, run.manifest)
     [filled] = cells.fill([cell], Scorer(), {"quiz": Names()})
     told = cells.record(filled, Scorer())
     assert (told["state"], told["ended"], told["until"]) == ("stopped", 3, until)
     assert (told["result"]["interviews"], told["result"]["failed"], told["result"]["score"]["mean"]) == (2, 1, 65.0)
+    assert (told["result"]["score"]["low"], told["result"]["score"]["high"]) == (20.5, 99.5)
     assert told["running"]["mean"] == [100.0, 65.0]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from small_sweeps import INTERVIEWS, swept, write_file
+from small_sweeps import INTERVIEWS, dataset, swept, write_file
 
 from viva.scenarios.launch import recorded_results
 from viva.scenarios.sweep.forecast import Forecast
@@ -43,7 +43,8 @@ def test_calls_are_those_of_talks_that_go_to_their_end_and_tokens_bound_them(tmp
 def test_with_limits_as_long_as_the_answers_the_tokens_are_right(tmp_path: Path) -> None:
     # A simulated interactor's question is 25 tokens long on average; a limit of that makes the arithmetic exact to
     # what remains unknown, the lengths of the answers.
-    said = {"interviews": {**INTERVIEWS, "rounds": 4, "early_stop": False}, "candidates": ["simulated:a?knowledge=1"]}
+    talks = {**INTERVIEWS, "rounds": 4, "early_stop": False, "first_answer": "text"}
+    said: dict[str, Any] = {"interviews": talks, "candidates": ["simulated:a?knowledge=1"]}
     file = write_file(tmp_path, items=8, **said)
     swept(file, tmp_path / "out")
     [used] = _used(tmp_path / "out").values()
@@ -54,6 +55,16 @@ def test_with_limits_as_long_as_the_answers_the_tokens_are_right(tmp_path: Path)
     for role, model in models.items():
         for name in ("prompt_tokens", "completion_tokens"):
             assert abs(told["models"][model][name] / used[role][name] - 1) < 0.04, (role, name)
+
+
+def test_five_solved_examples_are_counted(tmp_path: Path) -> None:
+    dataset(tmp_path / "dev.jsonl", 6)
+    talks = {**INTERVIEWS, "rounds": 1, "early_stop": False, "first_answer": "five-shot", "shots_from": "dev.jsonl"}
+    file = write_file(tmp_path, items=6, interviews=talks, candidates=["simulated:a?knowledge=1"])
+    told = _forecast(file, tmp_path / "out")
+    swept(file, tmp_path / "out")
+    [used] = _used(tmp_path / "out").values()
+    assert told["models"]["simulated:a?knowledge=1"]["prompt_tokens"] >= used["candidate"]["prompt_tokens"]
 
 
 def test_what_is_finished_costs_nothing_more(tmp_path: Path) -> None:
