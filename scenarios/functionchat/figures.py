@@ -38,6 +38,7 @@ class Outcome:
     tool_list: str | None
     passed: bool | None
     judged: bool = False
+    category: str | None = None
 
 
 def corrected(outcomes: Iterable[Outcome], standing: Mapping[str, Correction]) -> list[Outcome]:
@@ -66,6 +67,21 @@ def dialog_figures(outcomes: Iterable[Outcome]) -> dict[str, Any]:
     held = [one for one in outcomes if one.subset == "dialog"]
     types = {kind: _counts([one for one in held if one.type == kind]) for kind in OUTPUT_TYPES}
     return {"types": types, "macro": _macro(held), "micro": _rate(held)}
+
+
+def category_figures(outcomes: Iterable[Outcome]) -> dict[str, dict[str, Any]]:
+    """Of each subset that has categories: pass rates by category, sorted by name, and ``rate``, the share of all turns.
+
+    Its standard error is over turns that begin with the same message of the user. Other subsets are left out.
+    """
+    held = [one for one in outcomes if one.category is not None]
+    found: dict[str, dict[str, Any]] = {}
+    for subset in sorted({one.subset for one in held}):
+        part = [one for one in held if one.subset == subset]
+        names = sorted({str(one.category) for one in part})
+        categories = {name: _counts([one for one in part if one.category == name]) for name in names}
+        found[subset] = {"categories": categories, "rate": _rate(part)}
+    return found
 
 
 def averages(rates: Mapping[str, float], counts: Mapping[str, int]) -> tuple[float, float]:
@@ -134,7 +150,8 @@ def judge_errors(outcomes: Iterable[Outcome], standing: Mapping[str, Correction]
     each of eight models); ``of_judged`` has the shares of those that the judge gave a verdict on.
     """
     held = list(outcomes)
-    parts = {name: [one for one in held if one.subset == name] for name in ("singlecall", "dialog")}
+    names: list[str] = ["singlecall", "dialog", *sorted({one.subset for one in held} - {"singlecall", "dialog"})]
+    parts = {name: [one for one in held if one.subset == name] for name in names}
     return {name: _judge_errors(part, standing) for name, part in {**parts, "all": held}.items()}
 
 
@@ -183,6 +200,25 @@ def dialog_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
             means = [number(one[name][what], 2) for name in ("macro", "micro") for what in ("mean", "se")]
             cells.append([label, *rates, *means, str(sum(part["unscored"] for part in types))])
     return (title, header, cells)
+
+
+def category_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Passes and turns by category, and their share in all, from one subset's ``category_figures`` by candidate."""
+    names = sorted({name for one in rows.values() for name in one["categories"]})
+    header = ["candidate", *names, "all", "rate", "±", "unscored"]
+    cells = []
+    for label, one in rows.items():
+        parts = [one["categories"].get(name) for name in names]
+        given = [part for part in parts if part is not None]
+        row = [label, *(DASH if part is None else _of(part["passed"], part["n"]) for part in parts)]
+        row.append(_of(sum(part["passed"] for part in given), sum(part["n"] for part in given)))
+        row += [number(one["rate"][what], 2) for what in ("mean", "se")]
+        cells.append([*row, str(sum(part["unscored"] for part in given))])
+    return (title, header, cells)
+
+
+def _of(passed: int, turns: int) -> str:
+    return f"{passed}/{turns}"
 
 
 def judge_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:

@@ -16,6 +16,8 @@ from ..failed import failed_table
 from ..study.text import Table, percent
 from .figures import (
     Outcome,
+    category_figures,
+    category_table,
     corrected,
     dialog_figures,
     dialog_table,
@@ -43,9 +45,9 @@ class CandidateTurns:
     def add(self, key: str, result: dict[str, Any]) -> None:
         """One turn's record."""
         judge, passed = result["judge"], result["passed"]
-        cluster = result["item"].rpartition("/")[0]
-        kind, part = result["type"], result["tool_list"]
-        self.outcomes.append(Outcome(key, cluster, result["subset"], kind, part, passed, judge is not None))
+        cluster = result.get("cluster") or result["item"].rpartition("/")[0]
+        kind, part, category = result["type"], result["tool_list"], result.get("category")
+        self.outcomes.append(Outcome(key, cluster, result["subset"], kind, part, passed, judge is not None, category))
         self.unscored += passed is None
         if judge is not None:
             self.judged += 1
@@ -81,9 +83,11 @@ class CandidateTurns:
             },
             "usage": usage_of(self.usage, prices),
         }
+        data |= _by_category(outcomes)
         if any(one.key in corrections for one in outcomes):
             mended = corrected(outcomes, corrections)
             data["corrected"] = {"singlecall": singlecall_figures(mended), "dialog": dialog_figures(mended)}
+            data["corrected"] |= _by_category(mended)
         return data
 
 
@@ -154,9 +158,15 @@ class TurnAggregate:
         for how, candidates in told.items():
             dialogs = {label: one["dialog"] for label, one in candidates.items()}
             tables.append(dialog_table(f"Pass rates in dialogs, by type: {of}{how}", dialogs))
+        for subset in sorted({name for one in report["candidates"].values() for name in one.get("categories", ())}):
+            for how, candidates in told.items():
+                rows = {label: one["categories"][subset] for label, one in candidates.items()
+                        if subset in one.get("categories", ())}  # fmt: skip
+                tables.append(category_table(f"Passed in {subset}, by category: {of}{how}", rows))
         if "corrections" in report:
             tables.append(judge_table("The judge's errors, as far as reviewed", report["corrections"]["judge_errors"]))
-        return [*tables, self._tags(report), self._grading(report), failed_table(report), usage_table(report)]
+        tables += [self._tags(report), self._grading(report), failed_table(report), _left_out(report["dataset"])]
+        return [*tables, usage_table(report)]
 
     def _tags(self, report: dict[str, Any]) -> Table:
         """What was wrong with, or struck the eye in, outputs that failed."""
@@ -177,6 +187,23 @@ class TurnAggregate:
             rows.append([*row, str(sum(one["stopped"].values())), str(one["failed"])])
         header = ["candidate", "turns", "by rule", "judged", "unscored", "unparsed", "stopped", "failed"]
         return ("How turns were graded", header, rows)
+
+
+def _by_category(outcomes: list[Outcome]) -> dict[str, Any]:
+    """The figures by category, where any turn has one."""
+    figures = category_figures(outcomes)
+    return {"categories": figures} if figures else {}
+
+
+def _left_out(dataset: dict[str, Any]) -> Table:
+    """What stands beside or in the files and was not read."""
+    rows = [[name, "", "no known file of the benchmark"] for name in dataset.get("unread_files", ())]
+    skipped = dataset.get("skipped_lines", {"count": 0, "first": []})
+    rows += [[one["file"], str(one["line"]), one["problem"]] for one in skipped["first"]]
+    more = skipped["count"] - len(skipped["first"])
+    if more:
+        rows.append([f"{more} more lines", "", ""])
+    return ("Left out of the data", ["file", "line", "why"], rows)
 
 
 def _share(part: int, whole: int) -> float | None:

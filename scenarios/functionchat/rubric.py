@@ -45,13 +45,16 @@ class Words:
     form a verdict is to come, so no schema is asked for.
     """
 
-    def __init__(self, settings: FunctionChatSettings) -> None:
-        """:raises ConfigurationError: the pack, a rubric or the system prompt cannot be used; the message names it."""
+    def __init__(self, settings: FunctionChatSettings, language: str) -> None:
+        """``language``: that of replies, empty for any.
+
+        :raises ConfigurationError: the pack, a rubric or the system prompt cannot be used; the message names it.
+        """
         self.free = settings.rubrics is not None
         self.pack = load_pack(settings.pack, SIGNATURE)
         if settings.rubrics is not None:
             self.pack = _with_rubrics(self.pack, Path(settings.rubrics))
-        self.language = settings.spoken
+        self.language = language
         self.system = self._system(settings)
 
     def _system(self, settings: FunctionChatSettings) -> str:

@@ -39,19 +39,23 @@ class PreparedFunctionChat:
     def __init__(self, settings: FunctionChatSettings) -> None:
         s = self.settings = settings
         self.labels = candidate_labels(s.candidate)
-        self.words = Words(s)
+        self.words: Words
         self.data: Turns | Tasks
+        self.notes: list[str] = []
         self.protocol: TurnProtocol | UserProtocol
         self._payload: Payload
         answering = Sampling(temperature=s.temperature, max_tokens=s.candidate_tokens)
         if s.mode == "turns":
-            self.data = open_turns(s.data, s.subset, limit=s.n, seed=s.seed)
+            self.data = turns = open_turns(s.data, s.subset, limit=s.n, seed=s.seed, skip_bad=s.skip_bad_items)
+            self.words = Words(s, s.spoken(turns.language))
+            self.notes = turns.notes
             self._payload = _turn_tasks(self.words.system)
             schema = None if self.words.free else RULING_SCHEMA
             judging = Sampling(temperature=s.judge_temperature, max_tokens=s.judge_tokens, schema=schema)
             self.protocol = TurnProtocol(self.words, answering, judging)
         else:
             self.data = Tasks(s.data, limit=s.n, seed=s.seed)
+            self.words = Words(s, s.spoken(""))
             self._payload = UserTask
             played = [task.id for task in self.data if task.goal is not None]
             if played and s.interactor is None:
@@ -128,7 +132,7 @@ def _turn_tasks(system: str) -> Payload:
     def payload(label: str, turn: Turn, repeat: int) -> TurnTask:
         nonlocal last
         if last is None or last[0] is not turn:
-            last = (turn, boxes.of(turn.tools), view_of(system, turn.messages))
+            last = (turn, boxes.of(turn.tools), view_of("" if turn.has_system else system, turn.messages))
         return TurnTask(label, *last, repeat)
 
     return payload

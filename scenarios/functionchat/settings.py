@@ -14,8 +14,8 @@ from viva.engine.backends.registry import full_path
 
 from ..scenario import RunSettings, full_file
 
-Subsets = Literal["singlecall", "dialog", "both"]
-PACK, DATA = "pack", "data"  # where the candidate's system prompt may come from, besides a file
+Subsets = Literal["singlecall", "dialog", "calldecision", "parallel", "sequential", "common", "both", "all"]
+PACK, DATA = "pack", "data"  # where the candidate's system prompt may come from, besides a file; so the language
 EXAMPLES = "examples"  # the tasks that come with the program
 
 
@@ -35,7 +35,14 @@ class FunctionChatSettings(RunSettings):
         default="turns",
         description="turns: each turn from the recorded talk before it; user: whole talks with a played user.",
     )
-    subset: Subsets = Field(default="both", description="singlecall, dialog or both (mode turns).")
+    subset: Subsets = Field(
+        default="all",
+        description="singlecall, dialog, calldecision, parallel, sequential; both (the paper's two) or all that the "
+        "folder has (mode turns).",
+    )
+    skip_bad_items: bool = Field(
+        default=False, description="Leave out lines that cannot be used, and count them (mode turns)."
+    )
     n: int | None = Field(default=None, ge=1, description="Turns, or tasks, drawn by the seed (all if not given).")
     repeats: int = Field(default=1, ge=1, le=1000, description="How often each of them is held.")
     system: str = Field(
@@ -47,8 +54,11 @@ class FunctionChatSettings(RunSettings):
         default=None,
         description="Folder with rubric_call.txt, rubric_completion.txt, …, used in place of the pack's rubrics.",
     )
+    # None is what older runs have: Korean in mode turns.
     language: str | None = Field(
-        default=None, description="Language that replies must be in (default: Korean in mode turns; '' for any)."
+        default=DATA,
+        description="Language that the pack has replies in: data (that of the data's users where their script tells "
+        "it, else none), its name, or '' for none.",
     )
     pack: str = Field(default="functionchat", description="Prompt pack: a shipped name or a YAML file.")
     temperature: float = Field(default=0.0, ge=0, le=2, description="Sampling temperature of the candidate.")
@@ -97,14 +107,15 @@ class FunctionChatSettings(RunSettings):
                 raise ValueError("interactor: only mode user has a played user; add --mode user")
         elif self.judge is not None:
             raise ValueError("judge: in mode user calls are compared exactly and nothing is judged; leave it out")
-        if self.mode == "user" and self.subset != "both":
+        if self.mode == "user" and self.subset not in ("both", "all"):
             raise ValueError("subset: mode user has tasks of its own and no subsets; leave it out")
         return self
 
-    @property
-    def spoken(self) -> str:
-        """The language that replies must be in; empty where any will do."""
-        return self.language if self.language is not None else "Korean" if self.mode == "turns" else ""
+    def spoken(self, of_data: str) -> str:
+        """The language that replies must be in, empty where any will do; ``of_data``: that of the data's users."""
+        if self.language is None:
+            return "Korean" if self.mode == "turns" else ""
+        return of_data if self.language == DATA else self.language
 
 
 def _full(name: str) -> str:

@@ -59,6 +59,8 @@ class TurnProtocol:
             await self._answer_and_grade(conversation, task, record)
         except ConversationStopped as stop:
             record["stopped"] = stop.by
+        if turn.category is not None:
+            record |= {"category": turn.category, "cluster": turn.cluster}
         usage = conversation.usage
         return record | {"usage": {role: usage[role].to_record() for role in sorted(usage)}}
 
@@ -103,6 +105,8 @@ def view_of(system: str, messages: Sequence[dict[str, Any]]) -> View:
         match message["role"]:
             case "assistant":
                 view.append("assistant", content, calls=message_calls(message))
+            case "system":
+                view.append("system", content)
             case "tool":
                 view.append("tool", content, call_id=message.get("tool_call_id") or "", name=message.get("name") or "")
             case role:

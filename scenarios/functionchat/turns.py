@@ -5,6 +5,7 @@ What never belongs here: file formats (``items``) and whether an output is right
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from viva.engine.tools import ToolCall
 
 OutputType: TypeAlias = Literal["call", "completion", "slot", "relevance"]
-Subset: TypeAlias = Literal["singlecall", "dialog"]
+Subset: TypeAlias = Literal["singlecall", "dialog", "calldecision", "parallel", "sequential", "common"]
 OUTPUT_TYPES: tuple[OutputType, ...] = get_args(OutputType)
 TOOL_LISTS = ("exact", "4_random", "4_close", "8_random", "8_close")
 
@@ -48,10 +49,12 @@ class Acceptable:
 class Turn:
     """One output to generate and to grade.
 
-    ``id``: ``singlecall/SERIAL/TOOL_LIST`` or ``dialog/DIALOG/SERIAL``, unique and stable. ``tools``: in OpenAI's form,
-    at least one; turns that offer the same share the list. ``messages``: the history as it should have been, in
-    OpenAI's form, without a system message. ``ground_truth``: an assistant message, with ``tool_calls`` where ``type``
-    is ``call``, else with ``content``. ``tool_list``: one of ``TOOL_LISTS``, None in dialogs.
+    ``id``: ``singlecall/SERIAL/TOOL_LIST``, ``dialog/DIALOG/SERIAL`` or ``SUBSET/CATEGORY/SERIAL``, unique and stable.
+    ``tools``: in OpenAI's form, at least one; turns that offer the same share the list. ``messages``: the history as it
+    should have been, in OpenAI's form; with a system message only where the turn has one of its own, which then takes
+    the place of the run's. ``ground_truth``: an assistant message, with ``tool_calls`` where ``type`` is ``call``, else
+    with ``content``. ``tool_list``: one of ``TOOL_LISTS``, None but in single calls. ``category``: that of a line of
+    the common form, else None.
     """
 
     id: str
@@ -62,11 +65,20 @@ class Turn:
     ground_truth: dict[str, Any]
     acceptable: Acceptable = field(default_factory=Acceptable)
     tool_list: str | None = None
+    category: str | None = None
 
     @property
     def cluster(self) -> str:
-        """What the turn shares with others: its query under other tool lists, or its dialog."""
-        return self.id.rpartition("/")[0]
+        """What the turn shares with others: its query under other tool lists, its dialog, or its first user message."""
+        if self.category is None:
+            return self.id.rpartition("/")[0]
+        first = next((str(one["content"]) for one in self.messages if one["role"] == "user"), self.id)
+        return f"{self.subset}/{hashlib.blake2b(first.encode('utf-8', 'surrogatepass'), digest_size=8).hexdigest()}"
+
+    @property
+    def has_system(self) -> bool:
+        """Whether a system message of its own stands in the history."""
+        return any(one["role"] == "system" for one in self.messages)
 
     def expected(self) -> list[ToolCall]:
         """The calls of the ground truth; none where the type is not ``call``."""
@@ -79,8 +91,8 @@ class Turn:
         return "\n".join(f"{one['role']}: {said(one['content'] or '', message_calls(one))}" for one in self.messages)
 
     def to_record(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return {
+        """Plain JSON; ``category`` only where there is one."""
+        record: dict[str, Any] = {
             "id": self.id,
             "subset": self.subset,
             "type": self.type,
@@ -90,6 +102,7 @@ class Turn:
             "acceptable": self.acceptable.to_record(),
             "tool_list": self.tool_list,
         }
+        return record if self.category is None else {**record, "category": self.category}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Turn:

@@ -99,6 +99,29 @@ def _dialog(number: int, harbour: str) -> Spec:
     return {"dialog_num": number, "tools_count": 2, "tools": [TOOLS["next_tide"], TOOLS["set_alarm"]], "turns": turns}
 
 
+def common_lines() -> list[Spec]:
+    """Turns of the common form, two of each of four categories; serial numbers begin anew with each."""
+    asked = ["When is high water in Vlissingen?", "High water in Oban, please?"]
+    harbours = ["Vlissingen", "Oban"]
+    offered, others = [TOOLS["add_note"], TOOLS["next_tide"]], [TOOLS["add_note"], TOOLS["dim_lamp"]]
+    lines: list[Spec] = []
+    for serial, (text, harbour) in enumerate(zip(asked, harbours, strict=True), 1):
+        right = {"name": "next_tide", "arguments": json.dumps({"harbour": harbour})}
+        some = [_user("The tide?"), {"role": "assistant", "content": "Where?"}, _user(f"Near {harbour}.")]
+        acceptable = json.dumps({"harbour": [harbour.upper()]}) if serial == 1 else None
+        for category, kind, tools, messages, truth in (
+            ("CALL", "call", offered, [_user(text)], right),
+            ("REJECT", "relevance", others, [_user(text)], {"role": "assistant", "content": "I know no tides."}),
+            ("SLOT-all", "slot", offered, [_user("The tide?")], {"role": "assistant", "content": "Where?"}),
+            ("SLOT-some", "slot", offered, some, {"role": "assistant", "content": "Which harbour there?"}),
+        ):
+            system = {"role": "system", "content": f"Rules of {category} {serial}."}
+            lines.append({"serial_num": serial, "category": category, "input_messages": [system, *messages]})
+            lines[-1] |= {"input_tools": tools, "type_of_output": kind, "ground_truth": truth}
+            lines[-1]["acceptable_arguments"] = acceptable if kind == "call" else None
+    return sorted(lines, key=lambda line: str(line["category"]))
+
+
 def _user(text: str) -> Spec:
     return {"role": "user", "content": text}
 
@@ -119,6 +142,13 @@ def write_data(folder: Path) -> Path:
         (folder / f"FunctionChat-{name}.jsonl").write_text(text)
     (folder / "system_prompt.txt").write_text("Use the functions, and ask for what is missing.\n")
     return folder
+
+
+def write_lines(path: Path, lines: Sequence[Any]) -> Path:
+    """A file of these records, a line each; text is written as it is. Gives the path."""
+    text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 def write_rubrics(folder: Path) -> Path:

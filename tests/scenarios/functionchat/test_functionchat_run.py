@@ -153,7 +153,7 @@ def test_the_judge_is_shown_all_that_the_rubric_names(data: Path, tmp_path: Path
     question = words.question(turns[1], "", calls)
     for part in ("next_tide", "When is the tide?", "05:30", "id-set_alarm", "ACCEPTABLE", '"content":null'):
         assert part in question
-    own = SCENARIO.prepare(settings.model_copy(update={"rubrics": None})).words
+    own = SCENARIO.prepare(settings.model_copy(update={"rubrics": None, "language": "Korean"})).words
     assert "Korean" in own.question(turns[0], "Which harbour?", [])
     assert "Korean" in own.system
     free = SCENARIO.prepare(settings.model_copy(update={"rubrics": None, "language": ""})).words

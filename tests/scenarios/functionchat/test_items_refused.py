@@ -42,7 +42,6 @@ REFUSED: list[tuple[Reader, Any, tuple[Any, ...], Any, str, str]] = [
     (read_dialogs, DIALOG, (*T1, "type_of_output"), "slot", "turns[1].ground_truth.tool_calls", "'slot'"),
     (read_dialogs, DIALOG, ("turns", 0, "type_of_output"), "call", "turns[0].ground_truth.tool_calls", "missing"),
     (read_dialogs, DIALOG, (*T1, "query"), "hello", "turns[1].query", "'hello'"),
-    (read_dialogs, DIALOG, (*T1, "query", 0, "role"), "system", "turns[1].query[0].role", "setting"),
     (read_dialogs, DIALOG, (*T1, "query", 0, "role"), "bot", "turns[1].query[0].role", "'bot'"),
     (read_dialogs, DIALOG, (*T1, "query", 1, "content"), None, "turns[1].query[1].content", "missing"),
     (

@@ -1,0 +1,260 @@
+"""Files of the common form (CallDecision, Parallel, Sequential), from file to report; what of a folder is left out."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from small_dialogs import common_lines, write_data, write_lines
+from viva_process import ended, started
+
+from viva.engine.clock import VirtualClock
+from viva.engine.errors import ConfigurationError, DatasetError
+from viva.engine.folder import RunFolder
+from viva.engine.history import History
+from viva.scenarios.functionchat.grading import grade
+from viva.scenarios.functionchat.items import read_common
+from viva.scenarios.functionchat.judged import judged_outputs
+from viva.scenarios.functionchat.review import Correction, apply
+from viva.scenarios.functionchat.scenario import SCENARIO
+from viva.scenarios.functionchat.settings import FunctionChatSettings
+from viva.scenarios.functionchat.talk import view_of
+from viva.scenarios.functionchat.turns import Turn
+from viva.scenarios.launch import new_run, recorded_results, resumed_run
+
+NAME = "FunctionChat-CallDecision.jsonl"
+CATEGORIES = ["CALL", "REJECT", "SLOT-all", "SLOT-some"]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = write_data(tmp_path / "data")
+    write_lines(folder / NAME, common_lines())
+    return folder
+
+
+def _settings(data: Path, **more: Any) -> FunctionChatSettings:
+    given = {"candidate": ["simulated:c?knowledge=0.5"], "judge": "simulated:j?noise=0", **more}
+    return FunctionChatSettings(data=str(data), **given)
+
+
+def _run(folder: Path, data: Path, **more: Any) -> dict[str, Any]:
+    launch = new_run("functionchat", _settings(data, **more), folder, VirtualClock())
+    assert launch.clock.run(launch.run).how == "done"
+    return recorded_results(RunFolder.open(folder)).report()
+
+
+def test_line_7_call_decisions_alone_are_read_by_category(data: Path) -> None:
+    turns = {turn.id: turn for turn in read_common(data / NAME, "calldecision")}
+    assert list(turns) == [f"calldecision/{category}/{serial}" for category in CATEGORIES for serial in (1, 2)]
+    one = turns["calldecision/CALL/1"]
+    assert (one.type, one.category, one.tool_list) == ("call", "CALL", None)
+    assert one.expected()[0].parsed() == {"harbour": "Vlissingen"}
+    assert one.acceptable.values == ({"harbour": ("VLISSINGEN",)},)
+    # What begins with the same message of the user is one cluster, under whatever tools.
+    assert one.cluster == turns["calldecision/REJECT/1"].cluster != turns["calldecision/CALL/2"].cluster
+    assert turns["calldecision/SLOT-all/1"].cluster == turns["calldecision/SLOT-some/2"].cluster
+    for turn in turns.values():
+        assert Turn.from_record(orjson.loads(orjson.dumps(turn.to_record()))) == turn
+        assert grade(turn, turn.ground_truth["content"] or "", turn.expected()).passed is True
+
+
+def test_line_7_a_system_message_of_a_turns_own_is_sent_as_it_stands(data: Path, tmp_path: Path) -> None:
+    prepared = SCENARIO.prepare(_settings(data, subset="calldecision"))
+    (turn, *_) = prepared.data
+    plan = next(iter(prepared.plans({"simulated:c?knowledge=0.5": None, "simulated:j?noise=0": None})))
+    told = [(message.role, message.content) for message in plan.payload.view.messages]
+    assert told == [("system", "Rules of CALL 1."), ("user", "When is high water in Vlissingen?")]
+    assert plan.payload.view.digest == view_of("", turn.messages).digest
+    assert "system: Rules of CALL 1." in prepared.words.question(turn, "", [])
+    dialogs = [json.loads(line) for line in (data / "FunctionChat-Dialog.jsonl").read_text().splitlines()]
+    dialogs[0]["turns"][0]["query"].insert(0, {"role": "system", "content": "Own rules."})
+    own = SCENARIO.prepare(_settings(write_lines(tmp_path / "own.jsonl", dialogs)))
+    plans = list(own.plans({"simulated:c?knowledge=0.5": None, "simulated:j?noise=0": None}))
+    first, second = ([message.content for message in plan.payload.view.messages] for plan in plans[:2])
+    assert first[0] == "Own rules."
+    assert own.words.system not in first
+    assert second[0] == own.words.system
+
+
+def test_line_7_the_published_folder_is_read_whole_and_reported_by_category(data: Path, tmp_path: Path) -> None:
+    report = _run(tmp_path / "run", data, repeats=4)
+    assert report["dataset"]["turns"] == 45 + 8
+    assert report["dataset"]["counts"]["calldecision"] == dict.fromkeys(CATEGORIES, 2)
+    found = report["candidates"]["c"]["categories"]["calldecision"]
+    assert {name: part["n"] for name, part in found["categories"].items()} == dict.fromkeys(CATEGORIES, 8)
+    passed = sum(part["passed"] for part in found["categories"].values())
+    assert found["rate"]["mean"] == pytest.approx(passed / 32)
+    assert 0 < passed < 32
+    assert found["rate"]["clusters"] == 3
+    assert report["candidates"]["c"]["dialog"]["micro"]["n"] == 60  # the paper's tables count the paper's turns
+    tables = {
+        title.partition(":")[0]: rows for title, _, rows in recorded_results(RunFolder.open(tmp_path / "run")).tables()
+    }
+    (row,) = tables["Passed in calldecision, by category"]
+    assert row[1:5] == [f"{found['categories'][name]['passed']}/8" for name in CATEGORIES]
+    assert tables["Left out of the data"] == []
+
+
+def test_line_7_the_papers_two_subsets_are_still_to_be_had(data: Path, tmp_path: Path) -> None:
+    report = _run(tmp_path / "run", data, subset="both")
+    assert report["dataset"]["counts"].keys() == {"singlecall", "dialog"}
+    assert "categories" not in report["candidates"]["c"]
+
+
+@pytest.fixture
+def spoiled(data: Path) -> Path:
+    """A line with a ground truth that breaks its specification, one that is no JSON, and a file of no known subset."""
+    lines: list[Any] = common_lines()
+    lines[1]["ground_truth"]["name"] = "fly"
+    write_lines(data / NAME, [*lines, "{"])
+    write_lines(data / "FunctionChat-Later.jsonl", [{"of": "a form to come"}])
+    return data
+
+
+def test_line_7_a_line_that_cannot_be_read_is_refused_by_name(spoiled: Path) -> None:
+    with pytest.raises(DatasetError) as caught:
+        SCENARIO.prepare(_settings(spoiled))
+    assert str(caught.value).startswith(f"{spoiled / NAME}:2: field 'ground_truth': the function 'fly' is not among")
+    assert str(caught.value).endswith("skip such lines with --skip-bad-items")
+
+
+def test_line_7_what_is_left_out_is_named_on_screen_and_in_the_report(spoiled: Path, tmp_path: Path) -> None:
+    models = ["--candidate", "simulated:c?knowledge=0", "--judge", "simulated:j?noise=0"]
+    code, printed, said = ended(
+        started("run", "functionchat", "--data", spoiled, *models, "--skip-bad-items", "--out", tmp_path / "run")
+    )
+    assert code == 0
+    assert "viva: note: FunctionChat-Later.jsonl is no known file of the benchmark and was not read" in said
+    assert f"viva: note: 2 lines that cannot be used were left out, the first: {spoiled / NAME}:2: " in said
+    for part in ("Left out of the data", "FunctionChat-Later.jsonl", NAME, "'fly' is not among the tools"):
+        assert part in printed.decode()
+    dataset = recorded_results(RunFolder.open(tmp_path / "run")).report()["dataset"]
+    assert dataset["unread_files"] == ["FunctionChat-Later.jsonl"]
+    assert (dataset["skipped_lines"]["count"], dataset["skipped_lines"]["first"][0]["line"]) == (2, 2)
+    assert dataset["counts"]["calldecision"] == {"CALL": 1, "REJECT": 2, "SLOT-all": 2, "SLOT-some": 2}
+
+
+def test_line_7_call_decisions_are_shown_and_reviewed(data: Path, tmp_path: Path) -> None:
+    _run(tmp_path / "run", data, subset="calldecision", candidate=["simulated:c?knowledge=0"], repeats=4)
+    folder = RunFolder.open(tmp_path / "run")
+    with History(folder.journal) as history:
+        talk = next(one for one in history.ended() if one.key == "c/calldecision/SLOT-some/2")
+    lines = SCENARIO.transcript(talk.item, [])
+    assert lines[0] == ("system", "Rules of SLOT-some 2.")
+    assert lines[-1] == ("ground truth", "Which harbour there?")
+    failed = next(one for one in judged_outputs(folder) if one.verdict is False)
+    apply(folder.path, [Correction(failed.id, True, "Ann", "It asks for the same.")])
+    report = recorded_results(folder).report()
+    one = report["candidates"]["c"]
+    before, after = (part["categories"]["calldecision"]["categories"] for part in (one, one["corrected"]))
+    category = str(failed.turn.category)
+    assert after[category]["passed"] == before[category]["passed"] + 1
+    assert report["corrections"]["judge_errors"]["calldecision"]["false_negatives"] == 1
+
+
+def test_line_7_acceptable_arguments_within_the_calls(tmp_path: Path) -> None:
+    """As Parallel and Sequential have them."""
+    line = common_lines()[0]
+    call = {"name": "next_tide", "arguments": {"harbour": "Oban"}}
+    line |= {"type_of_output": "call", "acceptable_arguments": None}
+
+    def read(*told: Any) -> Turn:
+        calls = [{"id": "one", "type": "function", "function": {**call, "acceptable_arguments": one}} for one in told]
+        line["ground_truth"] = {"role": "assistant", "content": None, "tool_calls": calls}
+        (turn,) = read_common(write_lines(tmp_path / "lines.jsonl", [line]), "parallel")
+        assert turn.id == "parallel/CALL/1"
+        assert "acceptable" not in json.dumps(turn.ground_truth)
+        return turn
+
+    assert read(None, None).acceptable.kind == "unsaid"
+    assert read('{"harbour": ["OBAN"]}', None).acceptable.values == ({"harbour": ("OBAN",)}, {})
+    assert read("Only ground truth is allowed.", "Only ground truth is allowed.").acceptable.kind == "only"
+    mixed = read("Any spelling.", '{"harbour": ["OBAN"]}').acceptable
+    assert (mixed.kind, mixed.values) == ("remark", ({}, {"harbour": ("OBAN",)}))
+    assert "Any spelling." in mixed.text
+    assert read("Any spelling.").acceptable.text == "Any spelling."
+
+
+def test_line_7_what_is_required_but_not_specified_does_not_refuse_a_ground_truth(tmp_path: Path) -> None:
+    line = deepcopy(common_lines()[0])
+    line["input_tools"][1]["function"]["parameters"]["required"].append("day")
+    (turn,) = read_common(write_lines(tmp_path / "lines.jsonl", [line]))
+    assert grade(turn, "", turn.expected()).passed is True
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "says"),
+    [
+        ({"category": None}, "category", "is missing"),
+        ({"serial_num": None}, "serial_num", "is missing"),
+        ({"serial_num": 2}, "serial_num", "'common/CALL/2' stands in line"),
+        ({"input_messages": []}, "input_messages", "at least one"),
+        ({"input_messages": [{"role": "bot", "content": "x"}]}, "input_messages[0].role", "'bot'"),
+        ({"input_tools": []}, "input_tools", "empty"),
+        ({"type_of_output": "chat"}, "type_of_output", "'chat'"),
+        ({"ground_truth": {"role": "assistant", "content": "No."}}, "ground_truth.tool_calls", "missing"),
+        ({"acceptable_arguments": {"port": "x"}}, "acceptable_arguments", "'port'"),
+    ],
+)
+def test_line_7_a_wrong_field_of_the_common_form_is_named(
+    tmp_path: Path, change: dict[str, Any], field: str, says: str
+) -> None:
+    lines = common_lines()
+    path = write_lines(tmp_path / "lines.jsonl", [*lines[1:], lines[0] | change])
+    with pytest.raises(DatasetError) as caught:
+        list(read_common(path))
+    assert (caught.value.line, caught.value.field) == (8, field)
+    assert says in caught.value.message
+    skipped: list[DatasetError] = []
+    assert len(list(read_common(path, skipped=skipped.append))) == 7
+    assert [one.line for one in skipped] == [8]
+
+
+def test_line_7_a_file_of_the_common_form_by_another_name(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "mine.jsonl", common_lines())
+    assert _run(tmp_path / "run", path)["dataset"]["counts"] == {"common": dict.fromkeys(CATEGORIES, 2)}
+    with pytest.raises(ConfigurationError, match="of the form common, not dialog; leave --subset out"):
+        SCENARIO.prepare(_settings(path, subset="dialog"))
+
+
+def test_line_15_the_language_of_replies_follows_the_data(data: Path, tmp_path: Path) -> None:
+    assert SCENARIO.prepare(_settings(data)).words.language == ""
+    said = {
+        "Korean": "내일 아침 알람 부탁해",
+        "Japanese": "明日の朝に起こして",
+        "Chinese": "明天早上叫醒我",
+        "": "Wake me",
+    }
+    for language, text in said.items():
+        lines = common_lines()
+        for line in lines[:6]:  # most of them
+            line["input_messages"][-1]["content"] = f"{text} 06:40, Oban!"
+        words = SCENARIO.prepare(_settings(write_lines(tmp_path / "mine.jsonl", lines))).words
+        assert words.language == language
+        assert (f"Talk with the user in {language}," in words.system) is bool(language)
+    assert SCENARIO.prepare(_settings(data, language="Welsh")).words.language == "Welsh"
+    assert SCENARIO.prepare(_settings(data, language="")).words.language == ""
+
+
+def test_line_15_a_run_from_before_goes_on_in_the_language_it_began_in(data: Path, tmp_path: Path) -> None:
+    launch = new_run("functionchat", _settings(data, subset="both", language=None), tmp_path / "run", VirtualClock())
+    manifest = orjson.loads((tmp_path / "run" / "manifest.json").read_bytes())
+    del manifest["settings"]["skip_bad_items"]
+    (tmp_path / "run" / "manifest.json").write_bytes(orjson.dumps(manifest))
+    assert "Korean" in launch.prepared.words.system
+    again = resumed_run(tmp_path / "run", VirtualClock())
+    assert again.clock.run(again.run).how == "done"
+    with History(RunFolder.open(tmp_path / "run").journal) as history:
+        assert sum(1 for _ in history.ended()) == 45
+
+
+def test_line_7_a_folder_without_the_subsets_file_says_so(data: Path) -> None:
+    with pytest.raises(DatasetError, match=r"has no FunctionChat-Parallel\.jsonl; name one file, or a --subset"):
+        SCENARIO.prepare(_settings(data, subset="parallel"))
+    with pytest.raises(DatasetError, match="has no file of the subset common; name the file"):
+        SCENARIO.prepare(_settings(data, subset="common"))
