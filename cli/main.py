@@ -11,6 +11,7 @@ import typer
 
 from ..engine.descriptors import raise_limit
 from . import correlate, data, lab, report, review, run, sweep, validate
+from .output import steady_streams
 
 app = typer.Typer(
     name="viva",
@@ -31,6 +32,7 @@ correlate.register(app)
 
 def main() -> None:
     """Entry point of the ``viva`` command."""
+    steady_streams()
     raise_limit()
     try:
         app()

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import orjson
 
@@ -71,6 +71,62 @@ def print_rich(*parts: RenderableType, width: int | None = None) -> None:
 def harmless(text: str) -> str:
     """The text with its control characters made visible."""
     return _CONTROLS.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
+
+
+class SteadyStream:
+    """A text stream for progress and notes that nobody may be left to read: what cannot be written is dropped.
+
+    The first failure sends the file descriptor to /dev/null, so that the interpreter's last flush does not fail either.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write, or drop."""
+        try:
+            return self._stream.write(text)
+        except (OSError, ValueError):
+            self._give_up()
+            return len(text)
+
+    def flush(self) -> None:
+        """Flush, or drop."""
+        try:
+            self._stream.flush()
+        except (OSError, ValueError):
+            self._give_up()
+
+    def _give_up(self) -> None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, self._stream.fileno())
+        except (OSError, ValueError):  # it was closed, or is no file at all
+            self._stream = open(os.devnull, "w")  # noqa: SIM115
+        finally:
+            os.close(nowhere)
+
+
+def steady_streams() -> None:
+    """Have the process outlive a stderr that is closed, full or no longer read, and a stdout that was never open."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:  # Python found it closed; no file of ours may get its number
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            if nowhere != number and not _is_open(number):
+                os.dup2(nowhere, number)
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    sys.stderr = cast("TextIO", SteadyStream(sys.stderr))
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
 
 
 def _write(data: bytes) -> None:

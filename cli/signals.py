@@ -1,4 +1,4 @@
-"""Work that obeys signals, with its progress beside it: Ctrl-C interrupts, a second one halts, SIGTERM halts.
+"""Work that obeys signals, with its progress beside it: Ctrl-C interrupts; a second one, SIGTERM and SIGHUP halt.
 
 What never belongs here: what the work is, and what is said when it has ended.
 """
@@ -73,6 +73,8 @@ async def obeying(work: Callable[[Callable[[Any], None]], Awaitable[T]], display
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, partial(stop, now=False))
         loop.add_signal_handler(signal.SIGTERM, partial(stop, now=True))
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
+            loop.add_signal_handler(signal.SIGHUP, partial(stop, now=True))
         group.start_soon(display.show)
         try:
             done.append(await work(ready))

@@ -112,9 +112,13 @@ def _answered_by_all(folder: RunFolder) -> tuple[list[str], int]:
 
 
 def _write(file: Path, ids: list[str]) -> None:
-    from viva.engine.folder import write_atomically
+    from viva.engine.errors import ConfigurationError
+    from viva.engine.files import write_atomically
 
     # Ids of a user's own may be anything that is text; those that no line can hold go into a list of JSON.
     plain = all(name == name.strip() and len(name.splitlines()) == 1 and name[0] not in "[{" for name in ids)
     lines = "".join(f"{name}\n" for name in ids)
-    write_atomically(file, lines.encode() if plain else orjson.dumps(ids, option=orjson.OPT_APPEND_NEWLINE))
+    try:
+        write_atomically(file, lines.encode() if plain else orjson.dumps(ids, option=orjson.OPT_APPEND_NEWLINE))
+    except OSError as error:
+        raise ConfigurationError(f"{file}: cannot be written: {error.strerror}; name another file") from None

@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 
 from .errors import ConfigurationError, JournalError
+from .files import is_leftover, write_atomically
 from .history import has_begun
 from .journal import missing_journal, open_database
 
@@ -24,7 +25,7 @@ MANIFEST_VERSION = 1
 _JOURNAL = "journal.sqlite"
 _JOURNAL_FILES = (_JOURNAL, f"{_JOURNAL}-wal", f"{_JOURNAL}-shm")
 # What a kill leaves where nothing has begun.
-_LEFTOVERS = ("lock", "manifest.json.part", *_JOURNAL_FILES)
+_LEFTOVERS = ("lock", "manifest.json.part", *_JOURNAL_FILES)  # and what ``write_atomically`` leaves
 # Facts about one making of a run; two runs that differ only here are the same experiment.
 _CIRCUMSTANCES = ("versions", "manifest", "journal")
 
@@ -142,6 +143,10 @@ class RunFolder:
             self._lock = None
 
 
+def _is_leftover(name: str) -> bool:
+    return name in _LEFTOVERS or is_leftover(name, "manifest.json")
+
+
 def _check_free(path: Path, manifest: dict[str, Any]) -> None:
     """:raises ConfigurationError: something lies in this place already."""
     if (path / "manifest.json").exists():
@@ -154,7 +159,7 @@ def _check_free(path: Path, manifest: dict[str, Any]) -> None:
         raise ConfigurationError(f"{path} already holds this run; go on with `viva resume {path}`")
     if path.exists() and not path.is_dir():
         raise ConfigurationError(f"{path} is not a folder; name another place with --out")
-    if path.exists() and any(one.name not in _LEFTOVERS for one in path.iterdir()):
+    if path.exists() and any(not _is_leftover(one.name) for one in path.iterdir()):
         raise ConfigurationError(f"{path} exists and is not a run folder; name another folder with --out")
     if has_begun(path / _JOURNAL):
         raise ConfigurationError(
@@ -188,10 +193,3 @@ def read_manifest(file: Path, what: str) -> Any:
         raise ConfigurationError(f"{file.parent}: not {what} (it has no {file.name})") from None
     except (OSError, orjson.JSONDecodeError) as error:
         raise ConfigurationError(f"{file}: cannot be read: {error}") from None
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that a crash leaves the old one or the new one, never half."""
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)

@@ -54,6 +54,8 @@ def open_for_reading(path: Path) -> OpenedJournal:
         opened = _open_read_only(path)
     except sqlite3.Error as error:
         raise journal_error(path, error) from error
+    except UnicodeDecodeError as error:  # SQLite's own message holds a piece of the damage
+        raise JournalError(f"{path}: the file is damaged: {error.object!r}; restore it from a copy") from None
     if opened.version == 0:
         opened.close()
         raise JournalError(f"{path}: this file is not a journal of viva")

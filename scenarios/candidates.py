@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from viva.engine.backends.base import ModelSpec
 from viva.engine.errors import ConfigurationError
@@ -39,7 +40,12 @@ def replayed(run: str, label: str, model: str) -> str:
     """The name of a model that says again what this one said in a run; of one that replays already, its own: a fork of
     a fork goes back to the talks themselves.
     """
-    return model if ModelSpec.parse(model).kind == "replay" else f"replay:{run}?label={label}"
+    if ModelSpec.parse(model).kind == "replay":
+        return model
+    label = "".join(quote(letter) if letter in "%&+" else letter for letter in label)
+    if any(letter in run for letter in "?#"):  # these would end the path: such a path is an option of its own
+        return f"replay:?run={quote(run)}&label={label}"
+    return f"replay:{run}?label={label}"
 
 
 def prices(model: str) -> list[float]:

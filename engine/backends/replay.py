@@ -71,9 +71,11 @@ class ReplayBackend(Backend):
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
-    """``replay:RUN`` where RUN is a run folder.
+    """``replay:RUN`` where RUN is a run folder; ``replay:?run=RUN`` where its path, percent-encoded, holds ? or #.
 
     :raises ConfigurationError: it is none.
     """
-    RunFolder.open(Path(spec.where))
-    return ReplayBackend(Path(spec.where))
+    named = spec.take("run")
+    run = Path(named if named and not spec.where else spec.where)
+    RunFolder.open(run)
+    return ReplayBackend(run)

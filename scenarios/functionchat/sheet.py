@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from viva.engine.errors import ConfigurationError, DatasetError
+from viva.engine.files import write_atomically
 
 # Excel holds 32,767 UTF-16 units; a character may take two of them.
 _MOST_UNITS = 32_000
@@ -57,10 +58,8 @@ def write_sheet(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]
     for row in rows:
         writer.writerow(map(_cell, row))
         count += 1
-    beside = path.with_name(path.name + ".part")
     try:
-        beside.write_bytes(text.getvalue().encode("utf-8-sig"))
-        beside.replace(path)
+        write_atomically(path, text.getvalue().encode("utf-8-sig"))
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be written: {error.strerror}") from None
     return count

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from viva.engine.errors import ConfigurationError
-from viva.engine.folder import write_atomically
+from viva.engine.files import write_atomically
 
 _WHERE = ("scenario", "candidate", "dataset", "seed", "evaluator", "scorer")
 COLUMNS = (*_WHERE, "measure", "value", "se", "low", "high", "n")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.files import is_leftover
 
 NAME = "sweep.json"
 
@@ -15,6 +16,11 @@ NAME = "sweep.json"
 def is_sweep(folder: Path) -> bool:
     """Whether a folder is that of a sweep."""
     return (folder / NAME).is_file()
+
+
+def _is_leftover(name: str) -> bool:
+    """Whether a kill leaves such a file where nothing has begun."""
+    return name in ("lock", f"{NAME}.part") or is_leftover(name, NAME)
 
 
 def check_place(out: Path) -> None:
@@ -26,6 +32,5 @@ def check_place(out: Path) -> None:
         raise ConfigurationError(f"{out} holds a run, not a sweep; name another folder with --out")
     if out.exists() and not out.is_dir():
         raise ConfigurationError(f"{out} is not a folder; name another one with --out")
-    leftovers = ("lock", f"{NAME}.part")  # what a kill leaves where nothing has begun
-    if out.exists() and not is_sweep(out) and any(one.name not in leftovers for one in out.iterdir()):
+    if out.exists() and not is_sweep(out) and any(not _is_leftover(one.name) for one in out.iterdir()):
         raise ConfigurationError(f"{out} exists and is not the folder of a sweep; name another folder with --out")

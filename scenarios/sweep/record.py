@@ -13,7 +13,8 @@ from typing import Any
 import orjson
 
 from viva.engine.errors import ConfigurationError, JournalError
-from viva.engine.folder import read_manifest, write_atomically
+from viva.engine.files import write_atomically
+from viva.engine.folder import read_manifest
 from viva.scoring.sequential import Until
 
 from .cells import Cell

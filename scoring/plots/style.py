@@ -124,7 +124,7 @@ def save(figure: Any, file: Path) -> None:
 
     :raises OSError: the file cannot be written.
     """
-    from viva.engine.folder import write_atomically
+    from viva.engine.files import write_atomically
 
     drawn = io.BytesIO()
     metadata = {"Date": None} if file.suffix == ".svg" else {}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from viva.engine.errors import ConfigurationError
-from viva.engine.folder import write_atomically
+from viva.engine.files import write_atomically
 from viva.scenarios.study.text import numeric
 
 from . import words

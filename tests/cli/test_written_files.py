@@ -1,0 +1,136 @@
+"""Files that reports are written to, and folders and streams that are not what they should be."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from study_runs import SCIENCE, interviewed
+from typer.testing import CliRunner, Result
+from viva_process import ended, started
+
+from viva import VirtualClock
+from viva.cli.main import app
+from viva.scenarios.launch import forked_run, recorded_results
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PANEL = ["--interactor", "simulated:i", "--evaluator", "simulated:e", "--candidate", "simulated:c"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of three talks."""
+    return interviewed(tmp_path_factory.mktemp("runs") / "run", "simulated:c", n=3)
+
+
+def _report(run: Path, *options: str | Path) -> Result:
+    return CliRunner().invoke(app, ["report", str(run), *map(str, options)])
+
+
+@pytest.mark.parametrize("option", ["--csv", "--html"])
+def test_line_25_a_fifo_and_a_link_stay_what_they_are(run: Path, tmp_path: Path, option: str) -> None:
+    fifo, link, target = tmp_path / "fifo", tmp_path / "link", tmp_path / "target"
+    os.mkfifo(fifo)
+    target.write_text("before, and longer than nothing")
+    link.symlink_to(target)
+    assert _report(run, option, tmp_path / "plain").exit_code == 0
+    expected = (tmp_path / "plain").read_bytes()
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(fifo.read_bytes()))
+    reader.start()
+    assert _report(run, option, fifo).exit_code == 0
+    if not stat.S_ISFIFO(fifo.lstat().st_mode):  # let the reader go before this fails
+        os.close(os.open(fifo, os.O_WRONLY))
+    reader.join()
+    assert read == [expected]
+    assert stat.S_ISFIFO(fifo.lstat().st_mode)
+    assert _report(run, option, link).exit_code == 0
+    assert link.is_symlink()
+    assert target.read_bytes() == expected
+
+
+def test_line_25_a_file_of_the_users_beside_the_report_is_kept(run: Path, tmp_path: Path) -> None:
+    page, part = tmp_path / "page.html", tmp_path / "page.html.part"
+    part.write_text("mine")
+    page.write_text("old")
+    page.chmod(0o640)
+    assert _report(run, "--html", page).exit_code == 0
+    assert part.read_text() == "mine"
+    assert stat.S_IMODE(page.stat().st_mode) == 0o640
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["page.html", "page.html.part"]
+
+
+@pytest.mark.parametrize("option", ["--csv", "--html"])
+def test_line_29_a_report_cannot_be_written_over_a_folder(run: Path, tmp_path: Path, option: str) -> None:
+    for place in (".", tmp_path):
+        done = _report(run, option, place)
+        assert done.exit_code == 2
+        assert "cannot be written: Is a directory" in done.stderr.replace("the page ", "")
+
+
+def test_line_29_a_run_cannot_be_made_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        code, _, said = ended(started("run", "kieval", "--dataset", SCIENCE, *PANEL, "-n", "1", "--out", out))
+        assert code in (1, 2)
+        assert f"viva: error: {out}" in said
+
+
+@pytest.mark.parametrize("name", ["run?x=1", "run#2", "50%3F", "a b+c&d"])
+def test_line_29_a_run_with_any_path_can_be_forked(run: Path, tmp_path: Path, name: str) -> None:
+    source = interviewed(tmp_path / name, f"simulated:c?label={name.replace('?', '').replace('#', '')[:3]}", n=2)
+    clock = VirtualClock()
+    launch = forked_run(source, tmp_path / "fork", clock, changes={"evaluator": "simulated:e"})
+    assert clock.run(launch.run).finished == 2
+    before, after = (recorded_results(folder) for folder in (launch.folder.open(source), launch.folder))
+    assert after.report()["candidates"] == before.report()["candidates"]
+
+
+def test_line_29_a_hangup_stops_a_run_in_order_and_is_ignored_where_it_was(chaos: Any, tmp_path: Path) -> None:
+    for ignored in (False, True):
+        first = {"do": "slow", "delay": 0.3} if ignored else "never"
+        server = chaos({"schedule": {str(number): first for number in range(2)}})
+        roles = ("candidate", "interactor", "evaluator")
+        models = [text for role in roles for text in (f"--{role}", server.model(role))]
+        out = tmp_path / str(ignored)
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+        try:
+            process = started("run", "kieval", "--dataset", SCIENCE, *models, "-n", "2", "--out", out)
+        finally:
+            signal.signal(signal.SIGHUP, before)
+        server.log(requests=2)
+        process.send_signal(signal.SIGHUP)
+        code, _, said = ended(process)
+        assert code == (0 if ignored else 130)
+        assert (f"go on with: viva resume {out}" in said) == (not ignored)
+
+
+@pytest.mark.parametrize("how", ["closed", "full", "left"])
+def test_line_27_a_broken_stderr_does_not_end_a_run(tmp_path: Path, how: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    opened: dict[str, Callable[[], int]] = {
+        "closed": lambda: os.open(os.devnull, os.O_WRONLY),
+        "full": lambda: os.open("/dev/full", os.O_WRONLY),
+        "left": lambda: os.dup(write),
+    }
+    stream = opened[how]()
+    # "closed": the shell's 2>&- leaves no descriptor 2 at all.
+    command = ["sh", "-c", 'exec "$@" 2>&-', "sh"] if how == "closed" else []
+    command += [sys.executable, "-m", "viva", "run", "kieval", "--dataset", str(SCIENCE), *PANEL, "-n", "3", "--json"]
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path / "run")], stdout=subprocess.PIPE, stderr=stream, check=False
+    )
+    os.close(stream)
+    os.close(write)
+    assert done.returncode == 0
+    assert done.stdout.decode() == _report(tmp_path / "run", "--json").stdout
