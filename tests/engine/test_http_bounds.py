@@ -1,0 +1,235 @@
+"""What an endpoint sends is bounded while it comes, and nothing of a broken answer is left behind."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import json
+import subprocess
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from email.utils import formatdate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import pytest
+
+from viva.engine.backends import openai, openai_http
+from viva.engine.backends.base import ModelSpec
+from viva.engine.backends.openai_errors import parse_retry_after
+from viva.engine.backends.registry import build
+from viva.engine.backends.retry import RetryPolicy
+from viva.engine.clock import RealClock
+from viva.engine.collector import tuned_collector
+from viva.engine.errors import AnswerTooLarge, BackendError, Redirected, Unavailable
+from viva.engine.messages import Completion, Request, Sampling, View, request_digest
+
+if TYPE_CHECKING:
+    from tests.servers.process import Plan, Server
+
+    StartChaos = Callable[[Plan], Server]
+
+_CLOCK = RealClock()
+
+
+def question(on_text: Any = None) -> Request:
+    """A request with one user message."""
+    view, sampling = View(), Sampling()
+    view.append("user", "Why is steel cold?")
+    return Request(view.messages, sampling, 7, request_digest(view, sampling, 7), on_text=on_text)
+
+
+def ask(model: str, on_text: Any = None) -> Completion:
+    """One attempt at an answer."""
+
+    async def main() -> Completion:
+        async with openai.build(ModelSpec.parse(model), _CLOCK) as backend:
+            return await backend.generate(question(on_text))
+
+    return _CLOCK.run(main)
+
+
+def chunk(text: str) -> str:
+    """One event of a stream."""
+    return f"data: {json.dumps({'choices': [{'delta': {'content': text}}]})}"
+
+
+@pytest.mark.parametrize("trouble", ["half_body", "truncated", "reset", "garbage", "500", "never"])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_line_24_a_broken_answer_leaves_nothing_to_the_collector(
+    chaos: StartChaos, trouble: str, streaming: bool
+) -> None:
+    server = chaos({"default": trouble})
+    watched = ("ClientResponse", "StreamReader", "ClientPayloadError", "Body", "Unavailable", "TimedOut", "Request")
+
+    def alive() -> Counter[str]:
+        kinds = Counter(type(one).__name__ for one in gc.get_objects())
+        return Counter({name: kinds[name] for name in watched})
+
+    async def main() -> None:
+        model = server.model("candidate", timeout=0.05 if trouble == "never" else 10)
+        async with openai.build(ModelSpec.parse(model), _CLOCK) as backend:
+            for number in range(12):
+                if number == 2:
+                    before = alive()
+                try:
+                    await backend.generate(question((lambda piece: None) if streaming else None))
+                except BackendError:
+                    pass
+            left = alive() - before
+            assert sum(left.values()) <= 2, left
+
+    gc.collect()
+    with tuned_collector():
+        gc.disable()
+        try:
+            _CLOCK.run(main)
+        finally:
+            gc.enable()
+
+
+@pytest.mark.parametrize("status", [200, 500])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_line_24_a_packed_bomb_is_not_unpacked(
+    chaos: StartChaos, monkeypatch: pytest.MonkeyPatch, status: int, streaming: bool
+) -> None:
+    unpacked: list[int] = []
+    real = zlib.decompressobj
+
+    class Counting:
+        def __init__(self, *options: int) -> None:
+            self._inner = real(*options)
+
+        def decompress(self, data: bytes, most: int) -> bytes:
+            piece = self._inner.decompress(data, most)
+            unpacked.append(len(piece))
+            return piece
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._inner, name)
+
+    monkeypatch.setattr(openai_http.zlib, "decompressobj", Counting)
+    server = chaos({"default": {"do": "raw", "status": status, "zeros": 30, "packed": True}})
+    expected = AnswerTooLarge if status == 200 else Unavailable
+    with pytest.raises(expected) as caught:
+        ask(server.model("candidate", answer_mb=2), (lambda piece: None) if streaming else None)
+    assert type(caught.value) is expected
+    assert sum(unpacked) < (2_600_000 if status == 200 else 600_000)
+    assert max(unpacked) <= 1 << 18
+
+
+def test_line_24_an_answer_is_bounded_by_64_mb_if_nothing_else_is_said(chaos: StartChaos) -> None:
+    server = chaos({"default": {"do": "raw", "zeros": 65, "packed": True}})
+    with pytest.raises(AnswerTooLarge, match="64 MB"):
+        ask(server.model("candidate"))
+
+
+def test_line_24_a_packed_answer_is_read(chaos: StartChaos) -> None:
+    body = json.dumps({"choices": [{"message": {"content": "Cold. " * 100_000}}]})
+    server = chaos({"default": {"do": "raw", "say": body, "packed": True, "pieces": 100}})
+    assert ask(server.model("candidate")).text == "Cold. " * 100_000
+
+
+def test_line_24_what_is_not_packed_as_it_says_is_asked_again(chaos: StartChaos) -> None:
+    cycle = [{"do": "raw", "say": "plain", "headers": {"Content-Encoding": packing}} for packing in ("gzip", "br")]
+    server = chaos({"cycle": cycle})
+    for packing in ("gzip", "br"):
+        with pytest.raises(Unavailable, match=f"packed as '?{packing}"):
+            ask(server.model("candidate"))
+
+
+def test_line_29_a_stream_with_a_mark_long_lines_and_all_line_ends(chaos: StartChaos) -> None:
+    long = "x" * 900_000
+    lines = ["\ufeff" + chunk("one "), chunk(long), chunk(" two"), "data: [DONE]"]
+    short = "\n\n".join([lines[0], *lines[2:]])
+    cycle: list[Any] = [{"do": "raw", "say": end.join(lines) + end} for end in ("\n\n", "\r\n\r\n", "\r\r")]
+    server = chaos({"cycle": [*cycle, {"do": "raw", "say": short, "pieces": 1}]})
+    for expected in [f"one {long} two"] * 3 + ["one  two"]:
+        heard: list[str] = []
+        assert ask(server.model("candidate"), heard.append).text == "".join(heard) == expected
+
+
+def test_line_29_a_redirect_to_another_host_is_not_followed(chaos: StartChaos) -> None:
+    other = chaos({})
+    target = f"{other.url}/chat/completions?token=t"
+    every = (301, 302, 303, 307, 308)
+    server = chaos({"cycle": [{"do": "raw", "status": one, "headers": {"Location": target}} for one in every]})
+    for status in every:
+        with pytest.raises(Redirected, match=f"HTTP {status}: {server.url}.* redirects to {other.url}") as caught:
+            ask(server.model("candidate"))
+        assert "token" not in str(caught.value)
+    assert other.log() == []
+
+
+def test_line_29_a_redirect_on_the_same_host_is_followed_with_its_body(chaos: StartChaos) -> None:
+    away = {"do": "raw", "status": 307, "headers": {"Location": "/v1/chat/completions"}}
+    server = chaos({"schedule": {"0": away, "1": away}})
+    assert ask(server.model("candidate")).text == server.log()[2]["text"]
+    circle = chaos({"default": away})
+    with pytest.raises(Redirected, match="in a circle"):
+        ask(circle.model("candidate"))
+    assert len(circle.log()) == 4
+
+
+@pytest.mark.parametrize("skew", [-86_400, 0, 86_400])
+def test_line_29_a_date_to_wait_for_counts_from_the_answers_own_date(skew: int) -> None:
+    now = 1_700_000_000 + skew
+    assert parse_retry_after(formatdate(now + 30, usegmt=True), formatdate(now, usegmt=True)) == 30.0
+
+
+def test_line_29_a_date_to_wait_for_is_bounded_by_the_longest_pause() -> None:
+    assert parse_retry_after("Fri, 31 Dec 9999 23:59:59 GMT", None) is not None
+    assert parse_retry_after("Fri, 99 Dec 9999 23:59:59 GMT", "nonsense") is None
+
+
+def test_line_20_calls_wait_where_few_files_may_be_open(chaos: StartChaos, tmp_path: Path) -> None:
+    server = chaos({"default": {"do": "slow", "delay": 0.1}})
+    dataset, count = tmp_path / "items.jsonl", 70
+    items = [{"id": f"i{n}", "question": f"Why {n}?", "choices": list("abcd"), "answer": "A"} for n in range(count)]
+    dataset.write_text("".join(json.dumps(item) + "\n" for item in items))
+    arguments = ["run", "kieval", "--dataset", str(dataset), "--rounds", "1", "--concurrency", str(count)]
+    arguments += ["--out", str(tmp_path / "run")]
+    for role in ("candidate", "interactor", "evaluator"):
+        arguments += [f"--{role}", server.model(role, retries=0)]
+    done = in_little_room(f"sys.argv = {['viva', *arguments]!r}\nfrom viva.cli.main import main\nmain()", 64)
+    assert done.returncode == 0, done.stderr
+    assert f"{count}/{count} done" in done.stderr
+    assert "64 open files are allowed (ulimit -n), which leaves 16 connections" in done.stderr
+
+
+def test_line_20_the_command_raises_its_limit_and_an_embedder_is_left_alone() -> None:
+    code = "from viva.engine.descriptors import raise_limit; from viva import *; limit = resource.RLIMIT_NOFILE\n"
+    done = in_little_room(
+        code + "print(resource.getrlimit(limit)[0], raise_limit(), resource.getrlimit(limit)[0])", 999
+    )
+    assert done.stdout.split() == ["64", "999", "999"]
+
+
+def test_line_20_no_open_file_left_is_no_failed_try(chaos: StartChaos, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = chaos({})
+    clock, real, tries = RealClock(), aiohttp.ClientSession.request, []
+    monkeypatch.setattr(RetryPolicy, "delay", lambda *_: 0.0)
+
+    def request(self: aiohttp.ClientSession, *arguments: Any, **options: Any) -> Any:
+        tries.append(1)
+        if len(tries) <= 5:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(aiohttp.ClientSession, "request", request)
+
+    async def main() -> Completion:
+        async with build(server.model("candidate", retries=0), clock) as backend:
+            return await backend.generate(question())
+
+    completion = clock.run(main)
+    assert (completion.attempts, len(tries)) == (1, 6)
+
+
+def in_little_room(code: str, hard: int) -> subprocess.CompletedProcess[str]:
+    """A program that begins with 64 open files allowed, and may raise that to ``hard``."""
+    head = f"import resource, sys\nresource.setrlimit(resource.RLIMIT_NOFILE, (64, {hard}))\n"
+    return subprocess.run([sys.executable, "-c", head + code], capture_output=True, text=True, check=False)
