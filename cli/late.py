@@ -10,16 +10,35 @@ from typing import Any
 
 import typer
 
+HELP = {"help_option_names": ["-h", "--help"]}
+# \b keeps click from filling the lines of a paragraph.
+MODELS = """\b
+How models are named: kind:where#name?option=value, in quotes because of ? and &
+  openai:gpt-4o                           the public API, key in OPENAI_API_KEY
+  'openai:http://127.0.0.1:8000/v1#name'  any OpenAI-compatible endpoint
+  llama:model.gguf                        a local file, computed in this process
+  'simulated:student?knowledge=0.6'       costs nothing, for trying things out"""
 # Everything behind the command's name is handed on, --help included.
 _ALL_OF_IT = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
-def add_late(app: typer.Typer, name: str, summary: str, make: Callable[[], Callable[..., Any]]) -> None:
-    """Add the command that ``make`` gives; the list of commands shows ``summary`` without asking for it."""
+def add_late(
+    app: typer.Typer,
+    name: str,
+    summary: str,
+    make: Callable[[], Callable[..., Any]],
+    example: Callable[[], str] | None = None,
+) -> None:
+    """Add the command that ``make`` gives; the list of commands shows ``summary`` without asking for it.
+
+    What ``example`` gives stands at the end of its help.
+    """
 
     def command(context: typer.Context) -> None:
-        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        alone.command(name)(make())
+        alone = typer.Typer(
+            add_completion=False, pretty_exceptions_enable=False, context_settings=HELP, rich_markup_mode=None
+        )
+        alone.command(name, epilog=None if example is None else example())(make())
         typer.main.get_command(alone).main(args=context.args, prog_name=context.command_path)
 
     app.command(name, help=summary, add_help_option=False, context_settings=_ALL_OF_IT)(command)

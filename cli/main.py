@@ -6,19 +6,51 @@ What never belongs here: work. Commands import what they need when they run, so 
 from __future__ import annotations
 
 import sys
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from ..engine.descriptors import raise_limit
 from . import correlate, data, lab, report, review, run, sweep, validate
+from .late import HELP, MODELS
 from .output import steady_streams
+
+
+class _Commands(TyperGroup):
+    """The commands in the order of the groups, running before looking; typer puts groups behind everything else."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        names = super().list_commands(ctx)
+        return sorted(names, key=lambda name: name != "run")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"viva {version('viva-exam')}")
+        raise typer.Exit
+
+
+def _viva(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Examine language models by talking with them."""
+
 
 app = typer.Typer(
     name="viva",
-    help="Examine language models by talking with them.",
+    cls=_Commands,
+    callback=_viva,
+    epilog=MODELS,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings=HELP,
+    rich_markup_mode=None,  # its boxes cut the names of options at 80 columns
 )
 run.register(app)
 sweep.register(app)

@@ -19,6 +19,16 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.yamlfile import read_yaml
 from viva.scenarios.scenario import RunSettings
 
+from .late import MODELS
+
+_EXAMPLES = {
+    "dataset": "items.jsonl",
+    "data": "FunctionChat-Bench/data",
+    "candidate": "openai:gpt-4o-mini",
+    "interactor": "openai:gpt-4o",
+    "evaluator": "openai:gpt-4o",
+}
+
 S = TypeVar("S", bound=RunSettings)
 
 
@@ -38,11 +48,31 @@ def with_settings(
 
     parameters = [_parameter(name, settings.model_fields[name]) for name in names]
     own = [p for name, p in inspect.signature(command, eval_str=True).parameters.items() if name != "given"]
-    ordered = sorted([*parameters, *own], key=lambda p: p.default is not inspect.Parameter.empty)  # required ones first
+
+    def rank(parameter: inspect.Parameter) -> int:
+        """Needed ones first, then the command's, the scenario's, and those of every run."""
+        field = settings.model_fields.get(parameter.name) if parameter.name in names else None
+        if parameter.default is inspect.Parameter.empty or (field is not None and field.is_required()):
+            return 0
+        return 1 if field is None else 3 if parameter.name in RunSettings.model_fields else 2
+
+    ordered = sorted([*parameters, *own], key=rank)
     wrapper.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {p.name: p.annotation for p in ordered}
     wrapper.__doc__, wrapper.__name__ = command.__doc__, command.__name__
     return wrapper
+
+
+def example(command: str, settings: type[RunSettings]) -> str:
+    """What stands at the end of a command's help: one call of it with what it needs, and how models are named."""
+    needed = [f"{option_name(name)} {_EXAMPLES[name]}" for name in _EXAMPLES if _needs(settings, name)]
+    lines = " \\\n      ".join(needed)
+    return f"\b\nExample:\n  {command} \\\n      {lines}\n\n{MODELS}"
+
+
+def _needs(settings: type[RunSettings], name: str) -> bool:
+    field = settings.model_fields.get(name)
+    return field is not None and field.is_required()
 
 
 def read_settings(settings: type[S], given: dict[str, Any], file: Path | None) -> S:

@@ -38,10 +38,12 @@ def register(app: typer.Typer) -> None:
     runs.callback()(guarded(_fork))
     for name in sorted(point.name for point in entry_points(group="viva.scenarios")):
         # Only the scenario that is asked for is imported: the others cost the command's start nothing.
-        if name in sys.argv or sys.argv[1:] in (["run"], ["run", "--help"]):
-            runs.command(name)(_scenario_command(name))
+        if name in sys.argv or sys.argv[1:] in (["run"], ["run", "--help"], ["run", "-h"]):
+            runs.command(name, epilog=_example(name))(_scenario_command(name))
     app.add_typer(runs, name="run")
-    add_late(app, "probe", "Probe what models recall of a benchmark; short for `viva run probe`.", _probe)
+    add_late(
+        app, "probe", "Probe what models recall of a benchmark; short for `viva run probe`.", _probe, _probe_example
+    )
     app.command("resume")(guarded(_resume))
 
 
@@ -81,8 +83,20 @@ def _scenario_command(name: str) -> Any:
     return guarded(with_settings(command, which.settings))
 
 
+def _example(name: str, command: str | None = None) -> str:
+    from viva.scenarios.scenario import scenario
+
+    from .options import example
+
+    return example(command or f"viva run {name}", scenario(name).settings)
+
+
 def _probe() -> Any:
     return _scenario_command("probe")
+
+
+def _probe_example() -> str:
+    return _example("probe", "viva probe")
 
 
 def _fork(

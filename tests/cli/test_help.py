@@ -1,0 +1,60 @@
+"""What the command says of itself: its version, its commands, and for each what it needs, in 80 columns."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from viva.cli.options import option_name
+from viva.scenarios.scenario import scenario
+
+
+def _viva(*arguments: str | Path) -> str:
+    command = [sys.executable, "-m", "viva", *map(str, arguments)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "80", "TERM": "dumb"}
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_line_15_the_command_says_its_version() -> None:
+    assert _viva("--version") == f"viva {version('viva-exam')}\n"
+
+
+def test_line_15_h_is_help_and_run_is_first_in_the_list() -> None:
+    said = _viva("-h")
+    assert said == _viva("--help")
+    listed = said.split("Commands:\n")[1].splitlines()
+    assert listed[0].split()[0] == "run"
+    assert {line.split()[0] for line in listed if line.startswith("  ")} >= {
+        "resume",
+        "sweep",
+        "report",
+        "show",
+        "demo",
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "name"), [("run kieval", "kieval"), ("run functionchat", "functionchat"), ("probe", "probe")]
+)
+def test_line_15_what_a_command_needs_comes_first_with_an_example_and_how_models_are_named(
+    command: str, name: str
+) -> None:
+    said = _viva(*command.split(), "-h")
+    settings = scenario(name).settings.model_fields
+    # Each name stands whole on a line of its own beginning, however long it is.
+    shown = [line.split()[0].rstrip(",") for line in said.splitlines() if line.startswith("  -")]
+    assert [option_name(one) for one in settings if option_name(one) not in shown] == []
+    needed = [option_name(one) for one, field in settings.items() if field.is_required()]
+    assert sorted(shown[: len(needed)]) == sorted(needed)
+    example = said.split("Example:\n")[1].split("\n\n")[0]
+    assert f"viva {command} \\" in example
+    assert all(f"{option} " in example for option in needed)
+    assert "kind:where#name?option=value" in said
