@@ -22,8 +22,9 @@ class Ask:
     """What to compute, how to go on, and whom to tell: ``done`` is called on the inference thread.
 
     ``segments`` are the prompt's runs; then either a ``generation`` grows or a ``reading`` is read. ``shared`` holds
-    how many leading segments other requests begin with too, ascending: their KV is kept for them. ``begun`` says that
-    the request belongs to a conversation under way, ``talk`` whose KV it is. The rest is the thread's own.
+    how many leading segments other requests begin with too, ascending: their KV is kept for them. ``kept`` and
+    ``continued`` say what the talk's next request begins with (``turns``). ``begun`` says that the request belongs to a
+    conversation under way, ``talk`` whose KV it is. The rest is the thread's own.
     """
 
     segments: list[Segment]
@@ -33,6 +34,8 @@ class Ask:
     talk: str = ""
     begun: bool = False
     shared: tuple[int, ...] = ()
+    kept: int = 0
+    continued: bool = True
     error: VivaError | None = None
     cancelled: bool = False
     prompt_tokens: int = 0

@@ -16,6 +16,7 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from .sampler import Choice
 from .seats import Seats
 from .sizing import Plan
 from .tooluse import Listener
+from .turns import Writer, divided
 
 _REMEMBERED_GRAMMARS = 32
 
@@ -70,9 +72,11 @@ class LlamaBackend(Backend):
         sampling = request.sampling
         use = None if request.tools is None else engine.tools
         if use is not None or any(message.calls or message.role == "tool" for message in request.messages):
-            segments = engine.tools.segments(request.messages, request.tools)
+            write: Writer = partial(engine.tools.segments, tools=request.tools)
         else:
-            segments = engine.chat.segments(request.messages)
+            write = engine.chat.segments
+        turns = divided(write, request.messages)
+        segments = turns.runs
         generation = Generation(
             engine.model,
             engine.masks if use is None else use.masks,
@@ -85,10 +89,10 @@ class LlamaBackend(Backend):
             spelling=[] if use is None else use.spelling,
         )
         common = use is not None or (request.messages and request.messages[0].role == "system")
-        shared = (1,) if common and len(segments) > 1 else ()
+        shared = (1,) if common and len(segments) > 1 and turns.kept != 1 else ()
         talk = request.talk or request.conversation
         began = self._clock.now()
-        ask = Ask(segments, _unheard, generation, talk=talk, shared=shared)
+        ask = Ask(segments, _unheard, generation, talk=talk, shared=shared, kept=turns.kept, continued=turns.continued)
         if use is None:
             first = await self._answered(ask, request.on_text)
             text, calls = generation.text(), None

@@ -126,13 +126,20 @@ class Lanes:
 
     def _supersede(self, ask: Ask) -> None:
         """Of a talk only the newest state is wanted again: forget the one that this request went on from."""
-        if ask.found and ask.found not in ask.shared:
+        if ask.found and ask.found not in ask.shared and ask.found != ask.kept:
             self.store.drop(ask.segments[: ask.found], ask.talk)
 
     def _keep(self, path: list[Segment], lane: int, owner: str = "") -> None:
         began = time.perf_counter()
         self._idle.save(lane, path, owner)
         self.timings["copy"] += time.perf_counter() - began
+
+    def _completed(self, ask: Ask, run: Segment) -> None:
+        """A run is computed; where the talk's next request goes on from here, its KV is kept now."""
+        ask.computed.append(run)
+        if len(ask.computed) == ask.kept:
+            self._supersede(ask)
+            self._keep(list(ask.computed), ask.job.lane, ask.talk)
 
     def _share(self, ask: Ask) -> None:
         """A run is complete: if others begin with all that was computed so far, they are given it."""
@@ -179,7 +186,7 @@ class Lanes:
                 self.context.forget(job.lane, self._lengths[job.lane])
             run = job.advance(len(part))
             if run is not None and (ask.reading is None or not ask.reading.under_way):
-                ask.computed.append(run)
+                self._completed(ask, run)
                 self._share(ask)
             if ask.reading is not None and rows:
                 self._read(ask, logits[row : row + rows], last)
@@ -210,7 +217,7 @@ class Lanes:
             self.counts["decoded" if not job.runs else "replayed"] += 1
             run = job.advance(1)
             if run is not None:
-                self._asks[job.number].computed.append(run)
+                self._completed(self._asks[job.number], run)
         if sampling:
             self._sampled(sampling, logits)
 
@@ -294,7 +301,9 @@ class Lanes:
         runs = generation.computed(self._lengths[job.lane] - ask.prompt_tokens)
         length = ask.prompt_tokens + sum(len(run.tokens) for run in runs)
         # A recurrent state that has gone past the answer's end is of no use: the next turn goes on from an older one.
-        if length == self._lengths[job.lane] or not self.context.model.recurrent:
+        # Nor is the answer's where the talk's next request will not begin with it.
+        usable = length == self._lengths[job.lane] or not self.context.model.recurrent
+        if usable and ask.continued:
             self.context.forget(job.lane, length)
             self._supersede(ask)
             self._keep([*ask.segments, *runs], job.lane, ask.talk)

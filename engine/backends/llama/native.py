@@ -1,4 +1,4 @@
-"""The one module that touches llama.cpp: models, vocabularies and contexts as small typed objects.
+"""The one module that computes with llama.cpp: models, vocabularies and contexts as small typed objects.
 
 Everything above works with token ids, numpy arrays and bytes. A context holds one KV stream per lane; lanes are
 sequence ids 0 … n−1, and a batch must name them in ascending order, for llama.cpp splits it into passes otherwise.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from llama_cpp._ggml import libggml
 
 from ...errors import ConfigurationError, Unavailable
 from .gguf_file import diagnosis, inspect_head
+from .headers import start_library, weight_kinds
 from .layout import spread
 
 Tokens = npt.NDArray[np.int32]
@@ -31,8 +31,6 @@ State = npt.NDArray[np.uint8]
 _KV_TYPES = {"f16": 1, "q8_0": 8, "f32": 0}
 _KV_WIDTHS = {"f16": 2.0, "q8_0": 1.0625, "f32": 4.0}  # bytes of a number
 _PARTIAL = lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY  # only recurrent parts and sliding windows
-_QUIET = lib.llama_log_callback(lambda level, text, data: None)
-_SILENT = False
 
 
 class NativeModel:
@@ -42,7 +40,7 @@ class NativeModel:
         """:raises ConfigurationError: not a GGUF file, truncated, of an architecture unknown to llama.cpp, or no model
         that writes text.
         """
-        _start_library()
+        start_library()
         inspect_head(path)
         params = lib.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
@@ -63,7 +61,7 @@ class NativeModel:
         self.train_context: int = lib.llama_model_n_ctx_train(handle)
         self.n_heads: int = max(1, lib.llama_model_n_head(handle))
         self.size: int = lib.llama_model_size(handle)
-        self.kinds = _weight_kinds(path)
+        self.kinds = weight_kinds(path)
         self.bos: int = lib.llama_vocab_bos(self._vocab)
         self.eos: int = lib.llama_vocab_eos(self._vocab)
         self.adds_bos: bool = lib.llama_vocab_get_add_bos(self._vocab)
@@ -339,67 +337,3 @@ class NativeContext:
         kind = ctypes.POINTER(ctypes.POINTER(ctypes.c_int32))
         self._original = ctypes.cast(self._batch.seq_id, kind)  # a cast: the field itself would change with the struct
         self._batch.seq_id = ctypes.cast(self._pointers, kind)
-
-
-def unrepeatable(path: Path) -> str | None:
-    """Why answers of this model depend on what is computed with them, in any mode; None if they do not, or if there is
-    no model to be read. The weights are not loaded.
-    """
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return _unrepeatable(path, status.st_size, status.st_mtime_ns)
-
-
-@lru_cache(maxsize=64)
-def _unrepeatable(path: Path, size: int, changed: int) -> str | None:
-    _start_library()
-    params = lib.llama_model_default_params()
-    params.vocab_only = True
-    handle = lib.llama_model_load_from_file(os.fsencode(path), params)
-    if not handle:
-        return None
-    try:
-        if lib.llama_model_is_recurrent(handle) or lib.llama_model_is_hybrid(handle):
-            return "a recurrent state takes back no rows, so calls cannot be filled up to one shape"
-        return None
-    finally:
-        lib.llama_model_free(handle)
-
-
-def _start_library() -> None:
-    global _SILENT
-    if not _SILENT:
-        lib.llama_log_set(_QUIET, ctypes.c_void_p(0))
-        lib.llama_backend_init()
-        _SILENT = True
-
-
-class _GgufOptions(ctypes.Structure):
-    _fields_ = (("no_alloc", ctypes.c_bool), ("context", ctypes.c_void_p))
-
-
-def _declare_gguf(library: Any) -> Any:
-    """llama_cpp binds llama.cpp only; these few functions are of the library below it."""
-    for name, result, *arguments in (
-        ("gguf_init_from_file", ctypes.c_void_p, ctypes.c_char_p, _GgufOptions),
-        ("gguf_get_n_tensors", ctypes.c_int64, ctypes.c_void_p),
-        ("gguf_get_tensor_type", ctypes.c_int, ctypes.c_void_p, ctypes.c_int64),
-        ("ggml_type_name", ctypes.c_char_p, ctypes.c_int),
-        ("gguf_free", None, ctypes.c_void_p),
-    ):
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    return library
-
-
-def _weight_kinds(path: Path) -> frozenset[str]:
-    """The kinds of weights in a file by their GGUF names, in capitals; llama.cpp has found the file good before."""
-    gguf = _declare_gguf(libggml)
-    handle = gguf.gguf_init_from_file(os.fsencode(path), _GgufOptions(True, None))
-    if not handle:
-        return frozenset({"UNKNOWN"})
-    kinds = {gguf.gguf_get_tensor_type(handle, index) for index in range(gguf.gguf_get_n_tensors(handle))}
-    gguf.gguf_free(handle)
-    return frozenset(gguf.ggml_type_name(kind).decode().upper() for kind in kinds)
