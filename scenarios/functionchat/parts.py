@@ -127,7 +127,8 @@ def properties(box: Toolbox, function: str) -> Mapping[str, Any]:
 def acceptable_values(given: Any, calls: Sequence[ToolCall], box: Toolbox, where: str) -> Acceptable:
     """What is said of further values: nothing, a sentence, or an object (for several calls a list of them, or null).
 
-    Where a parameter is an array, a list is one value, and a list of lists gives several.
+    Where a parameter is an array, a list is one value, and a list of lists gives several. A sentence in place of a
+    number, list or truth value is no value: the judge is shown it and decides.
     """
     if given is None:
         return Acceptable()
@@ -143,16 +144,23 @@ def acceptable_values(given: Any, calls: Sequence[ToolCall], box: Toolbox, where
     if len(held) != len(calls) or not all(one is None or isinstance(one, dict) for one in held):
         many = "an object" if len(calls) == 1 else f"a list of {len(calls)} objects, one for each call"
         raise FieldError(where, f"expected a sentence, or {many if calls else 'nothing'}, found {shown(given)}")
-    values = []
+    values, remarked = [], False
     for call, one in zip(calls, held, strict=True):
         known = properties(box, call.name)
-        values.append({name: _alternatives(value, known.get(name, {})) for name, value in (one or {}).items()})
+        given_of = {name: value for name, value in (one or {}).items() if not _is_sentence(value, known.get(name))}
+        remarked |= len(given_of) < len(one or {})
+        values.append({name: _alternatives(value, known.get(name, {})) for name, value in given_of.items()})
         for name, several in values[-1].items():
             if not several:
                 raise FieldError(where, f"'{name}' has an empty list of values")
             for value in several:
                 _check_value(call.name, name, value, box, where)
-    return Acceptable("values", tuple(values), text)
+    return Acceptable("remark" if remarked else "values", tuple(values), text)
+
+
+def _is_sentence(value: Any, schema: Any) -> bool:
+    """Whether what stands in place of values is words about them, for a known parameter that takes no text."""
+    return isinstance(value, str) and len(value.split()) > 1 and schema is not None and not fits(value, schema)
 
 
 def acceptable_of_calls(given: Sequence[Any], calls: Sequence[ToolCall], box: Toolbox, where: str) -> Acceptable:

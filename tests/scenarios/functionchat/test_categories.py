@@ -16,6 +16,7 @@ from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError, DatasetError
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
+from viva.engine.tools import ToolCall
 from viva.scenarios.functionchat.grading import grade
 from viva.scenarios.functionchat.items import read_common
 from viva.scenarios.functionchat.judged import judged_outputs
@@ -178,6 +179,19 @@ def test_line_7_acceptable_arguments_within_the_calls(tmp_path: Path) -> None:
     assert (mixed.kind, mixed.values) == ("remark", ({}, {"harbour": ("OBAN",)}))
     assert "Any spelling." in mixed.text
     assert read("Any spelling.").acceptable.text == "Any spelling."
+
+
+def test_line_7_a_sentence_in_place_of_a_number_is_for_the_judge(tmp_path: Path) -> None:
+    line = deepcopy(common_lines()[2])
+    line |= {"type_of_output": "call", "acceptable_arguments": '{"percent": "Any number below ten."}'}
+    line["ground_truth"] = {"name": "dim_lamp", "arguments": '{"percent": 5}'}
+    (turn,) = read_common(write_lines(tmp_path / "lines.jsonl", [line]))
+    assert (turn.acceptable.kind, turn.acceptable.values) == ("remark", ({},))
+    assert grade(turn, "", [ToolCall("one", "dim_lamp", '{"percent": 6}')]).passed is None
+    assert grade(turn, "", [ToolCall("one", "dim_lamp", '{"percent": "6"}')]).passed is False
+    line["acceptable_arguments"] = '{"percent": "6"}'
+    with pytest.raises(DatasetError, match="'percent' is specified as integer, found '6'"):
+        list(read_common(write_lines(tmp_path / "lines.jsonl", [line])))
 
 
 def test_line_7_what_is_required_but_not_specified_does_not_refuse_a_ground_truth(tmp_path: Path) -> None:
