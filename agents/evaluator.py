@@ -91,8 +91,8 @@ class Evaluator(Agent):
 
     def _read(self, completion: Completion) -> Assessment:
         """What one text of the judge says; ``failures`` is 0 or 1."""
-        if completion.finish not in ("stop", "length") and not completion.text.strip():
-            return Assessment(None, 1, f"it holds nothing (the call ended by {completion.finish})")
+        if completion.kept_silent is not None:
+            return Assessment(None, 1, f"it holds nothing (the call ended by {completion.kept_silent})")
         try:
             return Assessment(read_verdict(completion.text, truncated=completion.finish == "length"))
         except PartlyReadable as error:

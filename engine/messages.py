@@ -191,6 +191,19 @@ class Completion:
     thoughts: str = ""
     usage_note: str = ""
 
+    @property
+    def kept_silent(self) -> str | None:
+        """Why nothing was said that could be judged as an answer; None where something was, or silence is the answer.
+
+        ``refusal``, ``content_filter`` or another word of the endpoint, ``tool_calls`` where none were offered, or
+        ``cut_while_thinking`` where thoughts took all of the tokens.
+        """
+        if self.text.strip() or self.finish == "stop":
+            return None
+        if self.finish == "length":
+            return "cut_while_thinking" if self.thoughts and not self.calls else None
+        return self.finish
+
 
 def request_digest(view: View, sampling: Sampling, seed: int, tools: Toolbox | None = None) -> bytes:
     """The identity of a call: the view's chain, the sampling, the seed and the tools offered."""

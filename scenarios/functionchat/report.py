@@ -13,6 +13,7 @@ from viva.scoring.stream import Tally
 
 from ..candidates import label_of
 from ..failed import failed_table
+from ..irregular import Irregular, add_irregular, irregular_record
 from ..study.text import Table, percent
 from .figures import (
     Outcome,
@@ -29,7 +30,7 @@ from .figures import (
 from .review import Correction, disputed, recorded, standing
 from .taxonomy import TAGS
 from .turns import OUTPUT_TYPES
-from .userreport import add_usage, headline, role_prices, rounded, usage_of, usage_table
+from .userreport import add_usage, headline, irregular_of, role_prices, rounded, usage_of, usage_table
 
 
 class CandidateTurns:
@@ -41,6 +42,7 @@ class CandidateTurns:
         self.unscored = self.judged = self.parse_failures = 0
         self.stops, self.failures = Tally(), Failures()
         self.usage: dict[str, list[int]] = {}
+        self.irregular: Irregular = {}
 
     def add(self, key: str, result: dict[str, Any]) -> None:
         """One turn's record."""
@@ -58,6 +60,7 @@ class CandidateTurns:
         if "stopped" in result:
             self.stops.add(result["stopped"])
         add_usage(self.usage, result["usage"])
+        add_irregular(self.irregular, result.get("irregular", {}))
 
     def to_dict(self, prices: dict[str, list[float] | None], corrections: dict[str, Correction]) -> dict[str, Any]:
         """Everything as plain data; the corrected figures only where there are corrections of this candidate's."""
@@ -75,6 +78,7 @@ class CandidateTurns:
             "stopped": self.stops.to_dict(),
             "failed": self.failures.total,
             **self.failures.to_record(),
+            "irregular": irregular_record(self.irregular),
             "singlecall": singlecall_figures(outcomes),
             "dialog": dialog_figures(outcomes),
             "tags": {
@@ -166,7 +170,7 @@ class TurnAggregate:
         if "corrections" in report:
             tables.append(judge_table("The judge's errors, as far as reviewed", report["corrections"]["judge_errors"]))
         tables += [self._tags(report), self._grading(report), failed_table(report), _left_out(report["dataset"])]
-        return [*tables, usage_table(report)]
+        return [*tables, irregular_of(report), usage_table(report)]
 
     def _tags(self, report: dict[str, Any]) -> Table:
         """What was wrong with, or struck the eye in, outputs that failed."""

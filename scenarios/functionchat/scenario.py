@@ -92,7 +92,8 @@ class PreparedFunctionChat:
                     number += 1
 
     async def converse(self, conversation: Conversation, payload: Any) -> dict[str, Any]:
-        return await self.protocol.hold(conversation, payload)
+        record = await self.protocol.hold(conversation, payload)
+        return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
 
 
 class FunctionChat:

@@ -41,7 +41,9 @@ class TurnProtocol:
     judging: Sampling
 
     async def hold(self, conversation: Conversation, task: TurnTask) -> dict[str, Any]:
-        """The turn's record. ``passed`` None: unscored, as the judge gave no verdict or a budget ended the talk."""
+        """The turn's record. ``passed`` None: unscored, as the judge gave no verdict, a budget ended the talk, or the
+        candidate was kept from answering (``stopped`` says why).
+        """
         turn = task.turn
         record: dict[str, Any] = {
             "candidate": task.candidate,
@@ -70,6 +72,9 @@ class TurnProtocol:
         completion = await conversation.generate(CANDIDATE, task.view, self.answering, tools=task.tools, hint=hint)
         calls = completion.calls or []
         record["output"] = output_record(completion)
+        if completion.kept_silent is not None:
+            record["stopped"] = completion.kept_silent
+            return
         graded = grade(turn, completion.text, calls)
         record["grade"] = grade_record(graded)
         record["passed"] = graded.passed

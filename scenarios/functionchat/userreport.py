@@ -15,6 +15,7 @@ from viva.scoring.stream import Mean, Tally
 
 from ..candidates import label_of, recorded_price
 from ..failed import failed_table
+from ..irregular import Irregular, add_irregular, irregular_record, irregular_table
 from ..study.text import Table, interval, number
 
 
@@ -26,6 +27,7 @@ class CandidateTalks:
         self.ends, self.faults, self.failures = Tally(), Tally(), Failures()
         self.calls, self.exchanges = Mean(), Mean()
         self.usage: dict[str, list[int]] = {}
+        self.irregular: Irregular = {}
 
     def add(self, result: dict[str, Any]) -> None:
         """One talk's record."""
@@ -43,6 +45,7 @@ class CandidateTalks:
         self.calls.add(len(result["calls"]))
         self.exchanges.add(result["exchanges"])
         add_usage(self.usage, result["usage"])
+        add_irregular(self.irregular, result.get("irregular", {}))
 
     def to_dict(self, prices: dict[str, list[float] | None], repeats: int) -> dict[str, Any]:
         """Everything as plain data."""
@@ -63,6 +66,7 @@ class CandidateTalks:
             "exchanges": _mean(self.exchanges),
             "failed": self.failures.total,
             **self.failures.to_record(),
+            "irregular": irregular_record(self.irregular),
             "usage": usage_of(self.usage, prices),
         }
 
@@ -104,7 +108,7 @@ class UserAggregate:
 
     def tables(self) -> list[Table]:
         report = self.report()
-        return [self._main(report), self._ends(report), failed_table(report), usage_table(report)]
+        return [self._main(report), self._ends(report), failed_table(report), irregular_of(report), usage_table(report)]
 
     def _main(self, report: dict[str, Any]) -> Table:
         ks = _shown_ks(report["repeats"])
@@ -162,6 +166,14 @@ def add_usage(total: dict[str, list[int]], used: dict[str, list[int]]) -> None:
 def usage_of(total: dict[str, list[int]], prices: dict[str, list[float] | None]) -> dict[str, Any]:
     """Calls, tokens and cost by role."""
     return {role: usage_record(used, prices[role]) for role, used in sorted(total.items())}
+
+
+def irregular_of(report: dict[str, Any]) -> Table:
+    """Answers that were cut, empty, or thought about, by candidate and role."""
+    return irregular_table(
+        (label, one["irregular"], {role: used["calls"] for role, used in one["usage"].items()})
+        for label, one in report["candidates"].items()
+    )
 
 
 def usage_table(report: dict[str, Any]) -> Table:

@@ -43,7 +43,9 @@ class UserProtocol:
     steps: int
 
     async def hold(self, conversation: Conversation, user_task: UserTask) -> dict[str, Any]:
-        """The talk's record. ``ended_by``: user, exchanges, steps, or who stopped it (a budget)."""
+        """The talk's record. ``ended_by``: user, exchanges, steps, or who stopped it: a budget, the candidate
+        that was kept from answering, the interactor that said nothing.
+        """
         talk = Talk(conversation, self, user_task.task)
         try:
             ended_by = await talk.hold()
@@ -103,6 +105,8 @@ class Talk:
             completion = await self._conversation.generate(
                 CANDIDATE, view, self._protocol.answering, tools=self._task.toolbox, hint=hint
             )
+            if completion.kept_silent is not None:
+                raise self._conversation.stop("candidate", completion.kept_silent)
             calls = completion.calls or []
             view.append("assistant", completion.text, completion.pieces, calls=calls)
             if not calls:
@@ -150,5 +154,9 @@ class User:
         if reply is not None:
             self._view.append("user", reply)
         completion = await self._conversation.generate(INTERACTOR, self._view, self._sampling)
+        if not completion.text.strip():  # asked once more, in another seed
+            completion = await self._conversation.generate(INTERACTOR, self._view, self._sampling)
+        if not completion.text.strip():
+            raise self._conversation.stop("interactor", "no_message")
         self._view.append("assistant", completion.text, completion.pieces)
         return None if DONE in completion.text else completion.text

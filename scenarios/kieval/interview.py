@@ -124,13 +124,11 @@ class Talk:
         return said.text
 
     def _silenced(self, said: Completion) -> bool:
-        """End the interview where the candidate said nothing for a reason that is not its answer: a filter, a refusal
-        of its endpoint, tools nobody offered, or thoughts that took all of its tokens.
-        """
-        if said.text.strip() or said.finish == "stop" or (said.finish == "length" and not said.thoughts):
-            return False
-        self._ended("candidate", "cut_while_thinking" if said.finish == "length" else said.finish)
-        return True
+        """End the interview where the candidate was kept from answering; whether it was."""
+        reason = said.kept_silent
+        if reason is not None:
+            self._ended("candidate", reason)
+        return reason is not None
 
     def _stops(self, assessment: Assessment) -> bool:
         verdict = assessment.verdict
