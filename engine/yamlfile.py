@@ -13,7 +13,7 @@ import yaml
 
 from .errors import ConfigurationError
 
-MOST_BYTES = 4_000_000  # of a file; PyYAML reads about 150 kB a second
+MOST_BYTES = 2_000_000  # of a file; PyYAML reads some 100 kB a second
 MOST_LEVELS = 60  # of lists and mappings in one another
 MOST_REPEATED = 200_000  # characters and values that aliases may stand for, all together
 MOST_DIGITS = 400  # of a number; the longest float has 309 before its point

@@ -6,12 +6,13 @@ Redaction of what endpoints say belongs elsewhere (``openai_errors``).
 from __future__ import annotations
 
 import re
+import unicodedata
 from urllib.parse import parse_qsl, unquote
 
 from ..errors import ConfigurationError
 
 _PATHS = ("llama", "replay")  # kinds whose place is a file or folder: "@" and ":" are ordinary characters there
-_URL = re.compile(r"\s*(?:[a-z][a-z0-9+.-]*:[/\\]+|https?:|[/\\]{2})[/\\]*", re.IGNORECASE)
+_URL = re.compile(r"(?:[a-z][a-z0-9+.-]*:[/\\]+|https?:|[/\\]{2})[/\\]*", re.IGNORECASE)
 # user:password@host with a port or a path; a version, as in model:8b@2024, is part of a name.
 _WITHOUT_SCHEME = re.compile(r"[^/?#@:]+:[^/?#@]+@[^/?#@]*(?:/|:\d+(?:[?#]|$))")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -47,7 +48,7 @@ def refuse_credentials(text: str) -> None:
     :raises ConfigurationError: the URL has user information (``user:password@host``, in whatever case or percent
         encoding), an option is named like a key, or ``key_env`` holds what cannot be a variable's name.
     """
-    if "@" not in text and "%" not in text and "?" not in text:  # most names
+    if text.isascii() and not any(sign in text for sign in "@%?"):  # most names
         return
     kind, _, rest = text.partition(":")
     kind = kind.partition("?")[0]
@@ -81,6 +82,8 @@ def _in_address(kind: str, rest: str) -> bool:
         plain, before = unquote(plain), plain
         if plain == before:
             break
+    # Readers of URLs leave out blanks and take wide forms for the plain ones.
+    plain = re.sub("[\x00-\x20\x7f]", "", unicodedata.normalize("NFKC", plain))
     found = _URL.match(plain)
     if found is None:
         if kind in _PATHS:

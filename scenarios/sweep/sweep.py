@@ -266,5 +266,5 @@ def resumed_sweep(out: Path, clock: Clock | None = None, **how: Any) -> Sweep:
     before = read_sweep(out)
     shown = f"{out}/sweep.json"
     checked = check_file(before.written, before.folder, shown)
-    recorded = Recorded(before.folder, before.written, checked.until, cells(checked, before.folder, shown))
-    return Sweep(recorded, checked, out, clock, **how)
+    # Its cells as they were, not as they would follow from the file today: defaults may be others.
+    return Sweep(before, checked, out, clock, **how)

@@ -172,6 +172,8 @@ WITH_CREDENTIALS = [
     "openai:http:/me:SECRET@host/v1#name",
     "openai:http:\\\\me:SECRET@host/v1#name",
     "openai: http://me:SECRET@host/v1#name",
+    "openai:ht\ttp://me:SECRET@host/v1#name",
+    "openai:http://me:SECRET\uff20host/v1#name",
     "openai:http://me:SEC?RET@host/v1#name",
     "openai:http://me:SEC#RET@host/v1#name",
     "openai:me:SECRET@host:8000/v1#name",

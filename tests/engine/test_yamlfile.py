@@ -109,9 +109,9 @@ def test_a_number_of_many_digits_is_refused() -> None:
 def test_line_29_a_file_is_read_up_to_a_size(tmp_path: Path) -> None:
     file = tmp_path / "large.yaml"
     file.write_bytes(b"# " + b"x" * MOST_BYTES)
-    with pytest.raises(ConfigurationError, match=r"large\.yaml: larger than 4 MB"):
+    with pytest.raises(ConfigurationError, match=r"large\.yaml: larger than 2 MB"):
         read_yaml(file)
-    with pytest.raises(ConfigurationError, match="/dev/zero: larger than 4 MB"):
+    with pytest.raises(ConfigurationError, match="/dev/zero: larger than 2 MB"):
         read_yaml(Path("/dev/zero"))
 
 

@@ -19,7 +19,7 @@ from viva.scenarios.datasets.selection import open_dataset
 from viva.scenarios.study.study import Study
 from viva.scenarios.sweep.overview import Overview
 from viva.scenarios.sweep.results import cells_of
-from viva.scenarios.sweep.sweep import planned_sweep
+from viva.scenarios.sweep.sweep import planned_sweep, resumed_sweep
 from viva.web.report.page import page
 
 
@@ -72,7 +72,7 @@ def test_line_6b_a_sweep_moves_cluster_by_cluster_and_says_so(tmp_path: Path, un
         with History(cell.folder.journal) as history:
             asked = [started[1]["subject"] for n in history.numbers() if (started := history.started(n)) is not None]
         assert asked == whole[: len(asked)]
-    [(title, _, _)] = Overview(sweep).tables()
+    title, _, _ = Overview(sweep).tables()[0]
     assert "which take subjects to be independent" in title
     assert any("it takes subjects to be independent" in note for note in Study([out]).report()["notes"])
 
@@ -94,7 +94,7 @@ def test_line_6b_the_decision_over_clusters_depends_on_no_stop_and_no_concurrenc
 
 def test_line_6b_without_a_field_the_output_says_that_items_are_taken_to_be_independent(tmp_path: Path) -> None:
     sweep = swept(grid(tmp_path, {"half_width": 14.0}, SUBJECTS), tmp_path / "out", VirtualClock(), concurrency=3)
-    [(title, _, _)] = Overview(sweep).tables()
+    title, _, _ = Overview(sweep).tables()[0]
     assert "which take items to be independent (until: {cluster: subject} or passage, where they are not)" in title
     assert any("it takes items to be independent" in note for note in Study([tmp_path / "out"]).report()["notes"])
 
@@ -194,3 +194,16 @@ def test_a_sweep_of_version_1_is_reported(tmp_path: Path) -> None:
     (out / "sweep.json").write_text(json.dumps(record))
     assert all(cell.folder is not None for cell in cells_of(out))
     assert Study([out]).report()["facts"]["states"]["done"] == 2
+
+
+def test_a_resumed_sweep_keeps_its_cells_whatever_the_defaults_are_now(tmp_path: Path) -> None:
+    """As of a time when replies had 512 tokens by default: neither the file nor a manifest of version 1 says so."""
+    out = tmp_path / "out"
+    swept(write_file(tmp_path, interviews={**INTERVIEWS, "rounds": 1, "candidate_tokens": 512}), out)
+    record = json.loads((out / "sweep.json").read_text())
+    del record["file"]["interviews"]["candidate_tokens"]
+    (out / "sweep.json").write_text(json.dumps(record))
+    sweep = resumed_sweep(out)
+    sweep.clock.run(sweep.run)
+    assert set(states(sweep).values()) == {"done"}
+    assert all(cell.folder is not None for cell in cells_of(out))
