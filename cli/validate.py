@@ -106,6 +106,8 @@ def _answered_by_all(folder: RunFolder) -> tuple[list[str], int]:
     right: Counter[str] = Counter()
     with History(folder.journal) as history:
         for ended in history.ended():
+            if ended.item is None:  # its record is damaged; the note on stderr names it
+                continue
             right[ended.item["id"]] += not ended.failed and bool(ended.result.get("generate", {}).get("right"))
     models = len(folder.manifest["models"]["candidate"])
     return [name for name, count in right.items() if count == models], len(right)

@@ -20,8 +20,8 @@ from .errors import ConfigurationError, JournalError
 from .files import is_leftover, write_atomically
 from .history import has_begun
 from .journal import missing_journal, open_database
+from .manifest import MANIFEST_VERSION, RunManifest, checked, read_manifest
 
-MANIFEST_VERSION = 1
 _JOURNAL = "journal.sqlite"
 _JOURNAL_FILES = (_JOURNAL, f"{_JOURNAL}-wal", f"{_JOURNAL}-shm")
 # What a kill leaves where nothing has begun.
@@ -81,8 +81,7 @@ class RunFolder:
         """
         file = path / "manifest.json"
         manifest = read_manifest(file, "a run folder")
-        if not isinstance(manifest, dict) or manifest.get("manifest") != MANIFEST_VERSION:
-            raise ConfigurationError(f"{file}: not a manifest of version {MANIFEST_VERSION}")
+        checked(RunManifest, manifest, file)
         return cls(path, manifest)
 
     def require_journal(self) -> None:
@@ -180,16 +179,3 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
         elif mine != others:
             found.append(name)
     return found
-
-
-def read_manifest(file: Path, what: str) -> Any:
-    """The JSON in a file that makes its folder ``what`` it is.
-
-    :raises ConfigurationError: there is none, or it cannot be read.
-    """
-    try:
-        return orjson.loads(file.read_bytes())
-    except FileNotFoundError:
-        raise ConfigurationError(f"{file.parent}: not {what} (it has no {file.name})") from None
-    except (OSError, orjson.JSONDecodeError) as error:
-        raise ConfigurationError(f"{file}: cannot be read: {error}") from None

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from viva.engine.backends.base import ModelSpec
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, JournalError
 
 from .scenario import RunSettings
 
@@ -85,5 +85,11 @@ def check_priced(settings: RunSettings, models: Iterable[str]) -> None:
 
 
 def label_of(key: str, labels: list[str]) -> str:
-    """The candidate that a conversation's key (LABEL/ITEM) begins with; labels hold no promise about slashes."""
-    return max((label for label in labels if key.startswith(f"{label}/")), key=len)
+    """The candidate that a conversation's key (LABEL/ITEM) begins with; labels hold no promise about slashes.
+
+    :raises JournalError: none of them does.
+    """
+    found = [label for label in labels if key.startswith(f"{label}/")]
+    if not found:
+        raise JournalError(f"the journal holds a conversation '{key}' of no candidate in manifest.json: {labels}")
+    return max(found, key=len)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from pydantic import ValidationError
 
 from viva.engine.backends.base import ModelSpec
 from viva.engine.backends.registry import BackendPool, build, fingerprint, local_file_breaks_identity
@@ -23,11 +24,13 @@ from viva.engine.events import EventStream
 from viva.engine.folder import RunFolder, versions
 from viva.engine.history import History
 from viva.engine.journal import Journal, damaged_journal
+from viva.engine.manifest import wrong_field
 from viva.engine.runner import Outcome, Runner
 from viva.engine.slots import Slots
 from viva.engine.turnstile import Turnstile
 
 from .candidates import check_priced
+from .manifests import check_manifest, check_models
 from .scenario import Aggregate, Prepared, RunSettings, Scenario, TakesReviews, scenario
 
 
@@ -221,15 +224,23 @@ def forked_run(source: Path, path: Path, clock: Clock | None = None, *, changes:
 
 
 def recorded_settings(folder: RunFolder) -> tuple[Scenario, Any]:
-    """A run's scenario and settings, as its manifest has them.
+    """A run's scenario and settings, as its manifest has them. The manifest is checked first; its settings are whole
+    afterwards, with the defaults of those that it does not name.
 
-    :raises ConfigurationError: the manifest was not written by this program.
+    :raises ConfigurationError: the manifest is not one that this program writes; the message names file and field.
     """
+    file = folder.path / "manifest.json"
+    name = check_manifest(folder.manifest, file)
     try:
-        which = scenario(folder.manifest["scenario"])
-        return which, which.settings.model_validate({**which.settings.formerly, **folder.manifest["settings"]})
-    except (KeyError, ValueError) as error:
-        raise ConfigurationError(f"{folder.path}/manifest.json: cannot be used: {error}") from None
+        which = scenario(name)
+        settings = which.settings.model_validate({**which.settings.formerly, **folder.manifest["settings"]})
+    except ValidationError as error:
+        raise wrong_field(file, error, "settings") from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{file}: field 'scenario': {error}") from None
+    check_models(folder.manifest, settings, file)
+    folder.manifest["settings"] = settings.model_dump(mode="json")
+    return which, settings
 
 
 def recorded_results(folder: RunFolder, options: dict[str, Any] | None = None) -> Aggregate:

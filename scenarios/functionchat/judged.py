@@ -12,6 +12,7 @@ from viva.engine.folder import RunFolder
 from viva.engine.history import History
 from viva.engine.tools import ToolCall
 
+from ..launch import recorded_settings
 from .review import Judged
 from .turns import Turn
 
@@ -21,11 +22,12 @@ def judged_outputs(folder: RunFolder) -> Iterator[Judged]:
 
     :raises ConfigurationError: the run has no judge; :raises JournalError: the journal cannot be read.
     """
-    if folder.manifest.get("scenario") != "functionchat" or folder.manifest["settings"]["mode"] != "turns":
+    recorded_settings(folder)  # checks the manifest
+    if folder.manifest["scenario"] != "functionchat" or folder.manifest["settings"]["mode"] != "turns":
         raise ConfigurationError(f"{folder.path}: only judged turns of functionchat can be reviewed")
     with History(folder.journal) as history:
         for ended in history.ended():
-            if ended.failed or ended.result["judge"] is None:
+            if ended.failed or ended.item is None or ended.result["judge"] is None:
                 continue
             output, judge = ended.result["output"], ended.result["judge"]
             calls = [ToolCall.from_record(call) for call in output["calls"]]

@@ -16,6 +16,7 @@ from viva.engine.folder import RunFolder
 from viva.scoring.kieval import SCORERS, Scorer
 
 from ..candidates import candidate_labels
+from ..launch import recorded_settings
 from ..sweep.results import RecordedCell, cells_of, is_sweep, planned_of
 
 INTERVIEWS, PROBES = "kieval", "probe"
@@ -164,23 +165,21 @@ def _swept(recorded: RecordedCell, prefix: str) -> Cell:
 
 
 def _cells_of_run(run: RunFolder, name: str) -> list[Cell]:
+    recorded_settings(run)  # checks the manifest
     manifest = run.manifest
-    scenario = manifest.get("scenario")
+    scenario = manifest["scenario"]
     if scenario not in (INTERVIEWS, PROBES):
         raise ConfigurationError(
             f"{run.path}: a run of '{scenario}'; several folders, --scorer, --html, --csv, --parquet, --latex and "
             f"--markdown are for {INTERVIEWS} and {PROBES} only: report it alone and without them"
         )
-    try:
-        models, dataset = manifest["models"]["candidate"], manifest["dataset"]["name"]
-        cells = []
-        for label, model in models.items():
-            own = name if len(models) == 1 else f"{name}#{label}"
-            cell = Cell(own, name, scenario, label, model, dataset, manifest["seed"], run=run, manifest=manifest)
-            cell.evaluator, cell.planned = cell.label("evaluator"), planned_of(run)
-            cells.append(cell)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ConfigurationError(f"{run.path}/manifest.json: cannot be used: {error!r}") from None
+    models, dataset = manifest["models"]["candidate"], manifest["dataset"]["name"]
+    cells = []
+    for label, model in models.items():
+        own = name if len(models) == 1 else f"{name}#{label}"
+        cell = Cell(own, name, scenario, label, model, dataset, manifest["seed"], run=run, manifest=manifest)
+        cell.evaluator, cell.planned = cell.label("evaluator"), planned_of(run)
+        cells.append(cell)
     return cells
 
 

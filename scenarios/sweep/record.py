@@ -14,7 +14,7 @@ import orjson
 
 from viva.engine.errors import ConfigurationError, JournalError
 from viva.engine.files import write_atomically
-from viva.engine.folder import read_manifest
+from viva.engine.manifest import read_manifest
 from viva.scoring.sequential import Until
 
 from .cells import Cell
