@@ -22,7 +22,7 @@ from .budget import Budget, Meter
 from .clock import Clock
 from .collector import tuned_collector
 from .conversation import Conversation, ConversationStopped, RunStopping
-from .errors import ConfigurationError, JournalError, LimitReached, Unauthorized, VivaError
+from .errors import ConfigurationError, Forbidden, JournalError, LimitReached, Unauthorized, VivaError
 from .events import (
     ConversationFailed,
     ConversationFinished,
@@ -284,7 +284,8 @@ class Runner:
             self._interrupted(plan)
         except (ConfigurationError, JournalError, Unauthorized) as error:
             if isinstance(error, Unauthorized) and self._answered_before(plan, error):
-                self._failed(plan, error)
+                said = str(error).removeprefix(f"{error.model}: ")
+                self._failed(plan, Forbidden(said, model=error.model, status=error.status))
                 return
             # Not this conversation's fault, and the next one would meet it too.
             self._interrupted(plan)

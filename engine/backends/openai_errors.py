@@ -130,7 +130,10 @@ def _said(body: bytes, redact: Redactor) -> tuple[str, str]:
     except orjson.JSONDecodeError:
         return "", redact.quote(body, 300).strip() or "(empty answer)"
     error = answer.get("error", answer) if isinstance(answer, dict) else answer
-    if isinstance(error, dict):
-        code = str(error.get("code") or error.get("type") or "")
-        return code, redact(str(error.get("message") or error.get("detail") or error))[:500]
-    return "", redact(str(error))[:500]
+    try:
+        if isinstance(error, dict):
+            code = str(error.get("code") or error.get("type") or "")
+            return code, redact(str(error.get("message") or error.get("detail") or error))[:500]
+        return "", redact(str(error))[:500]
+    except (RecursionError, ValueError):  # nested too deep, or a number of too many digits
+        return "", redact.quote(body, 300)

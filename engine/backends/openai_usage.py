@@ -12,7 +12,7 @@ from ..messages import Completion, Request
 
 # Far beyond any context; sums of as many as a run can have stay within 64 bits.
 _MOST_TOKENS = 1_000_000_000
-_LONGEST_NOTE = 120
+_LONGEST_QUOTE = 40
 _CHARACTERS_PER_TOKEN = 4
 
 
@@ -29,17 +29,23 @@ def usage_of(given: Any) -> Usage:
     if not given:
         return Usage(0, 0)
     if not isinstance(given, dict):
-        return Usage(0, 0, f"usage: {given!r}"[:_LONGEST_NOTE])
+        return Usage(0, 0, f"usage: {_quoted(given)}")
     counts, notes = [], []
     for name in ("prompt_tokens", "completion_tokens"):
         value = given.get(name)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if value is not None and (type(value) is not int or not 0 <= value <= _MOST_TOKENS):
-            notes.append(f"{name}: {value!r}"[: _LONGEST_NOTE // 2])
+            notes.append(f"{name}: {_quoted(value)}")
             value = None
         counts.append(value or 0)
     return Usage(counts[0], counts[1], "; ".join(notes))
+
+
+def _quoted(value: Any) -> str:
+    if isinstance(value, int) and value.bit_length() > 1000:
+        return "a number of too many digits"
+    return repr(value)[:_LONGEST_QUOTE] if isinstance(value, int | float | str) else type(value).__name__
 
 
 def estimated(completion: Completion, request: Request) -> None:

@@ -79,7 +79,8 @@ async def read_stream(
             shown = redact.quote(data, 200)
             raise Unavailable(f"the stream holds something that is not a chunk: {shown}", model=label) from None
         if problem:
-            raise Unavailable(f"the stream reported an error: {redact(str(problem))[:200]}", model=label)
+            shown = redact(problem)[:200] if isinstance(problem, str) else redact.quote(data, 200)
+            raise Unavailable(f"the stream reported an error: {shown}", model=label)
         if first is None and (piece or parts):
             first = clock.now()
         if piece:
