@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
@@ -29,12 +29,22 @@ def guarded(command: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
+            _check_sizes(kwargs)
             with noting():
                 return command(*args, **kwargs)
         except VivaError as error:
             complain(error)
 
     return wrapper
+
+
+def _check_sizes(given: Mapping[str, object]) -> None:
+    """:raises ConfigurationError: a number that no journal and no JSON can hold."""
+    for name, value in given.items():
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, int) and not -(2**63) <= one < 2**63:
+                option = f"-{name}" if len(name) == 1 else "--" + name.replace("_", "-")
+                raise ConfigurationError(f"{option}: expected a whole number of at most 64 bits, found {one}")
 
 
 @contextmanager

@@ -5,6 +5,7 @@ What never belongs here: computing results.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -98,23 +99,27 @@ def _print(results: Any, json: bool) -> None:
 
 
 def _show(
-    run: Annotated[Path, typer.Argument(help="Folder of the run.")],
+    run: Annotated[Path, typer.Argument(help="Folder of the run, or of a sweep.")],
     conversation: Annotated[
         str | None, typer.Option("--conversation", help="Number, key, or the end of a key that only one has.")
     ] = None,
     thoughts: Annotated[bool, typer.Option("--thoughts", help="Show the thoughts before each answer.")] = False,
     json: Json = False,
 ) -> None:
-    """List a run's conversations, or print the transcript of one (with --json and no number: all, one a line)."""
+    """List a run's conversations (a sweep's cells), or print the transcript of one (with --json: all, one a line)."""
     from viva.engine.errors import ConfigurationError
     from viva.engine.folder import RunFolder
     from viva.engine.history import History
     from viva.engine.thoughts import with_thoughts
     from viva.scenarios.launch import recorded_settings
+    from viva.scenarios.sweep.place import is_sweep
     from viva.scoring.failures import reason_of
 
     from .output import print_json, print_tables
 
+    if is_sweep(run):
+        _show_sweep(run, conversation, json)
+        return
     folder = RunFolder.open(run)
     which, _ = recorded_settings(folder)
     with History(folder.journal) as history:
@@ -152,6 +157,29 @@ def _show(
                 _print_talk(
                     number, key, [*talk, *([("failed", reason_of(failed[number]))] if number in failed else [])]
                 )
+
+
+def _show_sweep(sweep: Path, conversation: str | None, json: bool) -> None:
+    """List the cells of a sweep, each a run of its own.
+
+    :raises ConfigurationError: a conversation is asked for: it is one of a cell's.
+    """
+    from viva.engine.errors import ConfigurationError
+    from viva.scenarios.sweep.results import cells_of
+
+    from .output import print_json, print_tables
+
+    cells = cells_of(sweep)
+    begun = [cell for cell in cells if cell.folder is not None]
+    example = f"viva show {shlex.quote(str(sweep / (begun or cells)[0].name))}"
+    if conversation is not None:
+        raise ConfigurationError(f"{sweep}: a sweep; its conversations are those of its cells, for example: {example}")
+    if json:
+        print_json([{"cell": cell.name, "planned": cell.planned, "begun": cell.folder is not None} for cell in cells])
+        return
+    rows = [[cell.name, "–" if cell.planned is None else str(cell.planned)] for cell in cells]
+    print_tables([(f"{len(rows)} cells", ["cell", "conversations planned"], rows)])
+    print(f"conversations of one: {example}", file=sys.stderr)
 
 
 def _state(reason: str | None) -> str:

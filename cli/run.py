@@ -77,6 +77,7 @@ def _scenario_command(name: str) -> Any:
 
         settings = read_settings(which.settings, given, config)
         launch = new_run(name, settings, out or fresh_folder(name))
+        note_few(launch)
         carry(launch, json=json, max_failures=max_failures)
 
     command.__doc__ = which.summary
@@ -160,6 +161,16 @@ def fresh_folder(name: str) -> Path:
         count += 1
         path = base.with_name(f"{base.name}-{count}")
     return path
+
+
+def note_few(launch: Launch) -> None:
+    """Say where a dataset holds fewer items than were asked for."""
+    for setting, part in (("n", "dataset"), ("against_n", "against")):
+        wanted, found = getattr(launch.settings, setting, None), launch.folder.manifest.get(part)
+        if wanted is not None and found and found.get("chosen", wanted) < wanted:
+            option = "-n" if setting == "n" else "--against-n"
+            said = f"{option} {wanted}: {found['name']} has {found['chosen']} items to draw from; all are taken"
+            print(f"viva: note: {said}", file=sys.stderr)
 
 
 def carry(launch: Launch, *, json: bool, max_failures: int) -> None:

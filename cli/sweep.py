@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 MaxFailures = Annotated[
-    int, typer.Option("--max-failures", min=0, help="Failed conversations, in all cells, that still count as success.")
+    int,
+    typer.Option("--max-failures", min=0, help="Failed conversations, in all cells, that still count as success."),
 ]
 
 
@@ -83,6 +84,7 @@ def _carry(sweep: Sweep, *, json: bool, max_failures: int) -> NoReturn:
     failed = [run for run in sweep.runs if run.error is not None]
     for run in failed:
         print(f"viva: error: {run.cell.name}: {run.error}", file=sys.stderr)
+    _note_few(sweep)
     for line in told_failures(reasons, sweep.out):
         print(harmless(line), file=sys.stderr)
     print(f"sweep folder: {sweep.out}", file=sys.stderr)
@@ -106,6 +108,17 @@ def _print(sweep: Sweep, json: bool) -> dict[str, int]:
     return overview.reasons
 
 
+def _note_few(sweep: Sweep) -> None:
+    """Say once of each dataset where it holds fewer items than were asked for."""
+    notes = {}
+    for run in sweep.runs:
+        wanted = getattr(run.cell.settings, "n", None)
+        if run.cell.scenario == "kieval" and wanted is not None and run.total is not None and run.total < wanted:
+            notes[f"n: {wanted}: {run.cell.dataset} has {run.total} items to draw from; all are taken"] = None
+    for note in notes:
+        print(f"viva: note: {note}", file=sys.stderr)
+
+
 def _forecast(sweep: Sweep, json: bool) -> NoReturn:
     from viva.scenarios.sweep.forecast import Forecast
 
@@ -117,6 +130,7 @@ def _forecast(sweep: Sweep, json: bool) -> NoReturn:
     else:
         print_tables(forecast.tables())
         print("\n".join(forecast.assumptions), file=sys.stderr)
+    _note_few(sweep)
     for name, error in forecast.problems.items():
         print(f"viva: error: {name}: {error}", file=sys.stderr)
     sys.exit(FAILURES if forecast.problems else DONE)

@@ -16,7 +16,7 @@ import typer
 
 from .failing import guarded
 from .late import add_late
-from .run import fresh_folder, hold, leave
+from .run import fresh_folder, hold, leave, note_few
 
 if TYPE_CHECKING:
     from viva.engine.folder import RunFolder
@@ -64,6 +64,7 @@ def _validate(settings: ProbeSettings, out: Path, run: Path | None, json: bool, 
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise ConfigurationError(f"--out {out}: the ids cannot be written there; name a file in a folder that exists")
     launch = _launch(settings, run or fresh_folder("validate"))
+    note_few(launch)
     held = hold(launch)
     if held.outcome.how == "done":
         ids, total = _answered_by_all(launch.folder)

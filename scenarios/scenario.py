@@ -60,6 +60,13 @@ class RunSettings(BaseModel):
             raise ValueError(f"found {value}, expected {'text' if 'str' in str(field.annotation) else 'a number'}")
         return value
 
+    @field_validator("*")
+    @classmethod
+    def _of_64_bits(cls, value: Any) -> Any:
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ValueError(f"Input should be a whole number from {-(2**63)} to {2**63 - 1}")
+        return value
+
     # Settings that may change between the parts of one run without making it another experiment.
     circumstances: ClassVar[frozenset[str]] = frozenset(
         {"concurrency", "max_tokens_total", "max_calls", "max_cost", "max_seconds"}

@@ -7,6 +7,7 @@ What never belongs here: any concrete kind, prompts, scores.
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -77,6 +78,11 @@ class Backend(ABC):
         return {}
 
 
+_SEVERAL = re.compile(r",\s*\w+:")
+_WITHOUT_COMMA = ("openai", "simulated")  # kinds whose names are no paths of files
+MOST = 2**31 - 1  # of whole numbers: more than anything counts, and what llama.cpp takes
+
+
 @dataclass(slots=True)
 class ModelSpec:
     """A parsed model name. ``options`` not asked for by the backend are errors (see ``finish``)."""
@@ -102,6 +108,11 @@ class ModelSpec:
                 f"model '{text}': expected kind:where[?option=value], e.g. openai:gpt-4o, "
                 "openai:http://127.0.0.1:8000/v1#name, simulated:strong?knowledge=0.9"
             )
+        if _SEVERAL.search(head) or ("," in head and kind in _WITHOUT_COMMA):
+            raise ConfigurationError(
+                f"model '{text}': names several models with a comma between them; give each one by itself "
+                "(the option once more, or a line of its own in YAML)"
+            )
         where, _, fragment = where.partition("#")
         return cls(text, kind, where, fragment, dict(parse_qsl(query, keep_blank_values=True)))
 
@@ -125,12 +136,12 @@ class ModelSpec:
             raise ConfigurationError(f"model '{self.text}': {name}={text}: expected a number{of} from {low:g}{upper}")
         return value
 
-    def whole(self, name: str, default: int | None = None, low: int = 1) -> int | None:
-        """The option as a whole number."""
+    def whole(self, name: str, default: int | None = None, low: int = 1, high: int = MOST) -> int | None:
+        """The option as a whole number within bounds."""
         if name not in self.options:
             self._used.add(name)
             return default
-        value = self.number(name, 0, low)
+        value = self.number(name, 0, low, high)
         if value != int(value):
             raise ConfigurationError(f"model '{self.text}': {name}={self.options[name]}: expected a whole number")
         return int(value)

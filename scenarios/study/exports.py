@@ -19,6 +19,7 @@ _WHERE = ("scenario", "candidate", "dataset", "seed", "evaluator", "scorer")
 COLUMNS = (*_WHERE, "measure", "value", "se", "low", "high", "n")
 Row: TypeAlias = dict[str, Any]
 _TEXTS = ("scenario", "candidate", "dataset", "evaluator", "scorer", "measure")
+_FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r")  # how a cell begins that is computed
 _WHOLE = ("seed", "n")
 # What of a report's record is a figure of its own; every other number in it is one too, and this is not.
 _NO_MEASURES = frozenset({"n_items", "n_observations"})
@@ -143,15 +144,22 @@ def _row(place: Row, measure: str, **figures: Any) -> Row:
 
 
 def write_csv(report: Mapping[str, Any], file: Path) -> None:
-    """UTF-8 with a header and ``\\n`` at the ends of lines; numbers in the digits of the JSON.
+    """UTF-8 with a header and ``\\n`` at the ends of lines; numbers in the digits of the JSON. A text
+    that begins as a formula does has an apostrophe before it.
 
     :raises ConfigurationError: the file cannot be written.
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(long_rows(report))
+    writer.writerows(_harmless(row) for row in long_rows(report))
     _write(file, text.getvalue().encode())
+
+
+def _harmless(row: Row) -> Row:
+    """The row with an apostrophe before each text that a spreadsheet program would take for a formula."""
+    formulas = [name for name in _TEXTS if str(row[name] or "").startswith(_FORMULA)]
+    return row | {name: f"'{row[name]}" for name in formulas} if formulas else row
 
 
 def write_parquet(report: Mapping[str, Any], file: Path) -> None:

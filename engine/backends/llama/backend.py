@@ -41,6 +41,7 @@ from .tooluse import Listener
 from .turns import Writer, divided
 
 _REMEMBERED_GRAMMARS = 32
+_MOST_THREADS = 512  # what ggml takes
 
 
 class LlamaBackend(Backend):
@@ -282,7 +283,7 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
         lanes=spec.whole("lanes") or 0,
         context=spec.whole("ctx") or 0,
         contexts=spec.whole("contexts") or 0,
-        threads=spec.whole("threads") or (os.cpu_count() or 1),
+        threads=spec.whole("threads", high=_MOST_THREADS) or (os.cpu_count() or 1),
         gpu_layers=int(spec.number("gpu_layers", 0, -1)),
         kv_type=chosen["kv_type"],
         flash_attention=chosen["flash_attn"],
