@@ -69,6 +69,8 @@ _branches = st.lists(st.sampled_from(sorted(_plain)), min_size=2, max_size=4, un
 )
 # Branches of fixed values may begin alike.
 _branches |= st.lists(_fixed, min_size=1, max_size=3)
+# And so may others, in which case each goes its own way until only one is left.
+_branches |= st.lists(st.one_of(_strings, _numbers, _fixed, *_plain.values()), min_size=2, max_size=3)
 choices = _branches.map(lambda branches: {"anyOf": branches}) | _branches.map(_nested)
 
 
@@ -78,13 +80,22 @@ def _arrays(items: st.SearchStrategy[Schema]) -> st.SearchStrategy[Schema]:
 
 
 def _objects(children: st.SearchStrategy[Schema]) -> st.SearchStrategy[Schema]:
-    def described(found: Schema) -> Schema:
-        return {"type": "object", "properties": found, "required": list(found), "additionalProperties": False}
+    def described(found: Schema, needed: list[bool]) -> Schema:
+        required = [name for name, need in zip(found, needed, strict=False) if need]
+        return {"type": "object", "properties": found, "required": required, "additionalProperties": False}
 
-    return st.dictionaries(text, children, max_size=3).map(described)
+    needed = st.just([True] * 3) | st.lists(st.booleans(), min_size=3, max_size=3)
+    return st.builds(described, st.dictionaries(text, children, max_size=3), needed)
 
 
-_inner = st.recursive(_leaves | choices, lambda found: _arrays(found) | _objects(found), max_leaves=6)
+def _pairs(objects: st.SearchStrategy[Schema]) -> st.SearchStrategy[Schema]:
+    """A choice among objects, which begin alike."""
+    return st.lists(objects, min_size=2, max_size=2).map(lambda branches: {"anyOf": branches})
+
+
+_inner = st.recursive(
+    _leaves | choices, lambda found: _arrays(found) | _objects(found) | _pairs(_objects(found)), max_leaves=6
+)
 roots = (_objects(_inner) | _arrays(_inner)).map(lambda schema: {**schema, "$defs": DEFINITIONS})
 ENUMS: Schema = {
     "type": "object",
@@ -110,7 +121,11 @@ def values(schema: Schema) -> st.SearchStrategy[Any]:
         return st.one_of(*(values({"type": one}) for one in kind))
     if kind == "object":
         children = schema["properties"]
-        return st.tuples(*map(values, children.values())).map(lambda found: dict(zip(children, found, strict=True)))
+        needed = schema.get("required", list(children))
+        parts = [values(child) if name in needed else st.just(...) | values(child) for name, child in children.items()]
+        return st.tuples(*parts).map(
+            lambda found: {name: value for name, value in zip(children, found, strict=True) if value is not ...}
+        )
     if kind == "array":
         least, most = schema.get("minItems", 0), schema.get("maxItems", 3)
         return st.lists(values(schema["items"]), min_size=least, max_size=most)

@@ -9,7 +9,7 @@ What never belongs here: schemas, tokens, caches; how strings and numbers are sp
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 _EMPTY: frozenset[int] = frozenset()
@@ -127,6 +127,81 @@ class Branches(Frame):
             if after is not None:
                 return after
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap(Frame):
+    """One of several texts that may begin alike: those that what has come so far leaves open. Made by ``either``."""
+
+    branches: tuple[Frames, ...]
+
+    @property
+    def ends(self) -> bool:
+        return any(map(may_end, self.branches))
+
+    def firsts(self) -> frozenset[int]:
+        return frozenset().union(*map(firsts, self.branches))
+
+    def step(self, byte: int) -> Frames | None:
+        after = [left for branch in self.branches if (left := step(branch, byte)) is not None]
+        return either(after) if after else None
+
+
+def either(branches: Sequence[Frames]) -> Frames:
+    """One of several texts. What all of them begin with stands before the choice, so equal ones are one."""
+    found: list[Frames] = []
+    for branch in branches:
+        parts = branch[0].branches if len(branch) == 1 and isinstance(branch[0], Overlap) else (branch,)
+        found += [part for part in parts if part not in found]
+    heads: dict[Frame | None, list[Frames]] = {}
+    for branch in found:
+        heads.setdefault(branch[0] if branch else None, []).append(branch)
+    parts = [
+        (head, *either([branch[1:] for branch in alike])) if head is not None else () for head, alike in heads.items()
+    ]
+    return parts[0] if len(parts) == 1 else (Overlap(tuple(parts)),)
+
+
+@dataclass(frozen=True, slots=True)
+class Members(Frame):
+    """The inside of an object and its closing brace: of what is left of its members each may come, in their order.
+
+    ``left`` holds a member's key, its value's frames, and whether it must come. ``first``: none has come yet.
+    """
+
+    left: tuple[tuple[bytes, Frames, bool], ...]
+    first: bool = True
+
+    def firsts(self) -> frozenset[int]:
+        closing = frozenset(b"}") if not any(needed for _, _, needed in self.left) else _EMPTY
+        return closing | (frozenset(b'"' if self.first else b",") if self.left else _EMPTY)
+
+    def step(self, byte: int) -> Frames | None:
+        if byte not in self.firsts():
+            return None
+        if byte == 0x7D:
+            return ()
+        ways: list[tuple[bytes, Frames]] = []
+        for index, (key, value, needed) in enumerate(self.left):
+            ways.append((key[1:] + b": ", (*value, Members(self.left[index + 1 :], False))))
+            if needed:
+                break
+        return parted(ways) if self.first else (Literal(b' "'), *parted(ways))
+
+
+def parted(ways: Sequence[tuple[bytes, Frames]]) -> Frames:
+    """One of several texts, each with what follows it; none is the beginning of another."""
+    lowest, highest = min(text for text, _ in ways), max(text for text, _ in ways)
+    size = next((at for at, byte in enumerate(lowest) if highest[at] != byte), len(lowest))
+    if len(ways) == 1:
+        text, frames = ways[0]
+        return (Literal(text), *frames) if text else frames
+    if size:
+        return (Literal(lowest[:size]), *parted([(text[size:], frames) for text, frames in ways]))
+    by_first: dict[int, list[tuple[bytes, Frames]]] = {}
+    for text, frames in ways:
+        by_first.setdefault(text[0], []).append((text, frames))
+    return (Branches(tuple(map(parted, by_first.values()))),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ What never belongs here: how calls are read (``tools``), tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import ConfigurationError
 from ...tools import Toolbox
-from .automaton import Branches, Frame, Frames, Items, Literal, step
+from .automaton import Frame, Frames, Items, Literal, Members, parted, step
 from .grammar import Grammar
 from .keywords import KEYWORDS, canonical, counts
 from .schema import compile_schema
@@ -35,7 +35,7 @@ def call_grammar(tools: Toolbox, notation: Notation) -> Grammar:
         arguments = _object(tools.parameters(name) or {}, {}, 0)
         key = canonical(name)[1:-1] + notation.between.encode()
         functions.append((key, (*arguments, Literal(notation.closing.encode()))))
-    one = _parted(functions)
+    one = parted(functions)
     opening = notation.opening.encode()
     if notation.kind == "mistral":
         list_, _, item = opening.partition(b"[")
@@ -95,33 +95,6 @@ class Prose(Frame):
 
 
 @dataclass(frozen=True, slots=True)
-class Members(Frame):
-    """The inside of an object and its closing brace: of what is left of its members each may come, in their order.
-
-    ``left`` holds a member's key, its value's frames, and whether it must come. ``first``: none has come yet.
-    """
-
-    left: tuple[tuple[bytes, Frames, bool], ...]
-    first: bool = True
-
-    def firsts(self) -> frozenset[int]:
-        closing = frozenset(b"}") if not any(needed for _, _, needed in self.left) else frozenset()
-        return closing | frozenset((b'"' if self.first else b",") if self.left else b"")
-
-    def step(self, byte: int) -> Frames | None:
-        if byte not in self.firsts():
-            return None
-        if byte == 0x7D:
-            return ()
-        ways: list[tuple[bytes, Frames]] = []
-        for index, (key, value, needed) in enumerate(self.left):
-            ways.append((key[1:] + b": ", (*value, Members(self.left[index + 1 :], False))))
-            if needed:
-                break
-        return _parted(ways) if self.first else (Literal(b' "'), *_parted(ways))
-
-
-@dataclass(frozen=True, slots=True)
 class Anything(Frame):
     """Any JSON value, nested ``depth`` deep at most."""
 
@@ -160,21 +133,6 @@ class Pairs(Frame):
             return ()
         pair = (Text(), Literal(b": "), Anything(self.depth), Pairs(self.depth, False))
         return pair if self.first else (Literal(b' "'), *pair)
-
-
-def _parted(ways: Sequence[tuple[bytes, Frames]]) -> Frames:
-    """One of several texts, each with what follows it; none is the beginning of another."""
-    lowest, highest = min(text for text, _ in ways), max(text for text, _ in ways)
-    size = next((at for at, byte in enumerate(lowest) if highest[at] != byte), len(lowest))
-    if len(ways) == 1:
-        text, frames = ways[0]
-        return (Literal(text), *frames) if text else frames
-    if size:
-        return (Literal(lowest[:size]), *_parted([(text[size:], frames) for text, frames in ways]))
-    by_first: dict[int, list[tuple[bytes, Frames]]] = {}
-    for text, frames in ways:
-        by_first.setdefault(text[0], []).append((text, frames))
-    return (Branches(tuple(map(_parted, by_first.values()))),)
 
 
 def _object(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Frames:

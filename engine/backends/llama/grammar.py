@@ -68,7 +68,7 @@ class Grammar:
 
     def _begin(self, frames: Frames) -> None:
         self._states: dict[State, State] = {}
-        self.start = self._state(frames)
+        self.start = self.state(frames)
 
     def advance(self, state: State, data: bytes) -> State | None:
         """The state after ``data``, or None if it cannot come here."""
@@ -97,7 +97,7 @@ class Grammar:
         head = state.frames[0] if state.frames else None
         if not isinstance(head, Text) or (not head.least and head.most is None):
             return state
-        return self._state((head.alike(length), *state.frames[1:]))
+        return self.state((head.alike(length), *state.frames[1:]))
 
     def _forced(self, state: State) -> tuple[bytes, State]:
         text, frames = bytearray(), state.frames
@@ -115,16 +115,17 @@ class Grammar:
             assert left is not None
             text.append(byte)
             frames = left
-        return bytes(text), self._state(frames) if text else state
+        return bytes(text), self.state(frames) if text else state
 
     def _step(self, state: State, byte: int) -> State | None:
         frames = step(state.frames, byte)
-        after = None if frames is None else self._state(frames)
+        after = None if frames is None else self.state(frames)
         if after is None or after in self._states:  # what is not kept is not held by another state either
             state._next[byte] = after
         return after
 
-    def _state(self, frames: Frames) -> State:
+    def state(self, frames: Frames) -> State:
+        """The state of these frames, found again if it was there before."""
         made = State(frames)
         known = self._states.get(made)
         if known is not None:

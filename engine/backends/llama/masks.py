@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .automaton import Overlap
 from .calling import Prose
 from .grammar import Grammar, State
 from .spelling import Text, text_end
@@ -79,6 +80,10 @@ class TokenMasks:
         head = state.frames[0] if state.frames else None
         if isinstance(head, Prose):
             return self._in_prose(grammar, state, head)
+        if isinstance(head, Overlap):
+            # A token may come if one of the texts that are open lets it through.
+            ways = [grammar.state((*branch, *state.frames[1:])) for branch in head.branches]
+            return np.logical_or.reduce([self.allowed(grammar, way) for way in ways])
         if isinstance(head, Text) and head.mode == "text":
             mask = self._plain.copy() if head.most is None else self._plain & (self._characters <= head.most)
             candidates = self._special

@@ -5,13 +5,14 @@ between, nothing around. That leaves one continuation at most places.
 
 Supported:
 
-- object: all properties, in order; array with ``minItems``, ``maxItems``; boolean; null
+- object: its properties in order, those that ``required`` does not name perhaps left out (without ``required`` all must
+  come); array with ``minItems``, ``maxItems``; boolean; null
 - string, with ``minLength`` and ``maxLength`` in characters
 - integer: of 64 bits, or with a lower and an upper bound (``minimum``, ``exclusiveMaximum``, …) that leave at most
   1,000 values; number: of up to 24 characters
 - ``enum``, ``const``, ``$ref`` to a place in the schema
-- ``anyOf``, ``oneOf`` and lists of types, nested as you like, whose branches differ in their first character; branches
-  of fixed values are taken together, and so are integer and number
+- ``anyOf`` and lists of types, nested as you like; ``oneOf``, whose branches must differ in their first character;
+  branches of fixed values are taken together, and so are integer and number
 
 Anything else is refused by name, never ignored. What never belongs here: sampling, models, tokens.
 """
@@ -23,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import ConfigurationError
-from .automaton import Alternatives, Branches, Frame, Frames, Items, Literal, firsts
+from .automaton import Alternatives, Branches, Frame, Frames, Items, Literal, Members, either, firsts
 from .keywords import (
     ANNOTATIONS,
     KEYWORDS,
@@ -69,26 +70,26 @@ class _Options:
         self.others += [frames for frames in other.others if once or frames not in self.others]
 
     def frames(self) -> Frames:
-        """:raises ConfigurationError: parts of it share their first character."""
-        parts = list(self.others)
-        if self.number is not None:
-            parts.append((self.number,))
+        """What all parts allow."""
+        parts = self._open()
         if len(self.fixed) == 1:
             parts.append((Literal(min(self.fixed)),))
         elif self.fixed:
             parts.append((Alternatives(tuple(sorted(self.fixed))),))
         if len(parts) == 1:
             return parts[0]
-        seen: frozenset[int] = frozenset()
-        for part in parts:
-            shared = seen & firsts(part)
-            if shared:
-                raise ConfigurationError(
-                    "JSON schema: branches of anyOf and oneOf must differ in their first character, but two begin with "
-                    f"{chr(min(shared))} ; keep one of them, or write all their values as one enum"
-                )
-            seen |= firsts(part)
-        return (Branches(tuple(parts)),)
+        begun = [firsts(part) for part in parts]
+        apart = sum(map(len, begun)) == len(frozenset().union(*begun))
+        return (Branches(tuple(parts)),) if apart else either(parts)
+
+    def clash(self, other: _Options) -> frozenset[int]:
+        """Characters with which both begin, where that is not between fixed values, which can be compared."""
+        ours, theirs = ({byte for part in one._open() for byte in firsts(part)} for one in (self, other))
+        mine, its = ({value[0] for value in one.fixed} for one in (self, other))
+        return frozenset((ours & (theirs | its)) | (mine & theirs))
+
+    def _open(self) -> list[Frames]:
+        return [*self.others, (self.number,)] if self.number is not None else list(self.others)
 
 
 class _Compiler:
@@ -153,7 +154,14 @@ class _Compiler:
     def _union(self, branches: list[Any], depth: int, *, once: bool = False) -> _Options:
         options = _Options()
         for branch in branches:
-            options.add(self._options(branch, depth + 1), once=once)
+            other = self._options(branch, depth + 1)
+            shared = options.clash(other) if once and not (options.number and other.number) else frozenset()
+            if shared:
+                raise ConfigurationError(
+                    "JSON schema: branches of oneOf must differ in their first character, but two begin with "
+                    f"{chr(min(shared))} ; say anyOf, which may allow both"
+                )
+            options.add(other, once=once)
         return options
 
     def _object(self, schema: Mapping[str, Any], depth: int) -> Frames:
@@ -170,9 +178,11 @@ class _Compiler:
         unknown = set(required) - set(properties)
         if unknown:
             raise ConfigurationError(f"JSON schema: required property '{min(unknown)}' is not described")
-        missing = set(properties) - set(required)
-        if missing:
-            raise ConfigurationError(f"JSON schema: property '{min(missing)}' is optional; list it in 'required'")
+        if len(required) < len(properties):
+            left = [
+                (canonical(name), self.node(child, depth + 1), name in required) for name, child in properties.items()
+            ]
+            return (Literal(b"{"), Members(tuple(left)))
         frames: list[Frame] = []
         text = b"{"
         for index, (name, child) in enumerate(properties.items()):

@@ -138,7 +138,6 @@ NAMED: list[tuple[Schema, str]] = [
     ({"type": "object", "properties": {"a": {"allOf": [NULL]}}}, "keyword 'allOf' is not supported"),
     ({"properties": {"a": NULL}}, "keyword 'properties' needs a type"),
     ({"type": "array", "items": {}}, "allows anything"),
-    ({"type": "object", "properties": {"maybe": NULL}, "required": []}, "'maybe' is optional; list it in 'required'"),
     ({"type": "object", "properties": {}, "required": ["a"]}, "'a' is not described"),
     ({"type": "object", "properties": {"a": NULL}, "required": "a"}, "required must be a list"),
     ({"type": "object", "additionalProperties": NUMBER}, "additionalProperties"),
@@ -146,13 +145,11 @@ NAMED: list[tuple[Schema, str]] = [
     ({"type": ["string", "float"]}, "type 'float'"),
     ({"$ref": "#/$defs/nowhere"}, "#/$defs/nowhere"),
     ({"$ref": "#/$defs/a", "$defs": {"a": {"type": "array", "items": {"$ref": "#/$defs/a"}}}}, "leads back to itself"),
-    ({"anyOf": [STRING, {"const": "a"}]}, 'first character, but two begin with "'),
-    ({"anyOf": [STRING, {"type": "string", "maxLength": 3}]}, 'first character, but two begin with "'),
-    ({"anyOf": [{"type": "object"}, {"anyOf": [{"const": {"a": 1}}]}]}, "first character, but two begin with {"),
-    ({"anyOf": [INTEGER, {"enum": [1, 2]}]}, "first character, but two begin with 1"),
     ({"oneOf": [INTEGER, NUMBER]}, "a number matches two branches of oneOf"),
     ({"oneOf": [{"enum": [1, 2]}, {"enum": [2, 3]}]}, "2 matches two branches of oneOf"),
     ({"oneOf": [STRING, STRING]}, 'first character, but two begin with "'),
+    ({"oneOf": [STRING, {"const": "a"}]}, 'first character, but two begin with "'),
+    ({"oneOf": [{"const": 1}, INTEGER]}, "first character, but two begin with 1"),
 ]
 
 
@@ -160,3 +157,79 @@ NAMED: list[tuple[Schema, str]] = [
 def test_what_is_not_supported_is_named(schema: Schema, words: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(words)):
         Grammar(schema)
+
+
+A: Schema = {"type": "object", "properties": {"kind": {"const": "a"}, "size": INTEGER}, "required": ["kind", "size"]}
+B: Schema = {"type": "object", "properties": {"kind": {"const": "ab"}, "name": STRING}, "required": ["kind"]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "taken", "refused"),
+    [
+        ({"anyOf": [STRING, {"const": "a"}]}, ["a", "", "ab"], [None, 1]),
+        ({"anyOf": [{"enum": ["a", "abc"]}, {"type": "string", "maxLength": 2}]}, ["abc", "xy", ""], ["abd", "xyz"]),
+        ({"anyOf": [{"type": "string", "minLength": 3}, {"type": "string", "maxLength": 1}]}, ["", "a", "abc"], ["ab"]),
+        ({"anyOf": [INTEGER, {"enum": [1, 2, 2.5, "1"]}]}, [1, 12, 2.5, "1", -3], [2.6, "2"]),
+        ({"anyOf": [A, B]}, [{"kind": "a", "size": 1}, {"kind": "ab"}, {"kind": "ab", "name": ""}], [{"kind": "a"}]),
+        ({"anyOf": [B, {"type": "array", "items": {"anyOf": [A, B, STRING]}}]}, [[{"kind": "ab"}, "x"], []], [[1]]),
+        (
+            {"anyOf": [{"type": "array", "items": INTEGER}, {"type": "array", "items": STRING}]},
+            [[1], ["a"], []],
+            [[1, "a"]],
+        ),
+        ({"anyOf": [{"type": "object"}, {"anyOf": [{"const": {"a": 1}}]}]}, [{}, {"a": 1}], [{"a": 2}]),
+        ({"oneOf": [{"const": "a"}, {"anyOf": [INTEGER, {"const": 1}]}]}, ["a", 1, 7], ["b"]),
+    ],
+)
+def test_line_39_branches_may_begin_alike(schema: Schema, taken: list[Any], refused: list[Any]) -> None:
+    assert [value for value in [*taken, *refused] if takes(schema, value)] == taken
+
+
+def test_line_39_optional_properties_may_be_left_out() -> None:
+    properties = {"a": INTEGER, "ab": STRING, "c": {"type": "array", "items": NULL}, "d": {"const": 1}}
+    schema: Schema = {"type": "object", "properties": properties, "required": ["ab"]}
+    whole: dict[str, Any] = {"a": 1, "ab": "x", "c": [None], "d": 1}
+    for names in [["ab"], ["a", "ab"], ["ab", "c"], ["ab", "d"], ["a", "ab", "c", "d"], ["ab", "c", "d"]]:
+        assert takes(schema, {name: whole[name] for name in names})
+    for names in [[], ["a"], ["c", "d"], ["a", "c", "d"], ["ab", "a"], ["d", "ab"]]:
+        assert not takes(schema, {name: whole[name] for name in names})
+    assert takes({"type": "object", "properties": {"maybe": NULL}, "required": []}, {})
+
+
+def test_line_39_optional_fields_as_pydantic_writes_them() -> None:
+    class Step(BaseModel):
+        do: Literal["step"]
+        note: str | None = None
+
+    class Stop(BaseModel):
+        do: Literal["stop"]
+        code: int = 0
+
+    class Plan(BaseModel):
+        title: str
+        steps: list[Step | Stop] = Field(default_factory=list, max_length=2)
+
+    schema = Plan.model_json_schema()
+    for value in ({"title": "t"}, {"title": "t", "steps": [{"do": "step", "note": None}, {"do": "stop", "code": 3}]}):
+        assert takes(schema, value)
+    assert not takes(schema, {"title": "t", "steps": [{"do": "stop", "note": "n"}]})
+
+
+def test_line_39_text_of_bounded_length_always_ends() -> None:
+    """However long a model rambles, the grammar brings its answer to an end within the tokens that it may take."""
+    schema: Schema = {
+        "type": "object",
+        "properties": {"comment": {"type": "string", "maxLength": 40}, "score": {"enum": [1, 2]}},
+    }
+    grammar = Grammar(schema)
+    state, said = grammar.start, b""
+    while not state.complete:
+        allowed = [byte for byte in range(256) if grammar.advance(state, bytes([byte])) is not None]
+        byte = next(
+            (byte for byte in b"\\u0" if byte in allowed), allowed[-1]
+        )  # the longest spelling of each character
+        after = grammar.advance(state, bytes([byte]))
+        assert after is not None
+        state, said = after, said + bytes([byte])
+        assert len(said) < 60 + 6 * 40
+    assert len(json.loads(said)["comment"]) == 40
