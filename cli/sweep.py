@@ -110,7 +110,7 @@ def _print(sweep: Sweep, json: bool) -> dict[str, int]:
 
 def _note_few(sweep: Sweep) -> None:
     """Say once of each dataset where it holds fewer items than were asked for."""
-    notes = {}
+    notes: dict[str, None] = {}
     for run in sweep.runs:
         wanted = getattr(run.cell.settings, "n", None)
         if run.cell.scenario == "kieval" and wanted is not None and run.total is not None and run.total < wanted:

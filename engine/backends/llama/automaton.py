@@ -156,10 +156,10 @@ def either(branches: Sequence[Frames]) -> Frames:
     heads: dict[Frame | None, list[Frames]] = {}
     for branch in found:
         heads.setdefault(branch[0] if branch else None, []).append(branch)
-    parts = [
+    texts = tuple(
         (head, *either([branch[1:] for branch in alike])) if head is not None else () for head, alike in heads.items()
-    ]
-    return parts[0] if len(parts) == 1 else (Overlap(tuple(parts)),)
+    )
+    return texts[0] if len(texts) == 1 else (Overlap(texts),)
 
 
 @dataclass(frozen=True, slots=True)
