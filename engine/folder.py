@@ -18,7 +18,7 @@ import orjson
 
 from .errors import ConfigurationError, JournalError
 from .files import is_leftover, write_atomically
-from .history import has_begun
+from .history import has_records
 from .journal import missing_journal, open_database
 from .manifest import MANIFEST_VERSION, RunManifest, checked, read_manifest
 
@@ -123,7 +123,7 @@ class RunFolder:
         """Take away what this object has made, unless something is recorded there by now. Nothing else is touched:
         neither a folder that was opened, nor files that somebody has put beside ours.
         """
-        if has_begun(self.journal):
+        if has_records(self.journal):
             return
         order = {self.path: 2, self.path / "manifest.json": 0}  # a manifest never without its journal, the folder last
         for made in sorted(self._made, key=lambda one: order.get(one, 1)):
@@ -160,7 +160,7 @@ def _check_free(path: Path, manifest: dict[str, Any]) -> None:
         raise ConfigurationError(f"{path} is not a folder; name another place with --out")
     if path.exists() and any(not _is_leftover(one.name) for one in path.iterdir()):
         raise ConfigurationError(f"{path} exists and is not a run folder; name another folder with --out")
-    if has_begun(path / _JOURNAL):
+    if has_records(path / _JOURNAL):
         raise ConfigurationError(
             f"{path} holds the journal of a run whose manifest.json is missing; put that back, or name another folder "
             "with --out"

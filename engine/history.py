@@ -336,18 +336,28 @@ class History:
 
 
 def has_begun(journal: Path) -> bool:
-    """Whether anything is recorded in a run's journal; one that cannot be read may hold something.
+    """Whether a journal has its tables: a kill may come before they are made.
 
-    A kill may leave a journal without tables, or with empty ones.
+    One that is damaged has.
     """
+    return _answers(journal, "select value from meta where key = 'schema'")
+
+
+def has_records(journal: Path) -> bool:
+    """Whether anything is recorded in a journal; one that cannot be read may hold something."""
+    return _answers(journal, "select 1 from started limit 1")
+
+
+def _answers(journal: Path, question: str) -> bool:
+    """Whether a question has an answer; True where the file cannot be asked."""
     if not journal.exists():
         return False
     try:
         with closing(sqlite3.connect(journal)) as connection:
-            return connection.execute("select 1 from started limit 1").fetchone() is not None
+            return connection.execute(question).fetchone() is not None
     except sqlite3.OperationalError as error:
         return "no such table" not in str(error)
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):
         return True
 
 
