@@ -134,7 +134,8 @@ class NativeModel:
         context = NativeContext(self, lanes=1, context=256, batch=1, threads=os.cpu_count() or 1, canonical=False)
         try:
             sizes, rows = [], []
-            for position, token in enumerate(self._tokenize("xe", special=False)[[0, -1]]):
+            spelt = [int(token) for token in self._tokenize("xe", special=False)] or [0]
+            for position, token in enumerate((spelt[0], spelt[-1])):
                 logits = context.decode([token], [position], [0], [1])
                 assert logits is not None
                 rows.append(logits[0].copy())
