@@ -83,7 +83,8 @@ class TokenMasks:
         if isinstance(head, Overlap):
             # A token may come if one of the texts that are open lets it through.
             ways = [grammar.state((*branch, *state.frames[1:])) for branch in head.branches]
-            return np.any([self.allowed(grammar, way) for way in ways], axis=0)
+            any_way: npt.NDArray[np.bool_] = np.any([self.allowed(grammar, way) for way in ways], axis=0)
+            return any_way
         if isinstance(head, Text) and head.mode == "text":
             mask = self._plain.copy() if head.most is None else self._plain & (self._characters <= head.most)
             candidates = self._special
