@@ -31,9 +31,12 @@ def draw(
     ``mask`` rules tokens out, then ``top_k`` (0: all) keeps the best, then ``min_p`` (0: off) those with such a share
     of the best one's probability, then ``top_p`` (1: all) the best that together have such a part of what is left. Of
     equals the lower id is the better.
+
+    :raises FloatingPointError: the row is no numbers.
     """
     values = row if mask is None else np.where(mask, row, np.float32(-np.inf))
     highest = values.max()
+    check_numbers(highest)
     if 0 < top_k < len(values):
         kept = np.zeros(len(values), dtype=bool)
         kept[best(values, top_k)] = True
@@ -54,6 +57,15 @@ def draw(
     start = block * _BLOCK
     before = float(sums[block - 1]) if block else 0.0
     return start + _place(weights[start : start + _BLOCK], target - before)
+
+
+def check_numbers(best: npt.NDArray[np.float32] | np.float32) -> None:
+    """See that the best of each row is a number; if any of a row is NaN, numpy takes that for the best.
+
+    :raises FloatingPointError: it is none.
+    """
+    if not np.isfinite(best).all():
+        raise FloatingPointError("its logits are no numbers (NaN or infinite): damaged weights, or an overflow")
 
 
 def best(values: npt.NDArray[Any], count: int) -> npt.NDArray[np.intp]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from .draw import best, draw
+from .draw import best, check_numbers, draw
 from .native import Logits
 
 Mask = npt.NDArray[np.bool_]
@@ -72,7 +72,7 @@ def pick(logits: Logits, choices: list[Choice], positions: list[int], masks: lis
             break
     else:  # the usual case: one pass over the whole batch
         tokens = logits.argmax(axis=1)
-        _check(logits[np.arange(len(tokens)), tokens])
+        check_numbers(logits[np.arange(len(tokens)), tokens])
         return [Picked(token) for token in tokens.tolist()]
     return [
         _pick_row(logits[row], choice, position, mask)
@@ -109,14 +109,12 @@ def shares(row: Logits, options: Mapping[int, Sequence[int]]) -> dict[int, float
 def _pick_row(row: Logits, choice: Choice, position: int, mask: Mask | None) -> Picked:
     if mask is not None and not mask.any():
         raise ValueError("the grammar allows no token here")
-    if choice.temperature > 0 or choice.logprobs is not None:
-        _check(row.max())
-    logprobs = log_softmax(row) if choice.logprobs is not None else None
+    given = row
     if choice.penalises and choice.counts:
         row = _penalised(row, choice)
     if choice.temperature <= 0:
         token = int((row if mask is None else np.where(mask, row, -np.inf)).argmax())
-        _check(row[token])
+        check_numbers(row[token])
     else:
         token = draw(
             row,
@@ -127,16 +125,11 @@ def _pick_row(row: Logits, choice: Choice, position: int, mask: Mask | None) -> 
             min_p=choice.min_p,
             mask=mask,
         )
-    if logprobs is None:
+    if choice.logprobs is None:
         return Picked(token)
-    top = best(logprobs, choice.logprobs or 0)
+    logprobs = log_softmax(given)
+    top = best(logprobs, choice.logprobs)
     return Picked(token, float(logprobs[token]), [(int(t), float(logprobs[t])) for t in top])
-
-
-def _check(best: npt.NDArray[np.float32] | np.float32) -> None:
-    """See that the best of each row is a number; if any of a row is NaN, numpy takes that for the best."""
-    if not np.isfinite(best).all():
-        raise FloatingPointError("its logits are no numbers (NaN or infinite): damaged weights, or an overflow")
 
 
 def _penalised(row: Logits, choice: Choice) -> Logits:
