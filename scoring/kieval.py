@@ -4,7 +4,8 @@
                exp(-0.2 i); only rounds with a valid score count, and i is their place among the survivors.
 ``linear``     the same with score/4 in place of the mapping (KIEval, section 3.3).
 ``corrected``  the official mapping, weights by the true round; unscored rounds are left out without shifting the
-               others; rounds lost to an early stop count 0.
+               others; rounds lost to an early stop count 0. A detector's stop is the candidate's doing whatever the
+               switches say; the evaluator's flags cost nothing where early stop is off.
 
 Pure functions. What never belongs here: aggregation over interviews (``interviews``), parsing, model calls.
 """
@@ -22,8 +23,6 @@ SCORERS: tuple[ScorerName, ...] = ("official", "linear", "corrected")
 ASPECTS = ("accuracy", "logic", "relevance", "coherence", "conciseness", "overall")
 _DECAY = 0.2
 _OFFICIAL = {0: 0.0, 1: 1.0, 2: 3.0, 3: 7.0, 4: 10.0}
-# Ends of a talk that are the candidate's doing: rounds after them are lost, not merely absent.
-_LOSING = ("evaluator", "detector")
 
 
 @dataclass(slots=True)
@@ -105,7 +104,8 @@ class Scorer:
         held = self.rounds(interview)
         values = [r.scores[aspect] if r.scores is not None else None for r in held]
         lost = 0
-        if self.early_stop and (interview.ended_by in _LOSING or (held and held[-1].stop is not None)):
+        flagged = interview.ended_by == "evaluator" or (bool(held) and held[-1].stop is not None)
+        if interview.ended_by == "detector" or (self.early_stop and flagged):
             lost = max(0, interview.planned - len(held))
         return self.combine(values, lost)
 

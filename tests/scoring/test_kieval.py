@@ -176,3 +176,15 @@ def test_a_better_round_never_lowers_the_score(
     assert before is not None
     assert after is not None
     assert after >= before
+
+
+def test_line_6i_a_detectors_end_costs_its_rounds_whatever_the_switch_says() -> None:
+    silent = interview(ended_by="detector")
+    cut = interview(4, 4, ended_by="detector")
+    for early_stop in (True, False):
+        assert Scorer("corrected", early_stop=early_stop).score(silent) == 0.0
+        expected = 100 * (W[0] + W[1]) / sum(W)
+        assert Scorer("corrected", early_stop=early_stop).score(cut) == pytest.approx(expected)
+        assert Scorer("official", early_stop=early_stop).score(silent) is None
+    flagged = interview(4, 4, flags={1: "off_topic"}, ended_by="evaluator")
+    assert Scorer("corrected", early_stop=False).score(flagged) == pytest.approx(100.0), "a flag is not held against it"
