@@ -1,21 +1,21 @@
 """Means of scores that are not independent: several conversations on one item, at other seeds or by other evaluators.
 
-Items are drawn, conversations on an item come along: so items are the clusters. The standard error and Student's
-interval, and an interval by resampling whole clusters. What never belongs here: what the numbers mean, and intervals
-that may be watched while scores come (``betting``).
+Items are drawn, conversations on an item come along: so items are the clusters. The standard error, Student's interval,
+that of values with bounds, and an interval by resampling whole clusters. What never belongs here: what the numbers
+mean, and intervals that may be watched while scores come (``betting``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .intervals import Estimate, check_level
+from .intervals import Estimate, bounded_ends, check_level
 
 # scipy.stats takes half a second to load: the functions that need it import it.
 
@@ -28,13 +28,15 @@ _AT_ONCE = 1_000_000
 class ClusteredMean:
     """The mean over ``n`` values in ``clusters`` clusters, and its standard error (None below two clusters).
 
-    Every value weighs the same, so a cluster weighs as many times as it has values.
+    Every value weighs the same, so a cluster weighs as many times as it has values. ``even`` is the number of clusters
+    of one size that would weigh as evenly: n² / sum of squared sizes (Kish 1965), ``clusters`` where all have one size.
     """
 
     mean: float
     se: float | None
     n: int
     clusters: int
+    even: float
 
     def interval(self, level: float = 0.95) -> Estimate | None:
         """The mean with Student's interval, clusters - 1 degrees of freedom; None below two clusters.
@@ -50,6 +52,32 @@ class ClusteredMean:
             return None
         half = float(t.ppf((1.0 + level) / 2, self.clusters - 1)) * self.se
         return Estimate(self.mean, self.mean - half, self.mean + half)
+
+    def within(self, low: float, high: float, *, rate: bool = False, level: float = 0.95) -> Estimate:
+        """The mean of values from ``low`` to ``high`` with an interval that stays between them (``bounded_ends``).
+
+        ``rate``: all values are one of the two. With one value in each cluster that is Wilson's interval; with more,
+        Wilson's of the effective sample size, its degrees of freedom adjusted (Korn and Graubard 1998), which is never
+        less than ``even``. Other values take Student's quantile, clusters - 1 degrees of freedom. There is an interval
+        of one cluster too: it has seen one thing, and says so by its width.
+
+        :raises ValueError: ``level`` is not between 0 and 1, or the mean not between the bounds.
+        """
+        from scipy.stats import norm, t
+
+        check_level(level)
+        if not low <= self.mean <= high or low == high:
+            raise ValueError(f"a mean of {self.mean} with bounds {low} and {high}")
+        share, tail = (self.mean - low) / (high - low), (1.0 + level) / 2
+        dispersion = stretch = 1.0
+        if self.se is not None and 0.0 < share < 1.0:
+            variance = (self.se / (high - low)) ** 2 * (self.clusters - 1) / self.clusters
+            dispersion = variance * self.even / (share * (1.0 - share))
+            plain = t.ppf(tail, self.n - 1) if rate else norm.ppf(tail)
+            stretch = float(t.ppf(tail, self.clusters - 1) / plain)
+        ends = bounded_ends(*(np.array([x]) for x in (share, dispersion, self.even, stretch)), level)
+        least, most = (low + float(end[0]) * (high - low) for end in ends)
+        return Estimate(self.mean, min(least, self.mean), max(most, self.mean))
 
 
 def clustered_mean(values: Values, labels: Sequence[str]) -> ClusteredMean | None:
@@ -67,13 +95,38 @@ def clustered_mean(values: Values, labels: Sequence[str]) -> ClusteredMean | Non
     if not groups:
         return None
     held = [value for group in groups.values() for value in group]
-    count, clusters = len(held), len(groups)
-    mean = math.fsum(held) / count
-    if clusters < 2:
-        return ClusteredMean(mean, None, count, clusters)
+    mean = math.fsum(held) / len(held)
     residuals = (math.fsum(value - mean for value in group) for group in groups.values())
     squares = math.fsum(residual * residual for residual in residuals)
-    return ClusteredMean(mean, math.sqrt(clusters / (clusters - 1) * squares) / count, count, clusters)
+    return _clustered(mean, squares, len(held), len(groups), sum(len(group) ** 2 for group in groups.values()))
+
+
+def clustered_counts(values: Sequence[float], clusters: Mapping[tuple[int, ...], int]) -> ClusteredMean | None:
+    """``clustered_mean`` of few distinct values; None of nothing.
+
+    ``clusters`` says how many clusters there are in which each of ``values`` occurs so often.
+    """
+    alike = sorted((counts, times) for counts, times in clusters.items() if times and any(counts))
+    if not alike:
+        return None
+    sizes = [(sum(counts), times) for counts, times in alike]
+    n = sum(size * times for size, times in sizes)
+    mean = math.fsum(times * _sum(values, counts) for counts, times in alike) / n
+    apart = [value - mean for value in values]
+    squares = math.fsum(times * _sum(apart, counts) ** 2 for counts, times in alike)
+    return _clustered(
+        mean, squares, n, sum(times for _, times in sizes), sum(size * size * times for size, times in sizes)
+    )
+
+
+def _sum(values: Sequence[float], counts: Sequence[int]) -> float:
+    return math.fsum(value * count for value, count in zip(values, counts, strict=True))
+
+
+def _clustered(mean: float, squares: float, n: int, clusters: int, squared_sizes: int) -> ClusteredMean:
+    """From the sum of squares of the clusters' summed residuals."""
+    se = math.sqrt(clusters / (clusters - 1) * squares) / n if clusters > 1 else None
+    return ClusteredMean(mean, se, n, clusters, n * n / squared_sizes)
 
 
 def bootstrap(

@@ -8,17 +8,22 @@ section 3). What never belongs here: means of one candidate (``clusters``), and 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Literal
 
-from .clusters import clustered_mean
+import numpy as np
+
+from .clusters import ClusteredMean, clustered_mean
 from .intervals import Estimate, check_level
+from .signflips import MOST, sign_flips
 
 # scipy.stats takes half a second to load: the functions that need it import it.
 
 Correction = Literal["holm", "benjamini-hochberg"]
+Test = Literal["sign flips", "t"]
 # A candidate's scores by item and by what else tells two talks on it apart (seed, evaluator); None: unscored.
 Scores = Mapping[tuple[str, str], float | None]
 # Mean differences of an item up to this are rounding, not a win.
@@ -30,8 +35,8 @@ class Comparison:
     """``first`` against ``second`` on the items on which both are scored.
 
     ``mean`` is that of first minus second, None without common items; ``difference`` the same with its interval, and
-    ``se`` its standard error, both clustered by item; ``p`` two-sided, of there being no difference; ``p_corrected``
-    the same for the whole table that the pair stands in. These four are None below two items.
+    ``se`` its standard error, both clustered by item; ``p`` two-sided, of there being no difference, by ``test``;
+    ``p_corrected`` the same for the whole table that the pair stands in. These five are None below two items.
 
     ``n`` items were compared, in ``pairs`` pairs of talks; ``dropped`` items both have talked about, but no pair of
     talks is scored on both sides. ``won``, ``tied`` and ``lost`` are the shares of the items, 0–1, on which the first
@@ -51,19 +56,25 @@ class Comparison:
     won: float | None
     tied: float | None
     lost: float | None
+    test: Test | None
 
 
-def compare(first: str, second: str, scores: Mapping[str, Scores], level: float = 0.95) -> Comparison:
+def compare(
+    first: str, second: str, scores: Mapping[str, Scores], level: float = 0.95, most: float = 100.0
+) -> Comparison:
     """Candidates ``first`` and ``second`` on the talks that both have held, paired by item and seed or evaluator.
 
-    The differences are taken talk by talk and clustered by item; difference / se is taken for Student's t with n - 1
-    degrees of freedom. With one talk an item that is the paired t-test. Where all differences are one number, ``p`` is
-    1 if it is 0, else 0. The interval is that of this pair alone, whatever else is compared.
+    The differences are taken talk by talk and clustered by item. The interval is that of the mean of values between
+    ± ``most`` (``ClusteredMean.within``), ``most`` being the highest score where the lowest is 0; it is that of this
+    pair alone, whatever else is compared. Up to ``MOST`` items ``p`` is that of the sign-flip test, which is exact
+    where the candidates could be exchanged on each item; beyond, difference / se is taken for Student's t with n - 1
+    degrees of freedom. No p-value is less than 2/2^n.
 
-    :raises ValueError: ``level`` is not between 0 and 1, or a score is not finite.
+    The tests refute a mean of 0 too often where one candidate has few and large losses, for many samples hold none of
+    them; the interval makes room for those. So where p is small and the interval holds 0, there are too few items.
+
+    :raises ValueError: ``level`` is not between 0 and 1, a score is not finite, or the mean is beyond ± ``most``.
     """
-    from scipy.stats import t
-
     check_level(level)
     one, other = scores[first], scores[second]
     shared = one.keys() & other.keys()
@@ -76,19 +87,29 @@ def compare(first: str, second: str, scores: Mapping[str, Scores], level: float 
     differences = [value for item in by_item for value in by_item[item]]
     found = clustered_mean(differences, [item for item in by_item for _ in by_item[item]])
     if found is None:
-        return Comparison(first, second, None, None, None, None, None, 0, 0, dropped, None, None, None)
-    p = None
-    if found.se is not None:
-        ratio = found.mean / found.se if found.se else math.copysign(math.inf, found.mean) if found.mean else 0.0
-        p = float(2.0 * t.sf(abs(ratio), found.clusters - 1))
+        return Comparison(first, second, None, None, None, None, None, 0, 0, dropped, None, None, None, None)
+    p, test = _tested(found, by_item)
+    interval = found.within(-most, most, level=level) if found.se is not None else None
     means = [math.fsum(values) / len(values) for values in by_item.values()]
     won = sum(mean > _ROUNDING for mean in means) / len(means)
     lost = sum(mean < -_ROUNDING for mean in means) / len(means)
     tied = sum(abs(mean) <= _ROUNDING for mean in means) / len(means)
-    interval = found.interval(level)
     return Comparison(
-        first, second, found.mean, interval, found.se, p, p, found.clusters, found.n, dropped, won, tied, lost
+        first, second, found.mean, interval, found.se, p, p, found.clusters, found.n, dropped, won, tied, lost, test
     )
+
+
+def _tested(found: ClusteredMean, by_item: Mapping[str, Sequence[float]]) -> tuple[float | None, Test | None]:
+    from scipy.stats import t
+
+    if found.se is None:
+        return None, None
+    if found.clusters <= MOST:
+        items = sorted(by_item)  # signs are drawn by place
+        return sign_flips(np.array([math.fsum(by_item[item]) for item in items])), "sign flips"
+    ratio = abs(found.mean) / found.se if found.se else math.inf if found.mean else 0.0
+    least = max(sys.float_info.min, math.ldexp(1.0, 1 - found.clusters))
+    return max(least, float(2.0 * t.sf(ratio, found.clusters - 1))), "t"
 
 
 def compare_all(scores: Mapping[str, Scores], correction: Correction = "holm", level: float = 0.95) -> list[Comparison]:

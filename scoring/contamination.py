@@ -32,6 +32,7 @@ MIN_K = (5, 10, 20, 30, 40, 50, 60)
 DIRECTIONS = {"loss": -1, "perplexity": -1, "zlib_ratio": -1, "min_k": 1, "min_k_plus_plus": 1}
 # How far single precision may carry a log-probability above 0, or a row's probabilities from a sum of 1.
 SLACK = 1e-3
+_NEAR = 1e-12  # to the root of a variance that is itself a root at 0 and 1
 
 
 def loss(logprobs: Floats) -> float:
@@ -167,35 +168,52 @@ class Signals:
         return scores
 
 
-def auc(
-    scores: Floats, member: Sequence[bool], *, resamples: int = 1000, seed: int = 0, level: float = 0.95
-) -> Estimate:
-    """Area under the ROC curve of ``scores`` against ``member``, with a percentile bootstrap interval.
+def auc(scores: Floats, member: Sequence[bool], *, level: float = 0.95) -> Estimate:
+    """Area under the ROC curve of ``scores`` against ``member``, with a score interval (Newcombe 2006, method 5).
 
-    It is the chance that a member scores above a non-member, a tie counting half. Members and non-members are resampled
-    apart, each to its own number. The result depends on ``seed`` and on the pairs, not on their order.
+    It is the chance that a member scores above a non-member, a tie counting half. The interval holds the areas A from
+    which the value is no more than z standard errors away, by the variance of Hanley and McNeil 1982 at A itself; so it
+    has a width where members and others part completely, and stays between 0 and 1. Where the variance of DeLong et al.
+    1988 is larger at the value (classes of very different spread), that of A is larger by the same factor. The order of
+    the pairs does not matter.
 
     :raises ValueError: lengths differ, a score is nan, a label is neither true nor false, one of the two classes is
-        missing, or ``resamples`` or ``level`` is out of range.
+        missing, or ``level`` is out of range.
     """
+    from scipy.optimize import brentq
+    from scipy.stats import norm
     from sklearn.metrics import roc_auc_score
 
-    if resamples < 1:
-        raise ValueError(f"resamples is {resamples}; at least one is needed")
     check_level(level)
     inside, outside = _ranked(scores, member)
     labels = np.repeat([True, False], [len(inside), len(outside)])
     value = float(roc_auc_score(labels, np.concatenate([inside, outside])))
-    chance = np.random.default_rng(seed)
-    distinct = 1 + max(int(inside[-1]), int(outside[-1]))
-    twice = np.empty(resamples)
-    for index in range(resamples):
-        members = np.bincount(chance.choice(inside, len(inside)), minlength=distinct)
-        others = np.bincount(chance.choice(outside, len(outside)), minlength=distinct)
-        # For each rank, twice the non-members below it and once those at it: whole numbers, so exact.
-        twice[index] = members @ (2 * np.cumsum(others) - others)
-    low, high = np.quantile(twice / (2 * len(inside) * len(outside)), [(1 - level) / 2, (1 + level) / 2])
-    return Estimate(value, float(low), float(high))
+    z, sizes = float(norm.ppf((1 + level) / 2)), (len(inside), len(outside))
+    expected = _hanley_mcneil(value, *sizes)
+    factor = max(1.0, _delong(inside, outside) / expected) if expected else 1.0
+
+    def beyond(area: float) -> float:
+        return (value - area) ** 2 - z**2 * factor * _hanley_mcneil(area, *sizes)
+
+    low = brentq(beyond, 0.0, value - _NEAR, xtol=_NEAR) if value > _NEAR else 0.0
+    high = brentq(beyond, value + _NEAR, 1.0, xtol=_NEAR) if value < 1.0 - _NEAR else 1.0
+    return Estimate(value, low, high)
+
+
+def _hanley_mcneil(area: float, members: int, others: int) -> float:
+    """The variance of an AUC, sample sizes being averaged as Newcombe does, so that it is symmetric in the classes."""
+    more = (members + others) / 2 - 1
+    shape = 1 + more * ((1 - area) / (2 - area) + area / (1 + area))
+    return area * (1 - area) * shape / (members * others)
+
+
+def _delong(inside: NDArray[np.int64], outside: NDArray[np.int64]) -> float:
+    """The variance of an AUC from the spread of the shares of the other class that each text is ranked above."""
+    above = [
+        (np.searchsorted(other, one, "left") + np.searchsorted(other, one, "right")) / (2 * len(other))
+        for one, other in ((inside, outside), (outside, inside))
+    ]
+    return math.fsum(float(np.var(one, ddof=1)) / len(one) for one in above if len(one) > 1)
 
 
 def tpr_at_fpr(scores: Floats, member: Sequence[bool], fpr: float = 0.05) -> float:

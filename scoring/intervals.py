@@ -1,4 +1,4 @@
-"""A value and how sure it is: the record that tables take, and the intervals of a share and of a difference of means.
+"""A value and how sure it is: the record that tables take; intervals of shares, bounded means and differences.
 
 Well-known formulas, computed by scipy where it has them. What never belongs here: what the numbers mean, and
 resampling, which needs the numbers themselves.
@@ -8,8 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .stream import Mean
+
+Floats: TypeAlias = NDArray[np.float64]
 
 # scipy.stats takes half a second to load: the functions that need it import it.
 
@@ -43,6 +49,30 @@ def wilson(part: int, whole: int, level: float = 0.95) -> Estimate | None:
         return None
     interval = binomtest(part, whole).proportion_ci(confidence_level=level, method="wilson")
     return Estimate(part / whole, float(interval.low), float(interval.high))
+
+
+def bounded_ends(
+    shares: Floats, dispersions: Floats, items: Floats, stretch: Floats, level: float
+) -> tuple[Floats, Floats]:
+    """Both ends, 0–1, of the intervals of means of values from 0 to 1: Wilson's interval, carried over to such values.
+
+    The mean of ``items`` yes-or-no values has the variance m (1 - m) / items; that of other values has ``dispersions``
+    times it (0–1), and Wilson's interval is that of items / dispersion of them. ``stretch`` is the factor by which the
+    normal quantile is too small because the dispersion is an estimate. No interval is wider than that of yes-or-no
+    values, for no values between the same bounds vary more. None is narrower than what a share u = z² / (items + z²)
+    of items that were not met could do if they all had 0, or all had 1: as Wilson's of 20 right out of 20 says that
+    one sixth may still be wrong. So an interval has a width where no value differs from another.
+    """
+    from scipy.stats import norm
+
+    z = float(norm.ppf((1.0 + level) / 2))
+    worth = np.maximum(items, items / (np.maximum(dispersions, 1e-12) * stretch**2))
+    middle = (shares + z**2 / (2 * worth)) / (1 + z**2 / worth)
+    half = z * np.sqrt(shares * (1 - shares) / worth + (z / (2 * worth)) ** 2) / (1 + z**2 / worth)
+    unmet = z**2 / (items + z**2)
+    low = np.minimum(middle - half, shares * (1 - unmet))
+    high = np.maximum(middle + half, shares + (1 - shares) * unmet)
+    return np.clip(low, 0.0, shares), np.clip(high, shares, 1.0)
 
 
 def welch(first: Mean, second: Mean, level: float = 0.95) -> Estimate:

@@ -53,7 +53,7 @@ class CandidateProbes:
             self.calls.add(role, used[0])
         add_irregular(self.irregular, result.get("irregular", {}))
 
-    def to_dict(self, members_are_second: bool, seed: int) -> dict[str, Any]:
+    def to_dict(self, members_are_second: bool) -> dict[str, Any]:
         """Everything as plain data."""
         data: dict[str, Any] = {"n": self.n, "accuracy": {}, "failed": self.failures.total}
         data |= self.failures.to_record() | {"stopped": self.stops.to_dict()}
@@ -70,12 +70,12 @@ class CandidateProbes:
         if self.losses[True].n > 1 and self.losses[False].n > 1:
             member, other = self.losses[members_are_second], self.losses[not members_are_second]
             data["loss_gap"] = _estimate(loss_gap(other, member))
-            data["detectors"] = self._detectors(members_are_second, seed)
+            data["detectors"] = self._detectors(members_are_second)
         elif self.signals:
             data["detector_means"] = self._means()
         return data
 
-    def _detectors(self, members_are_second: bool, seed: int) -> dict[str, Any]:
+    def _detectors(self, members_are_second: bool) -> dict[str, Any]:
         ordered = [self.signals[key] for key in sorted(self.signals)]
         member = [key[0] == members_are_second for key in sorted(self.signals)]
         scores = [signals.scores() for signals in ordered]
@@ -83,7 +83,7 @@ class CandidateProbes:
         for name in scores[0]:
             if all(name in one for one in scores):
                 values = [one[name] for one in scores]
-                found[name] = _estimate(auc(values, member, seed=seed))
+                found[name] = _estimate(auc(values, member))
                 found[name]["tpr_at_5_fpr"] = _rounded(tpr_at_fpr(values, member, _LOW_FALSE_POSITIVES))
         return found
 
@@ -131,7 +131,7 @@ class ProbeAggregate:
             "dataset": manifest["dataset"],
             "against": manifest["against"],
             "pack": manifest["pack"],
-            "candidates": {label: one.to_dict(second, manifest["seed"]) for label, one in self.candidates.items()},
+            "candidates": {label: one.to_dict(second) for label, one in self.candidates.items()},
         }
 
     def tables(self) -> list[Table]:

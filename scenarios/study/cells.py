@@ -103,7 +103,7 @@ def record(one: Filled, scorer: Scorer) -> dict[str, Any]:
     if talks is not None and cell.run is not None:
         if one.result is not None and cell.stopped_at is not None:
             told["result"] = one.result | {"score": with_sequence(one.result["score"], [cell], scorer)}
-        told["by_round"] = by_round([talks], scorer)
+        told["by_round"] = by_round([talks], [talks.items], scorer)
         told["running"] = talks.running()
         told["transcripts"] = {"folder": cell.folder, "examples": keys_of(cell.run, talks.examples())}
     return told

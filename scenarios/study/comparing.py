@@ -53,6 +53,7 @@ def comparisons(pools: Sequence[Pool]) -> list[dict[str, Any]]:
                         "high": None if ends is None else rounded(ends.high),
                     },
                     "se": rounded(one.se),
+                    "test": one.test,
                     "p": significant(one.p),
                     "p_corrected": significant(one.p_corrected),
                     "correction": CORRECTION,
@@ -71,8 +72,8 @@ def agreement(pools: Sequence[Pool]) -> list[dict[str, Any]]:
 
     Evaluators rate the very same talks where one run is a fork of another; elsewhere where the models repeat themselves
     (tier C). What is rated is a round: the kappas and the ordinal alpha compare its overall verdict, 1–4; kappa is the
-    mean over pairs of raters, Fleiss' is of all; ``unanimous`` and ``decided`` are shares of rounds. The interval alpha
-    compares the scores of whole interviews.
+    mean over pairs of raters, Fleiss' is of the ``fleiss_n`` rounds that all of them have rated; ``unanimous`` and
+    ``decided`` are shares of rounds. The interval alpha compares the scores of whole interviews.
     """
     groups: list[tuple[str | None, str | None, list[Pool]]]
     groups = [(dataset, None, group) for dataset, group in _by_dataset(pools)]
@@ -173,10 +174,12 @@ def _agreed(group: Sequence[Pool], raters: Sequence[str], over: str) -> dict[str
     pairs = list(combinations(columns, 2))
     votes = voting(rows)
     ordinal, interval = krippendorff(rows, "ordinal"), krippendorff(scores, "interval")
+    together = fleiss(rows)
     return {
         "kappa": _mean(cohen(one, other, _VERDICTS) for one, other in pairs),
         "kappa_quadratic": _mean(cohen(one, other, _VERDICTS, "quadratic") for one, other in pairs),
-        "fleiss": rounded(fleiss(rows).value) if rows else None,
+        "fleiss": rounded(together.value),
+        "fleiss_n": together.n,
         "unanimous": rounded(votes.unanimous / votes.items) if votes.items else None,
         "decided": rounded(votes.decided / votes.items) if votes.items else None,
         "alpha_ordinal": rounded(ordinal.value),

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from viva.scoring.clusters import clustered_mean
-from viva.scoring.intervals import Estimate
+from viva.scoring.clusters import ClusteredMean, clustered_mean
+from viva.scoring.intervals import Estimate, bounded_ends
 from viva.scoring.stream import Mean
 
 # scipy.stats takes half a second to load: the functions that need it import it.
@@ -22,6 +22,7 @@ from viva.scoring.stream import Mean
 Floats: TypeAlias = NDArray[np.float64]
 Codes: TypeAlias = NDArray[np.int64]
 LEVEL = 0.95  # of all intervals of a report
+SCORES = 0.0, 100.0
 NOTHING: dict[str, Any] = {"mean": None, "se": None, "low": None, "high": None, "n": 0, "items": 0}
 
 
@@ -49,27 +50,49 @@ def estimate_record(estimate: Estimate, factor: float = 1.0) -> dict[str, Any]:
     return {name: rounded(getattr(estimate, name), factor) for name in ("value", "low", "high")}
 
 
-def interval(means: Floats, errors: Floats, n: Codes) -> tuple[Floats, Floats]:
-    """Both ends of Student's interval of means of ``n`` independent numbers; nan where the error is."""
-    from scipy.stats import t
+def score_ends(means: Floats, errors: Floats, n: Codes) -> tuple[Floats, Floats]:
+    """Both ends of the intervals of mean scores, 0–100, of ``n`` independent ones; ``errors`` are standard errors."""
+    from scipy.stats import norm, t
 
-    half = np.asarray(t.ppf((1 + LEVEL) / 2, np.maximum(1, n - 1)), dtype=np.float64) * errors
-    return means - half, means + half
+    low, high = SCORES
+    tail = (1 + LEVEL) / 2
+    shares = np.clip((means - low) / (high - low), 0.0, 1.0)
+    spread = shares * (1 - shares)
+    known = (n > 1) & (spread > 0)
+    freedom = np.maximum(1, n - 1)
+    dispersions, stretch = np.ones(len(means)), np.ones(len(means))
+    dispersions[known] = (errors[known] / (high - low)) ** 2 * freedom[known] / spread[known]
+    stretch[known] = np.asarray(t.ppf(tail, freedom[known])) / norm.ppf(tail)
+    ends = bounded_ends(shares, dispersions, n.astype(np.float64), stretch, LEVEL)
+    return low + ends[0] * (high - low), low + ends[1] * (high - low)
 
 
-def clustered(values: Floats, labels: Sequence[str], factor: float = 1.0) -> dict[str, Any]:
+def clustered_score(values: Floats, labels: Sequence[str], bounds: tuple[float, float] = SCORES) -> dict[str, Any]:
     """``mean``, ``se``, ``low``, ``high``, ``n`` of values whose errors are common to an item; nan is no value.
 
-    ``labels`` are the values' items; ``items`` of the record counts those that have one.
+    ``labels`` are the values' items; ``items`` of the record counts those that have one. The values lie between
+    ``bounds``, and so does the interval.
     """
+    return clustered_record(_found(values, labels), bounds)
+
+
+def clustered_rate(values: Floats, labels: Sequence[str]) -> dict[str, Any]:
+    """The same of values that are 0 or 1, as per cent."""
+    return clustered_record(_found(values, labels), (0.0, 1.0), rate=True)
+
+
+def clustered_record(found: ClusteredMean | None, bounds: tuple[float, float], rate: bool = False) -> dict[str, Any]:
+    """A clustered mean with its interval; a rate as per cent."""
+    if found is None:
+        return dict(NOTHING)
+    ends, factor = found.within(*bounds, rate=rate, level=LEVEL), 100.0 if rate else 1.0
+    told: dict[str, Any] = {"mean": rounded(found.mean, factor), "se": rounded(found.se, factor)}
+    told |= {"low": rounded(ends.low, factor), "high": rounded(ends.high, factor)}
+    return told | {"n": found.n, "items": found.clusters}
+
+
+def _found(values: Floats, labels: Sequence[str]) -> ClusteredMean | None:
     known = ~np.isnan(values)
     if not known.all():
         values, labels = values[known], list(compress(labels, known.tolist()))
-    found = clustered_mean(values.tolist(), labels)
-    if found is None:
-        return dict(NOTHING)
-    told: dict[str, Any] = {"mean": rounded(found.mean, factor), "se": rounded(found.se, factor)}
-    ends = found.interval(LEVEL)
-    told["low"] = None if ends is None else rounded(ends.low, factor)
-    told["high"] = None if ends is None else rounded(ends.high, factor)
-    return told | {"n": found.n, "items": found.clusters}
+    return clustered_mean(values.tolist(), labels)

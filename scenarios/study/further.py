@@ -57,9 +57,11 @@ def agreement(report: Mapping[str, Any]) -> Table:
     for one in report["agreement"]:
         row = [one["over"], one["dataset"] or "all", one["candidate"] or "all"]
         votes = [percent(one["unanimous"]), percent(one["decided"])]
-        rows.append([*row, *(number(one[name], 3) for name in _AGREEMENTS), *votes, str(one["n"])])
+        rows.append(
+            [*row, *(number(one[name], 3) for name in _AGREEMENTS), *votes, str(one["n"]), str(one["fleiss_n"])]
+        )
     header = ["over", "dataset", "candidate", "κ", "κ quadratic", "κ Fleiss", "α ordinal", "α interval"]
-    header += ["unanimous", "decided", "rounds"]
+    header += ["unanimous", "decided", "rounds", "rounds rated by all"]
     return (f"Agreement of verdicts: {facts(report)}", header, rows)
 
 

@@ -23,7 +23,17 @@ from viva.scoring.stream import Mean
 
 from ..probes.report import ACCURACIES
 from .cells import Filled
-from .figures import LEVEL, NOTHING, Codes, Floats, clustered, estimate_record, mean_record, rounded
+from .figures import (
+    LEVEL,
+    NOTHING,
+    Codes,
+    Floats,
+    clustered_rate,
+    clustered_score,
+    estimate_record,
+    mean_record,
+    rounded,
+)
 from .names import Catalogue
 from .recall import Recall, averaged_scores
 from .rounds import by_round
@@ -61,7 +71,14 @@ class Pool:
 
     def codes(self) -> Codes:
         """The item of each interview, in the order of ``column``; numbers of the catalogue."""
-        return joined([self.catalogue.codes(dataset, talks.items) for dataset, talks in self.talks]).astype(np.int64)
+        return joined(self._codes()).astype(np.int64)
+
+    def _codes(self) -> list[Codes]:
+        return [self.catalogue.codes(dataset, talks.items) for dataset, talks in self.talks]
+
+    def _most_rounds(self) -> float:
+        planned = [cell.settings("rounds") for cell, _, _ in self.parts]
+        return float(max([1, *planned, *(int(talks.lengths.max(initial=0)) for _, talks in self.talks)]))
 
     def column(self, name: str) -> Floats:
         """``right``, ``rounds`` or an aspect's scores, of all interviews."""
@@ -73,7 +90,7 @@ class Pool:
         known = [column for column in columns if column is not None]
         if len(known) < len(columns):
             return dict(NOTHING)
-        return clustered(joined(known), self.catalogue.named(self.codes()))
+        return clustered_score(joined(known), self.catalogue.named(self.codes()))
 
     def record(self, scorer: Scorer) -> dict[str, Any]:
         """The pooled figures as the report shows them."""
@@ -91,15 +108,22 @@ class Pool:
             "evaluators": sorted({one.cell.evaluator for one in self.cells if one.talks and one.cell.evaluator}),
             "n_items": len(np.unique(codes)),
             "n_observations": len(codes),
-            "accuracy": clustered(self.column("right"), labels, 100.0),
+            "accuracy": clustered_rate(self.column("right"), labels),
             "score": with_sequence(
-                clustered(self.column("overall"), labels), [cell for cell, _, _ in self.parts], scorer
+                clustered_score(self.column("overall"), labels), [cell for cell, _, _ in self.parts], scorer
             ),
-            "aspects": {name: clustered(self.column(name), labels) for name in ASPECTS[:-1]},
-            "rounds": clustered(self.column("rounds"), labels),
-            "by_round": by_round([talks for _, talks in self.talks], scorer),
+            "aspects": {name: clustered_score(self.column(name), labels) for name in ASPECTS[:-1]},
+            "rounds": clustered_score(self.column("rounds"), labels, (0.0, self._most_rounds())),
+            "by_round": by_round([talks for _, talks in self.talks], self._codes(), scorer),
         }
-        for name in ("unanswered", "unscored_interviews", "verdicts", "unscored_rounds", "unscored_rate"):
+        for name in (
+            "unanswered",
+            "unanswered_rate",
+            "unscored_interviews",
+            "verdicts",
+            "unscored_rounds",
+            "unscored_rate",
+        ):
             told[name] = plain[name]
         for name in ("parse_failures", "parse_failure_rate", "failed", "ends", "stop_reasons", "failures"):
             told[name] = plain[name]
@@ -115,7 +139,7 @@ class Pool:
         for method in ACCURACIES:
             right, codes = self._right(method)
             if len(right):
-                told["accuracy"][method] = clustered(right, self.catalogue.named(codes), 100.0)
+                told["accuracy"][method] = clustered_rate(right, self.catalogue.named(codes))
         told |= {"loss": None, "loss_against": None, "loss_gap": None, "detectors": None}
         if self.dataset is not None:
             told |= _signals(self.cells)
@@ -149,8 +173,8 @@ class Pool:
         return {
             "by": method,
             "n": len(np.unique(met[~np.isnan(probed)])),
-            "right": clustered(np.where(probed > 0, scores, np.nan), labels),
-            "wrong": clustered(np.where(probed <= 0, scores, np.nan), labels),
+            "right": clustered_score(np.where(probed > 0, scores, np.nan), labels),
+            "wrong": clustered_score(np.where(probed <= 0, scores, np.nan), labels),
         }
 
 
@@ -196,7 +220,7 @@ def _signals(cells: Sequence[Filled]) -> dict[str, Any]:
         told["detectors"] = {}
         for name in next(iter(scores.values())):
             values = [one[name] for one in scores.values()]
-            found = estimate_record(auc(values, member, seed=recalls[0].seed))
+            found = estimate_record(auc(values, member))
             found["tpr_at_5_fpr"] = rounded(tpr_at_fpr(values, member, _LOW_FALSE_POSITIVES))
             told["detectors"][name] = found
     return told

@@ -10,36 +10,40 @@ from typing import Any
 
 import numpy as np
 
+from viva.scoring.clusters import ClusteredMean, clustered_counts
 from viva.scoring.kieval import Scorer
-from viva.scoring.stream import Mean
 
-from .figures import Floats, interval, mean_record, rounded
+from .figures import SCORES, Codes, clustered_record, rounded
 from .talks import Talks
 
+_VERDICTS = 5  # 0 is a round without a score
 
-def by_round(talks: Sequence[Talks], scorer: Scorer) -> list[dict[str, Any]]:
+
+def by_round(talks: Sequence[Talks], items: Sequence[Codes], scorer: Scorer) -> list[dict[str, Any]]:
     """For each round: how many talks held it, and the mean overall score that it got, 0–100 by the scorer's mapping.
 
-    Its standard error and its interval, Student's, take the talks for independent.
+    ``items`` are the numbers of each talk's item; errors and intervals are clustered by them.
     """
     total = sum(len(one.numbers) for one in talks)
     most = max((int(one.lengths.max(initial=0)) for one in talks), default=0)
-    places = [(one.rounds(), one.verdicts) for one in talks]
+    places = [
+        (one.rounds(), one.verdicts, np.repeat(codes, one.lengths)) for one, codes in zip(talks, items, strict=True)
+    ]
+    worth = [scorer.combine([verdict]) or 0.0 for verdict in range(1, _VERDICTS)]
     told = []
     for number in range(most):
-        counts = sum(np.bincount(verdicts[rounds == number], minlength=5) for rounds, verdicts in places)
-        mean, held = Mean(), 0
-        for verdict, count in enumerate(np.asarray(counts).tolist()):
-            held += count
-            if verdict:
-                mean.add_many(scorer.combine([verdict]) or 0.0, count)
-        low, high = interval(_array(mean.mean), _array(mean.standard_error), np.array([mean.n]))
-        ends = {"low": rounded(float(low[0])), "high": rounded(float(high[0]))}
-        told.append(
-            {"round": number + 1, "held": held, "share_held": rounded(held / total), **mean_record(mean), **ends}
-        )
+        verdicts = np.concatenate([verdicts[rounds == number] for rounds, verdicts, _ in places])
+        codes = np.concatenate([codes[rounds == number] for rounds, _, codes in places])
+        found = _mean(verdicts, codes, worth)
+        held = {"round": number + 1, "held": len(verdicts), "share_held": rounded(len(verdicts) / total)}
+        told.append(held | clustered_record(found, SCORES))
     return told
 
 
-def _array(value: float | None) -> Floats:
-    return np.array([np.nan if value is None else value])
+def _mean(verdicts: Codes, codes: Codes, worth: Sequence[float]) -> ClusteredMean | None:
+    """Of the rounds with a score. Items on which each verdict was given as often are counted together."""
+    scored = verdicts > 0
+    items, places = np.unique(codes[scored], return_inverse=True)
+    counts = np.bincount(places * _VERDICTS + verdicts[scored], minlength=len(items) * _VERDICTS)
+    alike, times = np.unique(counts.reshape(-1, _VERDICTS)[:, 1:], axis=0, return_counts=True)
+    return clustered_counts(worth, dict(zip(map(tuple, alike.tolist()), times.tolist(), strict=True)))

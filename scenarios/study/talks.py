@@ -20,7 +20,7 @@ from viva.scoring.kieval import ASPECTS, Interview, Scorer
 
 from ..candidates import label_of
 from ..kieval.report import KievalAggregate
-from .figures import Codes, Floats, interval, rounded
+from .figures import Codes, Floats, rounded, score_ends
 from .names import Names
 
 POINTS = 200  # of a running mean, at most
@@ -127,7 +127,7 @@ class Talks:
         spread = np.maximum(0.0, squares[several] - sums[several] ** 2 / n) / (n - 1)
         errors[several] = np.sqrt(spread / n)
         means = centre + sums / at
-        low, high = interval(means, errors, at)
+        low, high = score_ends(means, errors, at)
         told: dict[str, list[Any]] = {"n": at.tolist()}
         for name, values in (("mean", means), ("low", low), ("high", high)):
             told[name] = [None if np.isnan(value) else rounded(float(value)) for value in values]

@@ -53,6 +53,11 @@ def interval(told: Mapping[str, Any] | None, digits: int = 1) -> str:
     return f"{number(told['value'], digits)} ({number(told['low'], digits)} to {number(told['high'], digits)})"
 
 
+def ranged(told: Mapping[str, Any] | None, digits: int = 1) -> str:
+    """A mean with the ends of its interval."""
+    return interval(None if told is None else {**told, "value": told["mean"]}, digits)
+
+
 def facts(report: Mapping[str, Any]) -> str:
     """What titles say of how figures came about."""
     told = report["facts"]

@@ -20,11 +20,11 @@ _STRONGEST = 0.5  # opacity of a full cell: text on it keeps its contrast on lig
 
 @dataclass(slots=True, frozen=True)
 class Step:
-    """One round: its number from 1, the value, and half its interval (None where it has none)."""
+    """One round: its number from 1, the value, and how far its interval (None: has none) reaches below and above."""
 
     round: int
     value: float
-    half: float | None = None
+    reach: tuple[float, float] | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -77,12 +77,12 @@ def _lines(title: str, curves: Sequence[Curve], rounds: list[int], label: str, s
         colour = style.colour(style.SERIES[index])
         (drawn,) = axes.plot(xs, ys, color=colour, linestyle=style.DASHES[index], marker=style.MARKERS[index])
         handles.append(drawn)
-        with_bars = [(x, step) for x, step in zip(xs, curve.steps, strict=True) if step.half is not None]
+        with_bars = [(x, step) for x, step in zip(xs, curve.steps, strict=True) if step.reach is not None]
         if with_bars:
             axes.errorbar(
                 [x for x, _ in with_bars],
                 [step.value for _, step in with_bars],
-                yerr=[step.half for _, step in with_bars],
+                yerr=[[step.reach[side] for _, step in with_bars if step.reach] for side in (0, 1)],
                 fmt="none",
                 color=colour,
                 elinewidth=0.9,

@@ -21,10 +21,10 @@ OTHERS, HELD = "other reasons", "none: all rounds held"
 
 @dataclass(slots=True, frozen=True)
 class Dot:
-    """A mean from 0 to 100, and half its interval (None where it has none)."""
+    """A mean from 0 to 100, and how far its interval reaches below and above it (None where it has none)."""
 
     value: float
-    half: float | None = None
+    reach: tuple[float, float] | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -69,7 +69,7 @@ def aspects(title: str, overall: Mapping[str, Dot], rows: Mapping[str, Mapping[s
         bars = axes.errorbar(
             [dot.value for _, dot in known_overall],
             [place for place, _ in known_overall],
-            xerr=[dot.half or 0.0 for _, dot in known_overall],
+            xerr=[[(dot.reach or (0.0, 0.0))[side] for _, dot in known_overall] for side in (0, 1)],
             fmt="|",
             color=style.colour("ink"),
             markersize=9 if row > 0.25 else 7,

@@ -105,7 +105,7 @@ def test_the_bootstrap_resamples_whole_clusters() -> None:
 
 def test_where_nothing_varies_the_interval_is_a_point_and_of_nothing_there_is_none() -> None:
     same = clustered_mean([70.0] * 6, list("aabbcc"))
-    assert same == ClusteredMean(70.0, 0.0, 6, 3)
+    assert same == ClusteredMean(70.0, 0.0, 6, 3, 3.0)
     assert same.interval() == bootstrap([70.0] * 6, list("aabbcc"), seed=1) == Estimate(70.0, 70.0, 70.0)
     assert clustered_mean([], []) is None
     assert bootstrap([], [], seed=1) is None

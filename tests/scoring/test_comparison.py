@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -24,7 +24,7 @@ def single(values: list[float | None]) -> dict[tuple[str, str], float | None]:
 
 @relaxed
 @given(st.lists(st.tuples(score, score), max_size=30))
-def test_with_one_talk_an_item_it_is_the_paired_t_test(pairs: list[tuple[float | None, float | None]]) -> None:
+def test_one_talk_an_item_is_compared_in_pairs(pairs: list[tuple[float | None, float | None]]) -> None:
     found = compare("a", "b", {"a": single([a for a, _ in pairs]), "b": single([b for _, b in pairs])})
     both = [(a, b) for a, b in pairs if a is not None and b is not None]
     differences = [a - b for a, b in both]
@@ -40,11 +40,58 @@ def test_with_one_talk_an_item_it_is_the_paired_t_test(pairs: list[tuple[float |
         assert (found.difference, found.se, found.p) == (None, None, None)
         return
     assert found.difference is not None
-    assume(len(set(differences)) > 1)
-    test = stats.ttest_rel([a for a, _ in both], [b for _, b in both])
-    assert found.p == pytest.approx(test.pvalue)
-    interval = test.confidence_interval(0.95)
-    assert (found.difference.low, found.difference.high) == pytest.approx((interval.low, interval.high))
+    assert found.p is not None
+    assert -100 <= found.difference.low < found.difference.high <= 100
+    assert found.difference.low <= found.mean <= found.difference.high  # type: ignore[operator]
+    assert max(2 / 2 ** len(both), 1e-4) <= found.p <= 1.0
+
+
+@relaxed
+@given(st.lists(st.integers(-60, 60).map(float), min_size=2, max_size=9))
+def test_line_6g_the_p_of_few_items_is_that_of_scipys_exact_permutation_test(differences: list[float]) -> None:
+    found = compare(
+        "a", "b", {"a": single([60.0 + d / 2 for d in differences]), "b": single([60.0 - d / 2 for d in differences])}
+    )
+    expected = stats.permutation_test(
+        (np.array(differences),), lambda x, axis: x.mean(axis=axis), permutation_type="samples", n_resamples=np.inf
+    )
+    assert found.test == "sign flips"
+    assert found.p == pytest.approx(expected.pvalue)
+
+
+def test_line_6g_two_items_never_give_certainty() -> None:
+    found = compare("a", "b", {"a": single([80.0, 80.0]), "b": single([60.0, 60.0])})
+    assert (found.mean, found.p) == (20.0, 0.5)
+    assert found.difference is not None
+    assert found.difference.low < 0 < found.difference.high
+
+
+def test_line_6g_the_interval_makes_room_for_rare_losses_that_a_few_items_do_not_show() -> None:
+    chance = np.random.default_rng(3)
+    wrong = refuted = 0
+    for _ in range(200):
+        differences = np.where(chance.random(10) < 0.1, -45.0, 5.0)  # their mean is 0
+        scores = {"a": single((50 + differences).tolist()), "b": single([50.0] * 10)}
+        found = compare("a", "b", scores)
+        assert found.difference is not None
+        assert found.p is not None
+        wrong += not found.difference.low <= 0 <= found.difference.high
+        refuted += found.p < 0.05
+    assert wrong == 0
+    assert refuted / 200 > 0.2, "as the paired t-test's: hence the note of a study"
+
+
+def test_line_6g_many_items_take_t_and_no_p_is_0() -> None:
+    chance = np.random.default_rng(4)
+    values = np.clip(60 + chance.normal(3, 20, 150), 0, 100)
+    found = compare("a", "b", {"a": single(values.tolist()), "b": single([60.0] * 150)})
+    assert (found.test, found.p) == ("t", pytest.approx(stats.ttest_1samp(values - 60, 0).pvalue))
+    assert found.difference is not None
+    student = stats.ttest_1samp(values - 60, 0).confidence_interval()
+    assert (found.difference.low, found.difference.high) == pytest.approx((student.low, student.high), abs=0.2)
+    certain = compare("a", "b", {"a": single([70.0] * 2000), "b": single([60.0] * 2000)})
+    assert certain.p is not None
+    assert 0 < certain.p < 1e-300
 
 
 def repeated(seed: int, gain: float, items: int = 40, seeds: int = 3) -> dict[str, Scores]:
@@ -59,7 +106,7 @@ def repeated(seed: int, gain: float, items: int = 40, seeds: int = 3) -> dict[st
     return dict(made)
 
 
-def test_talks_on_one_item_are_one_cluster_and_equal_numbers_of_them_the_t_test_of_their_means() -> None:
+def test_talks_on_one_item_are_one_cluster() -> None:
     scores = repeated(4, 2.0)
     found = compare("a", "b", scores)
     assert (found.n, found.pairs, found.dropped) == (40, 120, 0)
@@ -68,10 +115,13 @@ def test_talks_on_one_item_are_one_cluster_and_equal_numbers_of_them_the_t_test_
     expected = clustered_mean(differences, [item for item, _ in keys])
     assert expected is not None
     assert (found.mean, found.se) == (expected.mean, expected.se)
-    means = np.array(differences).reshape(40, 3).mean(axis=1)
-    assert found.p == pytest.approx(stats.ttest_1samp(means, 0).pvalue)
-    assert found.won == np.mean(means > 0)
+    by_item: dict[str, list[float]] = {}
+    for (item, _), difference in zip(keys, differences, strict=True):
+        by_item.setdefault(item, []).append(difference)
+    means = np.array([np.mean(held) for held in by_item.values()])
     assert found.p is not None
+    assert found.p == pytest.approx(stats.ttest_1samp(means, 0).pvalue, rel=0.3)
+    assert found.won == np.mean(means > 0)
     assert stats.ttest_1samp(differences, 0).pvalue < found.p  # as if the talks were independent
 
 
@@ -83,10 +133,10 @@ def test_only_talks_that_both_have_held_count() -> None:
     assert (found.won, found.tied, found.lost) == (0.5, 0.5, 0.0)
 
 
-def test_a_difference_that_never_varies_is_certain_and_none_is_none() -> None:
+def test_a_difference_that_never_varies_is_as_sure_as_its_items_are_many() -> None:
     scores = {"a": single([50.0, 60.0, 70.0]), "b": single([40.0, 50.0, 60.0]), "c": single([50.0, 60.0, 70.0])}
     apart, same = compare("a", "b", scores), compare("a", "c", scores)
-    assert (apart.mean, apart.se, apart.p) == (10.0, 0.0, 0.0)
+    assert (apart.mean, apart.se, apart.p) == (10.0, 0.0, 0.25)
     assert (same.mean, same.se, same.p, same.tied) == (0.0, 0.0, 1.0, 1.0)
 
 

@@ -226,7 +226,6 @@ both = [True, False]
         (lambda: auc([1.0, 2.0], [False, False]), "member: 0 members of 2; both classes"),
         (lambda: auc([1.0, nan], both), r"scores\[1\] is nan"),
         (lambda: auc([1.0, 2.0], np.asarray([1, 2])), r"member\[1\] is 2"),
-        (lambda: auc([1.0, 2.0], both, resamples=0), "resamples is 0"),
         (lambda: auc([1.0, 2.0], both, level=1.0), "level is 1.0"),
         (lambda: tpr_at_fpr([1.0, 2.0], [True, True]), "both classes"),
         (lambda: tpr_at_fpr([1.0, 2.0], both, 1.5), "fpr is 1.5"),

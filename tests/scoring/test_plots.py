@@ -28,7 +28,7 @@ def _texts(svg: str) -> list[str]:
 
 def _curves(names: list[str]) -> list[rounds.Curve]:
     return [
-        rounds.Curve(name, [rounds.Step(step, 90 - 2 * at - step, 3.0) for step in (1, 2, 3)])
+        rounds.Curve(name, [rounds.Step(step, 90 - 2 * at - step, (3.0, 2.0)) for step in (1, 2, 3)])
         for at, name in enumerate(names)
     ]
 
@@ -49,7 +49,7 @@ def _stops(names: list[str]) -> str:
 
 
 def _aspects(names: list[str]) -> str:
-    overall = {name: rows.Dot(60.0, 4.0) for name in names}
+    overall = {name: rows.Dot(60.0, (4.0, 3.0)) for name in names}
     return rows.aspects("set (n = 50 talks each)", overall, {name: {"logic": rows.Dot(70.0)} for name in names})
 
 

@@ -125,12 +125,13 @@ def _aspects(study: Record) -> Plot | None:
 def _dot(told: Record | None) -> rows.Dot | None:
     if not told or told.get("mean") is None:
         return None
-    return rows.Dot(told["mean"], _half(told))
+    return rows.Dot(told["mean"], _reach(told))
 
 
-def _half(told: Record) -> float | None:
+def _reach(told: Record) -> tuple[float, float] | None:
+    """How far the interval reaches below the mean, and above."""
     low, high = told.get("low"), told.get("high")
-    return None if low is None or high is None else (high - low) / 2
+    return None if low is None or high is None else (max(0.0, told["mean"] - low), max(0.0, high - told["mean"]))
 
 
 def _reasons(row: Record) -> dict[str, int]:
@@ -175,7 +176,7 @@ def _survival(study: Record) -> Plot | None:
 def _by_round(study: Record) -> Plot | None:
     caption = (
         "The mean overall score of each round by itself, unweighted, of the talks that held it; bars are 95% "
-        "intervals, for which talks count as independent. A falling curve says that further questions reach what a "
+        "intervals, clustered by item. A falling curve says that further questions reach what a "
         "candidate does not know; later rounds have fewer talks, and the better ones."
     )
     return _rounds(study, "rounds", "Score by round", caption, "score of the last round", _scored)
@@ -189,7 +190,7 @@ def _held(told: Record) -> rounds.Step | None:
 def _scored(told: Record) -> rounds.Step | None:
     if told.get("mean") is None:
         return None
-    return rounds.Step(told["round"], told["mean"], _half(told))
+    return rounds.Step(told["round"], told["mean"], _reach(told))
 
 
 def _rounds(

@@ -103,7 +103,9 @@ def methods(study: Record) -> list[tuple[str, str]]:
             (
                 "Errors and intervals",
                 "Standard errors are clustered by item: talks about one item under several seeds or evaluators are "
-                "not independent. ± stands before one standard error; intervals are of 95%."
+                "not independent. ± stands before one standard error; intervals are of 95% and stay within what a "
+                "figure can be: Wilson's for rates, their likes for scores. p-values of comparisons are those of sign "
+                "flips up to 100 items, of Student's t beyond."
                 + (
                     " Where a rule ended the interviews, those of scores are its confidence sequences, which hold "
                     "however often they are looked at."
@@ -112,7 +114,8 @@ def methods(study: Record) -> list[tuple[str, str]]:
                 ),
             ),
             (
-                "Unscored, unparsed",
+                "Unanswered, unscored, unparsed",
+                "A first answer that names no choice is unanswered and counts as not right. "
                 "A round whose verdict could not be read, repairs included, is unscored, which is not the same as 0. "
                 "Unparsed is the share of the evaluator's texts that could not be read. Failed talks ended with an "
                 "error and are counted, not scored.",
@@ -121,7 +124,8 @@ def methods(study: Record) -> list[tuple[str, str]]:
     if any(cell["scenario"] == "probe" for cell in study["cells"]):
         text = (
             "Loss is nats per token. AUC is the chance that a member is ranked over another text by the detector; 0.5 "
-            "is chance. Min-K% averages the k% least likely tokens (Shi et al. 2024)."
+            "is chance; its interval is Newcombe's (2006). Min-K% averages the k% least likely tokens (Shi et al. "
+            "2024)."
         )
         told.append(("Probes", text))
     if (study.get("correlations") or {}).get("figures"):

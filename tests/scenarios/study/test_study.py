@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 from study_runs import dataset, interviewed, probed, records, rewritten, talks
 
 from viva.engine.errors import ConfigurationError
@@ -45,17 +45,40 @@ def pooled(report: dict[str, Any], candidate: str, name: str | None) -> dict[str
     return dict(row)
 
 
-def naive(values: list[tuple[str, float]], factor: float = 1.0) -> dict[str, Any]:
-    """The mean over (item, value) pairs with its clustered error, from the definition."""
+def naive(
+    values: list[tuple[str, float]], most: float = 100.0, rate: bool = False, least: float = 0.0
+) -> dict[str, Any]:
+    """The mean over (item, value) pairs with its clustered error and its interval, from the definitions."""
     n = len(values)
     mean = math.fsum(value for _, value in values) / n
     items = sorted({item for item, _ in values})
     sums = [math.fsum(value - mean for item, value in values if item == one) for one in items]
+    sizes = [sum(item == one for item, _ in values) for one in items]
     count = len(items)
     error = math.sqrt(count / (count - 1) * math.fsum(one * one for one in sums)) / n
-    half = float(stats.t.ppf(0.975, count - 1)) * error
-    told = {"mean": mean, "se": error, "low": mean - half, "high": mean + half}
+    even = n**2 / sum(size**2 for size in sizes)
+    wide = most - least
+    low, high = bounded((mean - least) / wide, error / wide, n, count, even, rate)
+    told = {"mean": mean, "se": error, "low": least + wide * low, "high": least + wide * high}
+    factor = 100 if rate else 1
     return {name: pytest.approx(factor * value, abs=2e-6) for name, value in told.items()} | {"n": n, "items": count}
+
+
+def bounded(mean: float, error: float, n: int, items: int, even: float, rate: bool) -> tuple[float, float]:
+    """Wilson's ends as the roots of their equation, 0–1, and what items not met could do, if that is further out."""
+    z, student = float(stats.norm.ppf(0.975)), float(stats.t.ppf(0.975, items - 1)) if items > 1 else math.inf
+    worth = even
+    if 0 < mean < 1 and error:
+        stretch = student / (float(stats.t.ppf(0.975, n - 1)) if rate else z)
+        worth = max(even, mean * (1 - mean) / (error**2 * (items - 1) / items) / stretch**2)
+
+    def beyond(share: float) -> float:
+        return (mean - share) ** 2 - z**2 * share * (1 - share) / worth
+
+    low = optimize.brentq(beyond, 0, mean, xtol=1e-14) if mean else 0.0
+    high = optimize.brentq(beyond, mean, 1, xtol=1e-14) if mean < 1 else 1.0
+    unmet = z**2 / (even + z**2)
+    return min(low, mean * (1 - unmet)), max(high, mean + (1 - mean) * unmet)
 
 
 def of(folders: list[Path], name: str, candidate: str) -> list[tuple[int, Interview]]:
@@ -76,8 +99,8 @@ def test_pooled_figures_are_those_of_the_journals(report: dict[str, Any], folder
         row = pooled(report, candidate, name)
         assert row["n_observations"] == len(found)
         assert row["n_items"] == len({talk.item for _, talk in found})
-        assert row["accuracy"] == naive([(talk.item, float(talk.right)) for _, talk in found], 100.0)
-        assert row["rounds"] == naive([(talk.item, float(len(talk.rounds))) for _, talk in found])
+        assert row["accuracy"] == naive([(talk.item, float(talk.right)) for _, talk in found], 1.0, rate=True)
+        assert row["rounds"] == naive([(talk.item, float(len(talk.rounds))) for _, talk in found], 5.0)
         for index, aspect in enumerate(ASPECTS):
             scores = [(talk.item, score) for _, talk in found if (score := scorer.score(talk, index)) is not None]
             told = row["score"] if aspect == "overall" else row["aspects"][aspect]
@@ -114,10 +137,10 @@ def test_rounds_and_running_means(report: dict[str, Any], folders: list[Path]) -
     assert running["n"] == list(range(1, len(scores) + 1))
     for n in (2, len(scores)):
         mean, error = float(stats.tmean(scores[:n])), float(stats.sem(scores[:n]))
-        low, high = stats.t.interval(0.95, n - 1, mean, error) if error else (mean, mean)
+        low, high = bounded(mean / 100, error / 100, n, n, n, rate=False)
         found = [running[name][n - 1] for name in ("mean", "low", "high")]
-        assert found == pytest.approx([mean, low, high], abs=2e-6)
-    assert (running["low"][0], running["high"][0]) == (None, None)
+        assert found == pytest.approx([mean, 100 * low, 100 * high], abs=2e-6)
+    assert 0 <= running["low"][0] < running["mean"][0] <= running["high"][0] <= 100
 
 
 def test_examples_are_the_lowest_median_and_highest(report: dict[str, Any], folders: list[Path]) -> None:
@@ -149,12 +172,12 @@ def test_comparisons_are_paired_by_item_and_seed(report: dict[str, Any], folders
             sides.append({(seed, t.item): scorer.score(t) for n in names for seed, t in of(folders, n, candidate)})
         first, second = sides
         pairs = [(key[1], first[key] - second[key]) for key in first.keys() & second.keys()]  # type: ignore[operator]
-        expected = naive(pairs)
+        expected = naive(pairs, least=-100.0)
         assert one["difference"]["value"] == expected["mean"]
         assert (one["difference"]["low"], one["difference"]["high"]) == (expected["low"], expected["high"])
         assert (one["n"], one["pairs"]) == (expected["items"], len(pairs))
         assert one["won"] + one["tied"] + one["lost"] == one["n"]
-        assert one["p"] <= one["p_corrected"] <= 3 * one["p"] + 1e-12
+        assert one["p"] <= one["p_corrected"] <= 3 * one["p"] * (1 + 1e-5)
 
 
 def test_hard_items_come_first(report: dict[str, Any], folders: list[Path]) -> None:
@@ -184,7 +207,7 @@ def test_probes_join_by_item(report: dict[str, Any], folders: list[Path]) -> Non
         ]
         probe = pooled(report, candidate, "science")["probe"]
         right = [(one["item"], float(one["text"]["right"])) for one in results]
-        assert probe["accuracy"]["text"] == naive(right, 100.0)
+        assert probe["accuracy"]["text"] == naive(right, 1.0, rate=True)
         shares: dict[str, list[float]] = {}
         for item, value in right:
             shares.setdefault(item, []).append(value)
