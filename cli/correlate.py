@@ -64,6 +64,12 @@ def _correlate(
         print_json(_report(file, figures, found, lines))
     else:
         print_tables(_tables(figures, found, lines))
+    below = {name for fit in lines.values() if fit is not None for name in fit.line.below}
+    if chosen := [name for name in excluded if name in below]:
+        note = (
+            f"{', '.join(chosen)} is below a line of these very figures: p-values without it hold only if it was named"
+        )
+        print(f"viva: note: {note} before the figures were seen", file=sys.stderr)
     if not all(one.accuracy_se or one.score_se for one in figures):
         note = "without standard errors (accuracy_se, score_se) chance alone often puts one of few models off the line"
         print(f"viva: note: {note}; see docs/correlate.md", file=sys.stderr)

@@ -15,6 +15,8 @@ from .stream import Mean, Tally
 
 _UNSCORED: tuple[int | None, ...] = (None,) * len(ASPECTS)
 _NO_ROUNDS: tuple[tuple[int | None, ...], ...] = ((),) * len(ASPECTS)
+# A larger share of first answers without a readable choice makes an accuracy that says little of what a model knows.
+MOST_UNANSWERED = 0.10
 # Courses of talks that are remembered; more come of long talks only.
 _MOST_KNOWN = 100_000
 
@@ -176,6 +178,7 @@ class InterviewAggregate:
             "failed": self.failures.total,
             "accuracy": _percent(self.accuracy),
             "unanswered": self.unanswered,
+            "unanswered_rate": _share(self.unanswered, self.interviews),
             "score": _rounded(self.scores["overall"]),
             "aspects": {aspect: _rounded(self.scores[aspect]) for aspect in ASPECTS[:-1]},
             "rounds": _rounded(self.rounds),

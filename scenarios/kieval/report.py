@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from viva.scoring.interviews import InterviewAggregate
+from viva.scoring.interviews import MOST_UNANSWERED, InterviewAggregate
 from viva.scoring.kieval import Interview, Scorer
 
 from ..candidates import label_of, recorded_price
@@ -68,17 +68,20 @@ class KievalAggregate:
 
     def _main(self, report: dict[str, Any]) -> Table:
         header = ["candidate", "n", "accuracy", "KIEval", "±", "acc", "log", "rel", "coh", "con", "rounds"]
-        header += ["unscored", "unparsed", "failed"]
+        header += ["unanswered", "unscored", "unparsed", "failed"]
         rows = []
         for label, one in report["candidates"].items():
             row = [label, str(one["scored"]), _number(one["accuracy"]["mean"]), _number(one["score"]["mean"])]
             row += [_number(one["score"]["se"]), *(_number(aspect["mean"]) for aspect in one["aspects"].values())]
-            row += [_number(one["rounds"]["mean"], 2), _percent(one["unscored_rate"])]
-            row += [_percent(one["parse_failure_rate"]), str(one["failed"])]
+            row += [_number(one["rounds"]["mean"], 2), _percent(one["unanswered_rate"])]
+            row += [_percent(one["unscored_rate"]), _percent(one["parse_failure_rate"]), str(one["failed"])]
             rows.append(row)
         skipped = report["dataset"]["skipped"]
         dataset = report["dataset"]["name"] + (f" ({skipped} bad lines skipped)" if skipped else "")
         title = f"KIEval on {dataset}, scorer {report['scorer']}, seed {report['seed']}, tier {report['tier']}"
+        silent = [label for label, one in report["candidates"].items() if _often_unanswered(one)]
+        if silent:
+            title += f"; more than {100 * MOST_UNANSWERED:.0f}% of first answers name no choice: {', '.join(silent)}"
         return (title, header, rows)
 
     def _reasons(self, report: dict[str, Any]) -> Table:
@@ -112,6 +115,11 @@ class KievalAggregate:
 
 def _number(value: float | None, digits: int = 1) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _often_unanswered(one: dict[str, Any]) -> bool:
+    """Whether the accuracy says more of the form of answers than of what is known."""
+    return (one["unanswered_rate"] or 0.0) > MOST_UNANSWERED
 
 
 def _percent(share: float | None) -> str:

@@ -62,9 +62,9 @@ def _between(report: Mapping[str, Any], scorer: str) -> Iterator[Row]:
             yield _row(place, f"{name}.{field}", value=one[field], n=one["n"])
     for one in report["agreement"]:
         place = {"scenario": "kieval", "candidate": one["candidate"], "dataset": one["dataset"], "scorer": scorer}
-        for field in ("kappa", "kappa_quadratic", "fleiss", "unanimous", "decided", "alpha_ordinal"):
-            yield _row(place, f"agreement.{one['over']}.{field}", value=one[field], n=one["n"])
-        yield _row(place, f"agreement.{one['over']}.alpha_interval", value=one["alpha_interval"], n=one["interviews"])
+        counts = {"fleiss": one["fleiss_n"], "alpha_interval": one["interviews"]}  # the others are over all rounds
+        for field in ("kappa", "kappa_quadratic", "fleiss", "unanimous", "decided", "alpha_ordinal", "alpha_interval"):
+            yield _row(place, f"agreement.{one['over']}.{field}", value=one[field], n=counts.get(field, one["n"]))
     for one in report["difficulty"]:
         place = {"scenario": "kieval", "dataset": one["dataset"], "scorer": scorer}
         yield _row(place, f"item.{one['item']}.mean", value=one["mean"], n=one["n"])
@@ -77,7 +77,8 @@ def _between(report: Mapping[str, Any], scorer: str) -> Iterator[Row]:
                     measure = ".".join(filter(None, ("correlation", without, name)))
                     place = {"scenario": "kieval", "dataset": dataset, "scorer": scorer}
                     yield _row(place, measure, value=found["value"], n=one["n"])
-                    yield _row(place, f"{measure}.p", value=found["p"], n=one["n"])
+                    if "p" in found:
+                        yield _row(place, f"{measure}.p", value=found["p"], n=one["n"])
     for dataset, line in told["lines"].items():
         for model, residual in (line or {"residuals": {}})["residuals"].items():
             place = {"scenario": "kieval", "candidate": model, "dataset": dataset, "scorer": scorer}

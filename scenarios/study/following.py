@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from viva.scoring.correlation import Correlation, Correlations, Figures, Fit, by_dataset, correlate, fits
+from viva.scoring.interviews import MOST_UNANSWERED
 
 from .figures import rounded, significant
 
@@ -37,13 +38,28 @@ def accuracy_of(row: dict[str, Any], source: str) -> dict[str, Any]:
     return dict((row["probe"] or {}).get("accuracy", {}).get(source, {"mean": None, "se": None}))
 
 
+def unanswered_of(row: dict[str, Any], source: str) -> float | None:
+    """The share of the items, 0–1, whose answer by that source names no choice, which accuracy counts as not right."""
+    told = row if source == FIRST_ANSWER else (row["probe"] or {}).get("unanswered", {}).get(source, {})
+    share: float | None = told.get("unanswered_rate")
+    return share
+
+
 def correlations(pooled: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Figures, coefficients over all of them, once more without the models that lie below a line, and the lines."""
+    """Figures, coefficients over all of them, once more without the models that lie below a line, and the lines.
+
+    Accuracies with more than ``MOST_UNANSWERED`` unanswered items are in none of these: they tell how often an answer
+    could be read, not what a model knows.
+    """
     source = accuracy_source(pooled)
-    figures = []
+    figures, left_out = [], []
     for row in pooled:
         accuracy, score = accuracy_of(row, source), row["score"]
         if row["dataset"] is None or accuracy["mean"] is None or score["mean"] is None:
+            continue
+        unanswered = unanswered_of(row, source)
+        if unanswered is not None and unanswered > MOST_UNANSWERED:
+            left_out.append({"model": row["candidate"], "dataset": row["dataset"], "unanswered_rate": unanswered})
             continue
         errors = [told["se"] or 0.0 for told in (accuracy, score)]
         figures.append(Figures(row["candidate"], row["dataset"], accuracy["mean"], score["mean"], *errors))
@@ -53,6 +69,7 @@ def correlations(pooled: Sequence[dict[str, Any]]) -> dict[str, Any]:
     below = sorted({model for fit in lines.values() if fit is not None for model in fit.line.below})
     return {
         "accuracy": source,
+        "left_out": left_out,
         "figures": [
             {name: getattr(one, name) for name in ("model", "dataset", "accuracy", "score", "accuracy_se", "score_se")}
             for one in figures
@@ -66,17 +83,22 @@ def correlations(pooled: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _coefficients(figures: Sequence[Figures], without: Collection[str]) -> dict[str, Any]:
     found: Correlations = correlate(figures, without)
     return {
-        "overall": correlation_record(found.overall),
-        "datasets": {name: correlation_record(one) for name, one in found.datasets.items()},
+        "overall": correlation_record(found.overall, bool(without)),
+        "datasets": {name: correlation_record(one, bool(without)) for name, one in found.datasets.items()},
     }
 
 
-def correlation_record(one: Correlation) -> dict[str, Any]:
-    """``n``, and of each coefficient ``value`` and ``p``, None where it has none."""
+def correlation_record(one: Correlation, chosen: bool = False) -> dict[str, Any]:
+    """``n``, and of each coefficient ``value`` and ``p``, None where it has none.
+
+    ``chosen``: the models were chosen by these very figures, so no p-value holds, and none is given.
+    """
     told: dict[str, Any] = {"n": one.n}
     for name in COEFFICIENTS:
         found = getattr(one, name)
-        told[name] = None if found is None else {"value": rounded(found.value), "p": significant(found.p)}
+        told[name] = None if found is None else {"value": rounded(found.value)}
+        if found is not None and not chosen:
+            told[name]["p"] = significant(found.p)
     return told
 
 

@@ -35,7 +35,7 @@ from .figures import (
     rounded,
 )
 from .names import Catalogue
-from .recall import Recall, averaged_scores
+from .recall import TO_BE_READ, Recall, averaged_scores
 from .rounds import by_round
 from .sequences import with_sequence
 from .sources import Cell
@@ -135,10 +135,16 @@ class Pool:
     # -- probes -----------------------------------------------------------------------------------------------------
 
     def _probed(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"accuracy": {}}
+        told: dict[str, Any] = {"accuracy": {}, "unanswered": {}}
         for method in ACCURACIES:
             right, codes = self._right(method)
             if len(right):
+                silent = sum(recall.unanswered.get(method, 0) for _, recall in self.recalls)
+                if method in TO_BE_READ:
+                    told["unanswered"][method] = {
+                        "unanswered": silent,
+                        "unanswered_rate": rounded(silent / len(right)),
+                    }
                 told["accuracy"][method] = clustered_rate(right, self.catalogue.named(codes))
         told |= {"loss": None, "loss_against": None, "loss_gap": None, "detectors": None}
         if self.dataset is not None:

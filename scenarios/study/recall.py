@@ -18,6 +18,8 @@ from ..candidates import label_of
 from ..probes.report import ACCURACIES, ProbeAggregate
 from .names import Names
 
+TO_BE_READ = ("generate",)  # ways of answering that may name no choice
+
 
 @dataclass(slots=True)
 class Recall:
@@ -25,7 +27,7 @@ class Recall:
 
     ``right`` holds, by way of answering, whether each item was answered rightly; ``signals`` are those of the probed
     set (False) and of the set it was held against (True), by the item's own id; ``usage`` counts calls, prompt and
-    completion tokens by role.
+    completion tokens by role; ``unanswered``, by way of answering, items whose answer named no choice.
     """
 
     seed: int
@@ -33,6 +35,7 @@ class Recall:
     right: dict[str, dict[int, bool]] = field(default_factory=dict)
     signals: dict[tuple[bool, str], Signals] = field(default_factory=dict)
     usage: dict[str, list[int]] = field(default_factory=dict)
+    unanswered: dict[str, int] = field(default_factory=dict)
     ended: int = 0
 
     def add(self, result: dict[str, Any], items: Names) -> None:
@@ -45,6 +48,8 @@ class Recall:
                 if told is not None:
                     right = told["normalised_right" if name == "text_normalised" else "right"]
                     self.right.setdefault(name, {})[item] = bool(right)
+                    if name in TO_BE_READ and told["choice"] is None:
+                        self.unanswered[name] = self.unanswered.get(name, 0) + 1
         if "signals" in result:
             self.signals[result["second"], result["item"]] = Signals(**result["signals"])
         for role, used in result.get("usage", {}).items():

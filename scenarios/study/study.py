@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from viva.scoring.interviews import MOST_UNANSWERED
+
 from .ablation import ablation
 from .cells import fill, record
 from .comparing import agreement, comparisons, difficulty
 from .costs import costs
-from .following import accuracy_of, correlations
+from .doubts import doubts
+from .following import accuracy_of, correlations, unanswered_of
 from .names import Catalogue, Names
 from .pooling import pools
 from .sources import INTERVIEWS, find_cells, notes, study_scorer
@@ -60,15 +63,17 @@ class Study:
             row["candidate"]: told["mean"]
             for pool, row in zip(found, pooled, strict=True)
             if pool in whole and (told := accuracy_of(row, following["accuracy"]))["mean"] is not None
+            if (unanswered_of(row, following["accuracy"]) or 0.0) <= MOST_UNANSWERED
         }
+        compared = comparisons(found)
         report: dict[str, Any] = {
             "study": VERSION,
             "scorer": self.scorer.describe(),
             "facts": self._facts(),
-            "notes": notes(self._cells),
+            "notes": [*notes(self._cells), *doubts(following, compared)],
             "cells": [record(one, self.scorer) for one in self._filled],
             "pooled": pooled,
-            "comparisons": comparisons(found),
+            "comparisons": compared,
             "agreement": agreement(found),
             "difficulty": difficulty(found, self.scorer),
             "correlations": following,

@@ -13,7 +13,7 @@ from viva.scoring.kieval import ASPECTS
 
 from .following import COEFFICIENTS, FIRST_ANSWER, PREFERRED, accuracy_of
 from .further import agreement, cells, comparisons, cost_tables, difficulty, failed, needed, reasons, variants
-from .text import Table, both, facts, interval, mean, number, percent
+from .text import Table, both, facts, interval, mean, number, percent, ranged
 
 _DETECTOR = "min_k_20"  # k = 20, as Shi et al. 2024 recommend
 _NAMES = {"pearson": "Pearson r", "spearman": "Spearman ρ", "kendall": "Kendall τ"}
@@ -39,7 +39,7 @@ def main(report: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Table:
         header += [f"{name} acc", f"{name} KIEval", f"{name} rnds"]
     before = "overall " if several else ""
     header += [f"{before}accuracy", f"{before}KIEval", "±", f"{before}rounds"]
-    header += ["n", "unscored", "unparsed", "failed"]
+    header += ["n", "unanswered", "unscored", "unparsed", "failed"]
     cells = []
     for candidate in dict.fromkeys(row["candidate"] for row in rows):
         own = {row["dataset"]: row for row in rows if row["candidate"] == candidate}
@@ -53,8 +53,8 @@ def main(report: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Table:
         told = whole or next(iter(own.values()))
         accuracy, score, rounds = _three(told, source) if complete else ["–"] * 3
         line += [accuracy, score, number(told["score"]["se"]) if complete else "–", rounds]
-        line += [str(told["score"]["n"]), percent(told["unscored_rate"]), percent(told["parse_failure_rate"])]
-        cells.append([*line, str(told["failed"])])
+        line += [str(told["score"]["n"]), percent(told["unanswered_rate"]), percent(told["unscored_rate"])]
+        cells.append([*line, percent(told["parse_failure_rate"]), str(told["failed"])])
     return (f"KIEval on {', '.join(datasets)}: {facts(report)}; accuracy: {_said(source)}", header, cells)
 
 
@@ -97,7 +97,7 @@ def probes(report: Mapping[str, Any]) -> list[Table]:
     for row in rows:
         probe = row["probe"]
         line = [row["candidate"], row["dataset"] or "all"]
-        line += [mean(probe["accuracy"].get(name)) for name in methods]
+        line += [ranged(probe["accuracy"].get(name)) for name in methods]
         found = probe.get("joined")
         line += ["–", "–", "–"] if found is None else [str(found["n"]), *_sides(found)]
         lines.append(line)
@@ -107,14 +107,18 @@ def probes(report: Mapping[str, Any]) -> list[Table]:
 
 
 def correlation(report: Mapping[str, Any]) -> list[Table]:
-    """Coefficients (Table 7), once more without the models below a line, and what lies off the lines."""
+    """Coefficients (Table 7), once more and without p-values without the models below a line; the lines."""
     told = report["correlations"]
     without = told["excluding"]
     header = ["dataset", "n", *(text for name in COEFFICIENTS for text in (_NAMES[name], "p"))]
+    chosen = ["dataset", "n", *(_NAMES[name] for name in COEFFICIENTS)]
     title = f"KIEval against accuracy ({_said(told['accuracy'])}): {facts(report)}"
     made: list[Table] = [(title, header, _coefficients(told))]
     if without is not None:
-        made.append((f"The same without {', '.join(without['models'])} (below a line)", header, _coefficients(without)))
+        title = (
+            f"The same without {', '.join(without['models'])} (below a line), who were chosen by these figures: no p"
+        )
+        made.append((title, chosen, _coefficients(without, chosen=True)))
     lines = []
     for name, fit in told["lines"].items():
         if fit is not None:
@@ -125,7 +129,7 @@ def correlation(report: Mapping[str, Any]) -> list[Table]:
     return made
 
 
-def _coefficients(told: Mapping[str, Any]) -> list[list[str]]:
+def _coefficients(told: Mapping[str, Any], chosen: bool = False) -> list[list[str]]:
     several = len(told["datasets"]) > 1
     parts = {"overall": told["overall"]} if several else {}
     rows = []
@@ -133,7 +137,9 @@ def _coefficients(told: Mapping[str, Any]) -> list[list[str]]:
         row = [name, str(one["n"])]
         for coefficient in COEFFICIENTS:
             found = one[coefficient]
-            row += ["–", "–"] if found is None else [f"{found['value']:.3f}", f"{found['p']:.2e}"]
+            row.append("–" if found is None else f"{found['value']:.3f}")
+            if not chosen:
+                row.append("–" if found is None else f"{found['p']:.2e}")
         rows.append(row)
     return rows if any(text != "–" for row in rows for text in row[2:]) else []
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
+from scipy.stats import binomtest
 from study_runs import dataset, interviewed, written
 
 from viva.engine.folder import RunFolder
@@ -67,7 +68,7 @@ def test_a_journal_without_an_end(tmp_path: Path, items: Path) -> None:
     study = Study([written(tmp_path / "run", items, [], "simulated:one")])
     [cell] = whole(study)["cells"]
     assert (cell["state"], cell["ended"], cell["by_round"], cell["transcripts"]["examples"]) == ("part", 0, [], [])
-    assert table(study, "KIEval on")[0] == ["one", "–", "–", "–", "–", "0", "–", "–", "0"]
+    assert table(study, "KIEval on")[0] == ["one", "–", "–", "–", "–", "0", "–", "–", "–", "0"]
 
 
 def test_failures_alone_are_counted_and_score_nothing(tmp_path: Path, items: Path) -> None:
@@ -76,7 +77,7 @@ def test_failures_alone_are_counted_and_score_nothing(tmp_path: Path, items: Pat
     [row] = report["pooled"]
     assert (row["failed"], row["n_observations"], row["score"]["mean"], row["accuracy"]["mean"]) == (6, 0, None, None)
     assert report["cells"][0]["state"] == "done"
-    assert table(study, "KIEval on")[0] == ["one", "–", "–", "–", "–", "0", "–", "–", "6"]
+    assert table(study, "KIEval on")[0] == ["one", "–", "–", "–", "–", "0", "–", "–", "–", "6"]
     assert table(study, "Why talks ended early") == [["one", "6"]]
     assert (report["comparisons"], report["agreement"], report["difficulty"]) == ([], [], [])
 
@@ -85,7 +86,9 @@ def test_unscored_rounds_and_interviews_are_told_and_never_scored(tmp_path: Path
     talks = [talk(0, GOOD, None, GOOD), talk(1, None, None, None), talk(2, None, stop="off_topic"), talk(3)]
     study = Study([written(tmp_path / "run", items, talks, "simulated:one")])
     [row] = whole(study)["pooled"]
-    assert row["score"] == {"mean": 100.0, "se": None, "low": None, "high": None, "n": 1, "items": 1}
+    of_one = binomtest(1, 1).proportion_ci(method="wilson").low
+    low = pytest.approx(100 * of_one, abs=1e-6)
+    assert row["score"] == {"mean": 100.0, "se": None, "low": low, "high": 100.0, "n": 1, "items": 1}
     assert (row["unscored_interviews"], row["verdicts"], row["unscored_rounds"]) == (3, 7, 5)
     assert row["unscored_rate"] == pytest.approx(5 / 7, abs=1e-6)
     held = [(one["held"], one["n"], one["mean"]) for one in row["by_round"]]
