@@ -75,7 +75,8 @@ class ClusteredMean:
             dispersion = variance * self.even / (share * (1.0 - share))
             plain = t.ppf(tail, self.n - 1) if rate else norm.ppf(tail)
             stretch = float(t.ppf(tail, self.clusters - 1) / plain)
-        ends = bounded_ends(*(np.array([x]) for x in (share, dispersion, self.even, stretch)), level)
+        numbers = np.array([[share], [dispersion], [self.even], [stretch]])
+        ends = bounded_ends(numbers[0], numbers[1], numbers[2], numbers[3], level)
         least, most = (low + float(end[0]) * (high - low) for end in ends)
         return Estimate(self.mean, min(least, self.mean), max(most, self.mean))
 

@@ -43,4 +43,5 @@ def _all_signs(n: int) -> Floats:
 @lru_cache(maxsize=1)
 def _drawn_signs() -> Floats:
     # Always the same ones, so that a table's p-values are the same at every run.
-    return np.random.Generator(np.random.PCG64(1935)).integers(0, 2, (_DRAWN, MOST)) * 2.0 - 1.0
+    bits = np.random.Generator(np.random.PCG64(1935)).integers(0, 2, (_DRAWN, MOST))
+    return (2 * bits - 1).astype(np.float64)
