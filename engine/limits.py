@@ -50,17 +50,20 @@ class _ClockedThrottler(Throttler):
 
     def flush(self) -> None:
         # The very sum that is waited for: a difference may round below the period for ever.
-        while self._task_logs and self._task_logs[0] + self.period <= self._clock.now():
+        while self._task_logs and self._task_logs[0][0] + self.period <= self._clock.now():
             self._task_logs.popleft()
 
     def wait(self) -> float:
         self.flush()
         if len(self._task_logs) < self.rate_limit:
             return 0.0
-        return float(self._task_logs[0] + self.period - self._clock.now())
+        return float(self._task_logs[0][0] + self.period - self._clock.now())
 
-    async def acquire(self) -> None:
-        self._task_logs.append(self._clock.now())
+    async def acquire(self) -> list[float]:
+        """Let one go; returns its entry ``[time]``, which is to be moved to when it really goes."""
+        entry = [self._clock.now()]
+        self._task_logs.append(entry)
+        return entry
 
 
 class _TokenWindow:
@@ -104,11 +107,12 @@ class _TokenWindow:
 class Permit:
     """One admitted call; report what it really used before leaving it."""
 
-    __slots__ = ("_entry", "_limits")
+    __slots__ = ("_departure", "_entry", "_limits")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._entry: list[float] | None = None
+        self._departure: list[float] | None = None
 
     def used(self, tokens: int) -> None:
         """Correct the reservation by the call's real token count."""
@@ -161,6 +165,10 @@ class Limits:
                     turn.cancel()
                     self._changed.set()
                 raise
+            if permit._departure is not None:
+                # On a busy event loop (a resumed run replays) it goes later than it was let go; who comes next keeps
+                # its distance from there, or a window would hold one more.
+                permit._departure[0] = self._clock.now()
         else:
             self._occupy()
         try:
@@ -229,7 +237,7 @@ class Limits:
                 if self._tokens is not None:
                     permit._entry = self._tokens.take(tokens)
                 if self._throttler is not None:
-                    await self._throttler.acquire()
+                    permit._departure = await self._throttler.acquire()
                 self._occupy()
                 turn.set_result(None)
         finally:

@@ -275,3 +275,29 @@ def test_a_real_server_sees_no_more_than_the_rate(chaos: StartChaos) -> None:
 
     clock.run(main)
     assert most_within((entry["at"] for entry in server.log()), 1.0) <= 40
+
+
+def test_line_29_a_busy_event_loop_lets_no_window_hold_more() -> None:
+    clock = VirtualClock()
+    limits = Limits(clock, requests=Rate(9, 1.0))
+    gone: list[float] = []
+
+    async def one() -> None:
+        async with limits.permit():
+            gone.append(clock.now())
+
+    async def busy() -> None:
+        while len(gone) < 60:
+            # Each call that is let go waits for a step of other work: a long one now and then, as in a resumed run.
+            under_way = limits.statistics()["granted"] > len(gone)
+            clock.advance(0.3 if under_way and len(gone) % 10 == 3 else 0.0005)
+            await anyio.sleep(0)
+
+    async def main() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(busy)
+            for _ in range(60):
+                group.start_soon(one)
+
+    clock.run(main)
+    assert most_within(gone, 1.0) <= 9
