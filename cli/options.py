@@ -52,7 +52,9 @@ def with_settings(
     def rank(parameter: inspect.Parameter) -> int:
         """Needed ones first, then the command's, the scenario's, and those of every run."""
         field = settings.model_fields.get(parameter.name) if parameter.name in names else None
-        if parameter.default is inspect.Parameter.empty or (field is not None and field.is_required()):
+        if parameter.default is inspect.Parameter.empty:
+            return -1  # Python wants those before all that may be left out
+        if field is not None and field.is_required():
             return 0
         return 1 if field is None else 3 if parameter.name in RunSettings.model_fields else 2
 

@@ -41,6 +41,11 @@ def test_line_15_h_is_help_and_run_is_first_in_the_list() -> None:
     }
 
 
+def test_line_15_what_validate_needs_comes_first() -> None:
+    shown = [line.split()[0] for line in _viva("validate", "-h").splitlines() if line.startswith("  -")]
+    assert shown[:3] == ["--model", "--out", "--dataset"]
+
+
 @pytest.mark.parametrize(
     ("command", "name"), [("run kieval", "kieval"), ("run functionchat", "functionchat"), ("probe", "probe")]
 )
