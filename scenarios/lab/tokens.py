@@ -6,7 +6,7 @@ What never belongs here: what documents say (``corpus``) and how rows are learnt
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -72,7 +72,13 @@ class Tokeniser:
         parts: list[npt.NDArray[np.int32]] = []
         masks: list[npt.NDArray[np.bool_]] = []
         ended = False
-        for segment in self._chat.segments(document.talk):
+        talk = [
+            replace(message, pieces=[(True, self._text(message.content).tolist())])
+            if message.role == "assistant"
+            else message
+            for message in document.talk
+        ]
+        for segment in self._chat.segments(talk):
             mask = np.full(len(segment.tokens), segment.decoded)
             # The token that ends a turn stands first in the run behind it.
             mask[0] |= ended

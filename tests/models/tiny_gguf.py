@@ -80,14 +80,16 @@ def make_model(
     template: str | None = CHAT_TEMPLATE,
     tool_template: str | None = None,
     marks: Mapping[str, bool] | None = None,
+    spaced: bool = False,
+    name: str = "",
     biases: Mapping[str, float] | None = None,
     pooling: gguf.PoolingType | None = None,
 ) -> Path:
     """Write a llama-architecture model and return its path.
 
     ``quantised``: Q8_0 matrices, else F16. ``marks``: further tokens, and whether each is a control token, that is to
-    say no text. ``biases``: what is added to the logits of tokens, by their texts. ``pooling`` makes it a model of
-    embeddings.
+    say no text. ``spaced``: a space is put before texts behind marks, as Llama 2 and Phi-3 have it. ``biases``: what is
+    added to the logits of tokens, by their texts. ``pooling`` makes it a model of embeddings.
     """
     tokens, scores, types = vocabulary(vocab, marks)
     inner = feed_forward or width * 2
@@ -110,7 +112,9 @@ def make_model(
     writer.add_eos_token_id(2)
     writer.add_unk_token_id(0)
     writer.add_add_bos_token(True)
-    writer.add_add_space_prefix(False)
+    writer.add_add_space_prefix(spaced)
+    if name:
+        writer.add_name(name)
     if pooling is not None:
         writer.add_pooling_type(pooling)
     if template is not None:

@@ -37,6 +37,7 @@ from .reading import ContinuationReading
 from .sampler import Choice
 from .seats import Seats
 from .sizing import Plan
+from .thinking import opened_first
 from .tooluse import Listener
 from .turns import Writer, divided
 
@@ -74,8 +75,10 @@ class LlamaBackend(Backend):
         use = None if request.tools is None else engine.tools
         if use is not None or any(message.calls or message.role == "tool" for message in request.messages):
             write: Writer = partial(engine.tools.segments, tools=request.tools)
+            opened = engine.tools.opened(request.messages, request.tools)
         else:
-            write = engine.chat.segments
+            write = partial(engine.chat.segments, constrained=sampling.schema is not None)
+            opened = "" if sampling.schema is not None else engine.chat.opened(request.messages)
         turns = divided(write, request.messages)
         segments = turns.runs
         generation = Generation(
@@ -87,22 +90,25 @@ class LlamaBackend(Backend):
             self._grammar(request),
             engine.plan.forced,
             engine.chat.plain_tokens,
-            spelling=[] if use is None else use.spelling,
+            spelling=engine.chat.spelling if use is None else use.spelling,
+            message_end=-1 if sampling.schema is not None else engine.chat.message_end,
         )
+        on_text = opened_first(request.on_text, opened)
         common = use is not None or (request.messages and request.messages[0].role == "system")
         shared = (1,) if common and len(segments) > 1 and turns.kept != 1 else ()
         talk = request.talk or request.conversation
         began = self._clock.now()
         ask = Ask(segments, _unheard, generation, talk=talk, shared=shared, kept=turns.kept, continued=turns.continued)
         if use is None:
-            first = await self._answered(ask, request.on_text)
-            text, calls = generation.text(), None
+            first = await self._answered(ask, on_text)
+            text, calls = opened + generation.text(), None
         else:
-            listener = None if request.on_text is None else Listener(request.on_text, use)
+            listener = None if on_text is None else Listener(on_text, use)
             first = await self._answered(ask, listener)
             if listener is not None:
                 listener.end()
             text, calls = use.read(generation.text())
+            text = opened + text
         return Completion(
             text,
             generation.finish or "stop",

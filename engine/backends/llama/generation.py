@@ -19,6 +19,7 @@ from .grammar import Grammar, State
 from .masks import ScoreOptions, TokenMasks
 from .native import NativeModel, Tokens
 from .sampler import Choice, Mask, Picked
+from .thinking import in_final_channel
 
 
 @dataclass(slots=True)
@@ -29,7 +30,8 @@ class Generation:
     in the midst of a token maybe. ``logprobs`` has a row per sampled token of which a part, at least, is in the text.
     ``expected`` holds the expected value at each score position of the text where one could be known, in their order.
     ``sampled``: whether any token was. ``spelling`` holds each token's bytes: the model's pieces, or others in which
-    control tokens that mark a call are text too.
+    control tokens that mark a call or thoughts are text too. ``message_end``: the token that ends a message of a
+    channel, and the answer where that was the final one (-1: none).
     """
 
     model: NativeModel
@@ -42,6 +44,7 @@ class Generation:
     tokenize: Callable[[str], Tokens] | None = None
     on_bytes: Callable[[bytes], None] | None = None
     spelling: list[bytes] = field(default_factory=list)
+    message_end: int = -1
     state: State | None = None
     tokens: list[int] = field(default_factory=list)
     pieces: list[tuple[bool, list[int]]] = field(default_factory=list)
@@ -99,7 +102,8 @@ class Generation:
         in one run. Else the token is to be fed, unless ``finish`` is set now."""
         token = picked.token
         self.sampled = True
-        if self.model.ends[token]:
+        ends = in_final_channel(self.data) if token == self.message_end else self.model.ends[token]
+        if ends:
             self._end("stop")
             return None
         self.tokens.append(token)

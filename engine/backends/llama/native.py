@@ -66,7 +66,7 @@ class NativeModel:
         self.eos: int = lib.llama_vocab_eos(self._vocab)
         self.adds_bos: bool = lib.llama_vocab_get_add_bos(self._vocab)
         self.pieces: list[bytes] = [self._piece(token) for token in range(self.n_vocab)]
-        self._spaced = b"".join(self.pieces[token] for token in self._tokenize("x", special=False)) == b" x"
+        self.spaces = b"".join(self.pieces[token] for token in self._tokenize("x", special=False)) == b" x"
         self.ends = np.array([lib.llama_vocab_is_eog(self._vocab, token) for token in range(self.n_vocab)])
         self.controls = np.array([lib.llama_vocab_is_control(self._vocab, token) for token in range(self.n_vocab)])
         try:
@@ -77,7 +77,7 @@ class NativeModel:
 
     def tokenize(self, text: str, *, special: bool) -> Tokens:
         """Token ids of a piece of text, spelling just that. ``special``: control tokens written in it count as such."""
-        if self._spaced:
+        if self.spaces:
             # This vocabulary puts a space before every text. Behind a line break, which joins with nothing, there is
             # none; the break's own tokens are cut off again.
             return self._tokenize("\n" + text, special=special)[len(self._tokenize("\n", special=False)) :]
@@ -338,3 +338,28 @@ class NativeContext:
         kind = ctypes.POINTER(ctypes.POINTER(ctypes.c_int32))
         self._original = ctypes.cast(self._batch.seq_id, kind)  # a cast: the field itself would change with the struct
         self._batch.seq_id = ctypes.cast(self._pointers, kind)
+
+
+def token_attributes(model: NativeModel) -> npt.NDArray[np.int32]:
+    """Each token's kind as llama.cpp sees it: a sum of the ``LLAMA_TOKEN_ATTR`` bits of ``llama_cpp``."""
+    kinds = (lib.llama_vocab_get_attr(model._vocab, token) for token in range(model.n_vocab))
+    return np.fromiter(kinds, dtype=np.int32, count=model.n_vocab)
+
+
+def tokenize_behind_mark(model: NativeModel, text: str) -> Tokens:
+    """Plain text as llama.cpp tokenises it behind a control token: some vocabularies put a space before it there."""
+    return model._tokenize(text, special=False)
+
+
+def tokenize_behind_text(model: NativeModel, text: str) -> Tokens:
+    """Plain text that goes on from other text, so without a space before it, spelling just that."""
+    tokens = model._tokenize(text, special=False)
+    if not model.spaces:
+        return tokens
+    spelt = text.encode("utf-8", "replace")
+    for opening in ("\n", "\x01", "."):  # one that joins with nothing: its own tokens are cut off again
+        head, both = model._tokenize(opening, special=False), model._tokenize(opening + text, special=False)
+        tail = both[len(head) :]
+        if np.array_equal(both[: len(head)], head) and b"".join(model.pieces[token] for token in tail) == spelt:
+            return tail
+    return model.tokenize(text, special=False)

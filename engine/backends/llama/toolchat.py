@@ -1,7 +1,8 @@
 """Talks with tools to tokens: by the model's own template where that knows tools, else in the notation ``tools.OWN``.
 
-What a model answered with stands in the talk as it was generated, calls included; a call that somebody else made is
-written as the template writes it. As in ``chat`` whatever anybody said is tokenised on its own.
+What a model answered with stands in the talk as it was generated, calls included, wherever the template writes before
+it what it wrote then; a call that somebody else made is written as the template writes it. As in ``chat`` whatever
+anybody said holds no marks.
 
 What never belongs here: rendering (``toolpattern``), reading answers (``tools``), KV, sampling.
 """
@@ -10,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from ...errors import Rejected
 from ...messages import Message
 from ...tools import Toolbox
-from .chat import ChatFormat, Segment
-from .native import Tokens
-from .toolpattern import Pattern, Said, Slot, ToolTemplate, said_in
+from .chat import ChatFormat
+from .runs import Runs, Segment
+from .thinking import opened_by
+from .toolpattern import Pattern, Slot, ToolTemplate, said_in
 from .tools import Notation, in_plain_messages
 
 
@@ -48,41 +48,55 @@ class ToolTalk:
         if not self.native:
             return self._chat.segments(in_plain_messages(messages, tools))
         pattern, messages = self._pattern(messages, tools)
-        segments: list[Segment] = []
-        run: list[Tokens] = []
+        runs = Runs(self._chat.vocabulary)
+        first = pattern[0] if pattern and isinstance(pattern[0], str) else ""
+        rest = self._chat.begin(runs, first)
+        pattern = [rest, *pattern[1:]] if first else pattern
         owner = -1
         closing = tools is not None and [message.role for message in messages[:1]] != ["system"]
-        for part in pattern:
+        for place, part in enumerate(pattern):
             if isinstance(part, str):
-                run.append(self._chat.template_tokens(part))
+                runs.template(part)
                 continue
             if part.message >= 0 and part.message != owner:
-                if closing or isinstance(part, Said):
-                    segments.append(_segment(run))
-                    run = []
+                if closing:
+                    runs.border(behind_mark=True)
                 owner = part.message
                 closing = messages[owner].role == "system"
             if isinstance(part, Slot):
-                run.append(self._chat.plain_tokens(said_in(part, messages)))
-            elif messages[part.message].pieces is not None:
-                segments.extend(self._chat.said(messages[part.message]))
-            else:
-                segments.append(_segment(self._written(part, messages), decoded=True))
-        segments.append(_segment(run))
-        return [segment for segment in segments if len(segment.tokens)]
+                runs.plain(said_in(part, messages))
+                continue
+            pieces = messages[owner].pieces
+            if self._asked_alike(pattern[:place], messages[:owner], tools, len(first) - len(rest)):
+                if pieces:
+                    runs.said(pieces)
+                    continue
+                runs.border()
+            for inner in part.parts:
+                if isinstance(inner, str):
+                    runs.template(inner)
+                else:
+                    runs.plain(said_in(inner, messages))
+        return runs.segments()
 
-    def _written(self, said: Said, messages: Sequence[Message]) -> list[Tokens]:
-        """The tokens of what somebody else said; only what holds control tokens of the template stands apart."""
-        runs: list[Tokens] = []
-        plain = ""
-        for part in said.parts:
-            text = part if isinstance(part, str) else said_in(part, messages)
-            if isinstance(part, str) and self._template.holds_controls(part):
-                runs += [self._chat.plain_tokens(plain), self._chat.template_tokens(part)]
-                plain = ""
-            else:
-                plain += text
-        return [*runs, self._chat.plain_tokens(plain)]
+    def opened(self, messages: Sequence[Message], tools: Toolbox | None) -> str:
+        """The tag with which the template itself has the answer begin; see ``ChatFormat.opened``."""
+        if not self.native:
+            return self._chat.opened(in_plain_messages(messages, tools))
+        pattern, _ = self._pattern(messages, tools)
+        last = pattern[-1] if pattern else ""
+        return opened_by(last) if isinstance(last, str) else ""
+
+    def _asked_alike(self, before: Pattern, messages: Sequence[Message], tools: Toolbox | None, cut: int) -> bool:
+        """Whether what stands before an answer is what it was generated behind, less ``cut`` characters."""
+        if not messages:
+            return False
+        try:
+            then = self._template.pattern(messages, tools)
+        except Rejected:
+            return False
+        first = then[0] if then else ""
+        return [first[cut:] if isinstance(first, str) else first, *then[1:]] == list(before)
 
     def _pattern(self, messages: Sequence[Message], tools: Toolbox | None) -> tuple[Pattern, Sequence[Message]]:
         """The pattern of a talk, and the talk that it fits: for some templates without a system message of its own."""
@@ -94,7 +108,3 @@ class ToolTalk:
         merged = Message("user", f"{messages[0].content}\n\n{messages[1].content}")
         messages = [merged, *messages[2:]]
         return self._template.pattern(messages, tools), messages
-
-
-def _segment(runs: list[Tokens], *, decoded: bool = False) -> Segment:
-    return Segment(np.concatenate(runs) if runs else np.empty(0, dtype=np.int32), decoded)

@@ -99,9 +99,9 @@ class ToolTemplate:
             raise Rejected(f"its chat template {known}", model=self._model.path.name)
         return known
 
-    def holds_controls(self, text: str) -> bool:
-        """Whether a text of the template's would have control tokens."""
-        return bool(self._model.controls[self._chat.template_tokens(text)].any())
+    def holds_marks(self, text: str) -> bool:
+        """Whether a text of the template's would have marks."""
+        return self._chat.vocabulary.holds_mark(text)
 
     def _rendered(self, signature: Signature, tools: Toolbox | None) -> tuple[str, dict[int, Slot]]:
         slots: dict[int, Slot] = {}
@@ -138,7 +138,7 @@ class ToolTemplate:
 
         def guarded(value: Any) -> Any:
             if isinstance(value, str):
-                odd = any("\ue000" <= letter <= "\ue003" for letter in value) or self.holds_controls(value)
+                odd = any("\ue000" <= letter <= "\ue003" for letter in value) or self.holds_marks(value)
                 return marker(Slot(-1, text=value)) if odd else value
             if isinstance(value, dict):
                 return {guarded(key): guarded(part) for key, part in value.items()}
@@ -153,9 +153,6 @@ class ToolTemplate:
         except Exception as error:  # whatever a template's own code may raise
             roles = " ".join(role for role, _, _ in signature)
             raise _Refused(f"refuses the roles {roles}: {error}") from None
-        opening = model.control_text(model.bos)
-        if model.adds_bos and opening and not text.startswith(opening):
-            text = opening + text
         return text, slots
 
     def _parse(self, text: str, slots: dict[int, Slot], signature: Signature) -> Pattern:

@@ -26,10 +26,10 @@ class ToolUse:
     def __init__(self, model: NativeModel, chat: ChatFormat, masks: TokenMasks) -> None:
         self._talk = ToolTalk(chat)
         self._grammars: dict[bytes, Grammar] = {}
-        self.spelling, self.masks = model.pieces, masks
+        self.spelling, self.masks = chat.spelling, masks
         mark = chat.template_tokens(self.notation.mark)
         if len(mark) == 1 and model.controls[mark[0]]:
-            self.spelling, controls = model.pieces.copy(), model.controls.copy()
+            self.spelling, controls = chat.spelling.copy(), model.controls.copy()
             self.spelling[mark[0]], controls[mark[0]] = self.notation.mark.encode(), False
             self.masks = TokenMasks(self.spelling, model.ends, controls)
 
@@ -44,6 +44,10 @@ class ToolUse:
         :raises Rejected: the template refuses this sequence of messages.
         """
         return self._talk.segments(messages, tools)
+
+    def opened(self, messages: Sequence[Message], tools: Toolbox | None) -> str:
+        """The tag with which the template itself has the answer begin; see ``ChatFormat.opened``."""
+        return self._talk.opened(messages, tools)
 
     def grammar(self, tools: Toolbox) -> Grammar:
         """The grammar of answers that may call these functions."""

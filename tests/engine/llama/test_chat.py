@@ -29,7 +29,9 @@ LOOKALIKES = [
     "\x00",
     "",
 ]
-contents = st.text(max_size=8) | st.lists(st.sampled_from([*LOOKALIKES, "the ", "\n"]), max_size=4).map("".join)
+contents = st.text(st.characters(exclude_characters="▁"), max_size=8) | st.lists(
+    st.sampled_from([*LOOKALIKES, "the ", "\n"]), max_size=4
+).map("".join)
 ordinary = st.text("the of\n,.é😀<", max_size=20)
 
 
@@ -89,7 +91,7 @@ def test_a_talk_begins_with_the_segments_of_its_beginning(
     longer = [*talk, Message("assistant", reply, pieces), Message("user", question)]
     before, after = ([segment.key() for segment in chat.segments(messages)] for messages in (talk, longer))
     assert after[: len(before)] == before
-    said = [Segment(np.array(run, dtype=np.int32), decoded).key() for decoded, run in pieces or [(True, ids)] if run]
+    said = [Segment(np.array(run, dtype=np.int32), decoded).key() for decoded, run in pieces or [] if run]
     assert after[len(before) : len(before) + len(said)] == said
 
 
@@ -119,8 +121,9 @@ def test_where_segments_end(model: NativeModel) -> None:
     texts = [spelled(model, segment.tokens.tolist()) for segment in found]
     assert texts[:2] == ["<s><|system|>the</s><|user|>", "of</s><|assistant|>"]
     assert [(segment.decoded, segment.tokens.tolist()) for segment in found[2:5]] == [said[0], said[1], said[3]]
-    assert texts[5:] == ["</s><|user|>and</s><|assistant|>", "to", "</s><|user|>in</s><|assistant|>"]
-    assert [segment.decoded for segment in found] == [False, False, False, True, True, False, True, False]
+    # What somebody else said is part of the prompt, computed at once with what follows.
+    assert texts[5:] == ["</s><|user|>and</s><|assistant|>", "to</s><|user|>in</s><|assistant|>"]
+    assert [segment.decoded for segment in found] == [False, False, False, True, True, False, False]
     other = chat.segments(talk_of(("system", "the"), ("user", "another")))
     assert other[0].key() == found[0].key()
 
@@ -146,7 +149,8 @@ def test_without_system_messages_the_text_goes_before_the_first_users(
     found = ChatFormat(model, template(folder, source)).segments([Message("system", system), *rest])
     merged = Message("user", f"{system}\n\n{rest[0].content}")
     assert spelled(model, flat(found)) == written([merged, *rest[1:]])
-    assert spelled(model, found[0].tokens.tolist()) == f"<s><|user|>{system}\n\n"
+    # Blanks before what the user says may belong to that run too.
+    assert spelled(model, found[0].tokens.tolist()).rstrip() == f"<s><|user|>{system}\n\n".rstrip()
     assert sum(model.controls[token] for token in flat(found)) == 2 + 2 * len(rest)
 
 
