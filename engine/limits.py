@@ -47,22 +47,23 @@ class _ClockedThrottler(Throttler):
     def __init__(self, clock: Clock, rate_limit: int, period: float) -> None:
         super().__init__(rate_limit, period)
         self._clock = clock
+        self._gone: deque[list[float]] = deque()  # [time] of each call in the window
 
     def flush(self) -> None:
         # The very sum that is waited for: a difference may round below the period for ever.
-        while self._task_logs and self._task_logs[0][0] + self.period <= self._clock.now():
-            self._task_logs.popleft()
+        while self._gone and self._gone[0][0] + self.period <= self._clock.now():
+            self._gone.popleft()
 
     def wait(self) -> float:
         self.flush()
-        if len(self._task_logs) < self.rate_limit:
+        if len(self._gone) < self.rate_limit:
             return 0.0
-        return float(self._task_logs[0][0] + self.period - self._clock.now())
+        return float(self._gone[0][0] + self.period - self._clock.now())
 
     async def acquire(self) -> list[float]:
         """Let one go; returns its entry ``[time]``, which is to be moved to when it really goes."""
         entry = [self._clock.now()]
-        self._task_logs.append(entry)
+        self._gone.append(entry)
         return entry
 
 

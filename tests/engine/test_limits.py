@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.lowlevel
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -291,7 +292,7 @@ def test_line_29_a_busy_event_loop_lets_no_window_hold_more() -> None:
             # Each call that is let go waits for a step of other work: a long one now and then, as in a resumed run.
             under_way = limits.statistics()["granted"] > len(gone)
             clock.advance(0.3 if under_way and len(gone) % 10 == 3 else 0.0005)
-            await anyio.sleep(0)
+            await anyio.lowlevel.checkpoint()
 
     async def main() -> None:
         async with anyio.create_task_group() as group:
