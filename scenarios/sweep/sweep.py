@@ -266,5 +266,7 @@ def resumed_sweep(out: Path, clock: Clock | None = None, **how: Any) -> Sweep:
     before = read_sweep(out)
     shown = f"{out}/sweep.json"
     checked = check_file(before.written, before.folder, shown)
-    # Its cells as they were, not as they would follow from the file today: defaults may be others.
-    return Sweep(before, checked, out, clock, **how)
+    # Cells that have begun as they were, not as they would follow from the file today: defaults may be others.
+    begun = {cell.name: cell for cell in before.cells if (out / cell.name / "manifest.json").exists()}
+    found = [begun.get(cell.name, cell) for cell in cells(checked, before.folder, shown)]
+    return Sweep(Recorded(before.folder, before.written, checked.until, found), checked, out, clock, **how)
