@@ -90,8 +90,9 @@ class Body:
         if self._unpack is None:
             self._unpack = self._unpacker(data)
         elif self._unpack.eof:
-            if self._packing == "deflate" or not data:
-                return b""
+            if self._packing == "deflate" or not data.startswith(b"\x1f"):
+                self._more = False
+                return b""  # zeros to fill up, or whatever else some put behind the end
             self._unpack = self._unpacker(data)  # gzip may be several one after another
         try:
             piece: bytes = self._unpack.decompress(data, _STEP)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import gzip
 import json
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from email.utils import formatdate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
 import pytest
@@ -131,6 +132,24 @@ def test_line_24_a_packed_answer_is_read(chaos: StartChaos) -> None:
     body = json.dumps({"choices": [{"message": {"content": "Cold. " * 100_000}}]})
     server = chaos({"default": {"do": "raw", "say": body, "packed": True, "pieces": 100}})
     assert ask(server.model("candidate")).text == "Cold. " * 100_000
+
+
+@pytest.mark.parametrize("pieces", [1, 1 << 16])
+def test_line_24_gzip_in_several_parts_and_filled_up_is_read(pieces: int) -> None:
+    class Content:
+        data = gzip.compress(b"one ") + gzip.compress(b"two") + bytes(50)
+
+        async def readany(self) -> bytes:
+            piece, self.data = self.data[:pieces], self.data[pieces:]
+            return piece
+
+    class Response:
+        headers = {"Content-Encoding": "gzip"}  # noqa: RUF012
+        status = 200
+        content = Content()
+
+    body = openai_http.Body(cast(aiohttp.ClientResponse, Response()), 100, "m")
+    assert _CLOCK.run(body.whole) == b"one two"
 
 
 def test_line_24_what_is_not_packed_as_it_says_is_asked_again(chaos: StartChaos) -> None:
