@@ -107,8 +107,7 @@ class LlamaBackend(Backend):
             first = await self._answered(ask, listener)
             if listener is not None:
                 listener.end()
-            text, calls = use.read(generation.text())
-            text = opened + text
+            text, calls = use.read(opened + generation.text())
         return Completion(
             text,
             generation.finish or "stop",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...messages import Message
+from ...thoughts import split_thoughts
 from ...tools import Toolbox, ToolCall
 from .calling import call_grammar
 from .chat import ChatFormat, Segment
@@ -59,10 +60,12 @@ class ToolUse:
         return grammar
 
     def read(self, answer: str) -> tuple[str, list[ToolCall] | None]:
-        """The words of an answer, and the calls in it."""
+        """The words of an answer, thoughts included, and the calls in it. What it only thinks of calling is no call."""
+        thoughts, said = split_thoughts(answer)
+        begin = answer.rfind(said) if thoughts else 0
         reader = CallReader(self.notation)
-        words = reader.feed(answer) + reader.end()
-        return words, reader.calls or None
+        words = reader.feed(answer[begin:]) + reader.end() if said or not thoughts else answer[begin:]
+        return answer[:begin] + words, reader.calls or None
 
 
 class Listener:

@@ -19,6 +19,7 @@ from viva.engine.backends.llama.generation import Generation
 from viva.engine.backends.llama.masks import TokenMasks
 from viva.engine.backends.llama.native import NativeModel
 from viva.engine.backends.llama.sampler import Choice, Picked
+from viva.engine.backends.llama.tooluse import ToolUse
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.messages import Completion, Message, Party, Request, Sampling
@@ -139,3 +140,16 @@ def test_line_39_a_verdict_of_a_model_that_rambles_ends(tmp_path: Path) -> None:
         assert completion.finish == "stop"
         Draft202012Validator(SCHEMA).validate(json.loads(completion.text))
         assert len(json.loads(completion.text)["comment"]) == 20
+
+
+def test_line_32_a_call_that_is_only_thought_of_is_no_call(tmp_path: Path) -> None:
+    model = NativeModel(make_model(tmp_path / "calls.gguf", layers=1))
+    use = ToolUse(model, ChatFormat(model), TokenMasks(model.pieces, model.ends, model.controls))
+    call = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
+    thought = f"<think>\nI might write {call} now.\n</think>\n\n"
+    assert use.read(f"{thought}Done.") == (f"{thought}Done.", None)
+    assert use.read(f"<think>\n{call}") == (f"<think>\n{call}", None)
+    words, calls = use.read(f"{thought}Done. {call}")
+    assert (words, [one.name for one in calls or []]) == (f"{thought}Done.", ["f"])
+    assert use.read(f"Done. {call}")[0] == "Done."
+    model.close()
