@@ -177,12 +177,19 @@ def test_a_wrong_key_is_a_usage_error(chaos: StartChaos, tmp_path: Path, monkeyp
     assert server.log() == []
 
 
-def test_a_key_refused_under_way_ends_the_run(chaos: StartChaos, tmp_path: Path) -> None:
-    server = chaos({"model_list": 404, "schedule": {"20": "401"}})
+def test_a_key_that_no_call_works_with_ends_the_run(chaos: StartChaos, tmp_path: Path) -> None:
+    server = chaos({"model_list": 404, "by_model": {"evaluator": {"default": "401"}}})
     run = Run(tmp_path / "run", on(server))
     assert run.code == 2
     assert "viva: error: " in run.stderr
     assert "viva resume" in run.stderr
+
+
+def test_line_22_a_key_refused_under_way_fails_that_interview(chaos: StartChaos, tmp_path: Path) -> None:
+    server = chaos({"model_list": 404, "by_model": {"candidate": {"schedule": {"5": "401"}}}})
+    run = Run(tmp_path / "run", on(server))
+    assert run.code == 3
+    assert run.results["failures"] == {"Forbidden": 1}
 
 
 @pytest.mark.parametrize("refuses", [["json_schema"], ["json_schema", "json_object+schema", "json_object"]])
