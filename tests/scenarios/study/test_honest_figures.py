@@ -10,6 +10,8 @@ import pytest
 from scipy import stats
 from study_runs import dataset, interviewed, probed, written
 
+from viva.engine.folder import RunFolder
+from viva.scenarios.launch import recorded_results
 from viva.scenarios.study.exports import write_csv
 from viva.scenarios.study.study import Study
 from viva.scoring.kieval import Interview, Round
@@ -70,6 +72,16 @@ def test_line_4_a_candidate_that_seldom_answers_is_shown_and_left_out_of_lines(t
     assert everyone["correlations"]["left_out"] == []
     assert everyone["correlations"]["overall"]["n"] == 5
     assert not any("name no choice" in note for note in everyone["notes"])
+
+
+def test_line_4_a_runs_own_report_shows_unanswered_first_answers(tmp_path: Path, items: Path) -> None:
+    titles = {}
+    for silent in ("", "c"):
+        run = models(tmp_path / f"runs-{silent}", items, silent)[2]
+        [(title, header, [row])] = [one for one in recorded_results(RunFolder.open(run)).tables() if "KIEval" in one[0]]
+        titles[silent] = title
+        assert dict(zip(header, row, strict=True))["unanswered"] == ("25.0%" if silent else "0.0%")
+    assert titles["c"] == titles[""] + "; more than 10% of first answers name no choice: c"
 
 
 def test_line_6a_twenty_of_twenty_is_no_certainty(tmp_path: Path, items: Path) -> None:
