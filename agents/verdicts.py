@@ -131,16 +131,25 @@ class PartlyReadable(MalformedOutput):
         self.verdict = verdict
 
 
-def _schema() -> dict[str, Any]:
-    """A flat JSON schema (no ``$ref``) that every structured-output implementation takes."""
+# Of a verdict's tokens: what all but the comments takes with room to spare, and characters a token in comments.
+_FRAME_TOKENS, _CHARACTERS_PER_TOKEN, _SHORTEST_COMMENT = 150, 3, 40
+
+
+def verdict_schema(max_tokens: int) -> dict[str, Any]:
+    """A flat JSON schema (no ``$ref``) that every structured-output implementation takes.
+
+    Comments are bounded so that a verdict has an end within ``max_tokens``, where the implementation heeds the bound.
+    """
+    room = (max_tokens - _FRAME_TOKENS) * _CHARACTERS_PER_TOKEN // (len(ASPECTS) + 1)
+    comment = {"type": "string", "maxLength": max(_SHORTEST_COMMENT, room)}
     aspect = {
         "type": "object",
-        "properties": {"comment": {"type": "string"}, "score": {"type": "integer", "enum": [1, 2, 3, 4]}},
+        "properties": {"comment": comment, "score": {"type": "integer", "enum": [1, 2, 3, 4]}},
         "required": ["comment", "score"],
         "additionalProperties": False,
     }
     properties: dict[str, Any] = dict.fromkeys(ASPECTS, aspect)
-    properties["overall_comment"] = {"type": "string"}
+    properties["overall_comment"] = comment
     properties["overall_score"] = {"type": "integer", "enum": [1, 2, 3, 4]}
     properties["stop_conversation"] = {"type": "boolean"}
     properties["stop_reason"] = {"type": "string", "enum": [*STOP_REASONS, "none"]}
@@ -150,9 +159,6 @@ def _schema() -> dict[str, Any]:
         "required": list(properties),
         "additionalProperties": False,
     }
-
-
-VERDICT_SCHEMA = _schema()
 
 
 def bare_verdict(score: int) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import stopwatch
 from llama_workload import GENERATED, ROUNDS, SYSTEM, Fewest, interviews, words
 
-from viva.agents.verdicts import VERDICT_SCHEMA
+from viva.agents.verdicts import verdict_schema
 from viva.engine.backends.llama.backend import LlamaBackend
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
@@ -107,7 +107,7 @@ async def verdicts(backend: LlamaBackend, count: int) -> dict[str, Any]:
         view = View()
         view.append("system", words(600, "evaluator"))
         view.append("user", words(160, number))
-        sampling = Sampling(max_tokens=600, schema=VERDICT_SCHEMA)
+        sampling = Sampling(max_tokens=600, schema=verdict_schema(600))
         completion = await backend.generate(Request(view.messages, sampling, number + 1, b"", f"talk-{number}"))
         json.loads(completion.text)
         sizes.append(completion.completion_tokens)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -72,6 +73,7 @@ class OpenAIBackend(Backend):
         self._clock = clock
         self._json_mode = json_mode
         self._send_seed, self._tokens_field = send_seed, tokens_field
+        self._schemas: dict[bytes, Any] = {}  # as they are sent, by the sampling that has them
         self._probing: dict[bytes, str] = {}  # requests under way whose form is being found out
 
     async def __aenter__(self) -> Backend:
@@ -175,10 +177,10 @@ class OpenAIBackend(Backend):
             body["logprobs"] = True
             body["top_logprobs"] = sampling.logprobs
         if mode == "schema":
-            schema = {"name": "answer", "schema": sampling.schema, "strict": True}
+            schema = {"name": "answer", "schema": self._unbounded(sampling), "strict": True}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         elif mode == "object_schema":
-            body["response_format"] = {"type": "json_object", "schema": sampling.schema}
+            body["response_format"] = {"type": "json_object", "schema": self._unbounded(sampling)}
         elif mode == "object":
             body["response_format"] = {"type": "json_object"}
         if streaming:
@@ -186,8 +188,24 @@ class OpenAIBackend(Backend):
             body["stream_options"] = {"include_usage": True}
         return orjson.dumps(body)
 
+    def _unbounded(self, sampling: Sampling) -> Any:
+        """The schema without bounds of texts, for which many endpoints (the public API too) refuse all of it."""
+        schema = self._schemas.get(sampling.digest)
+        if schema is None:
+            schema = self._schemas[sampling.digest] = _without_max_length(sampling.schema)
+        return schema
+
     def statistics(self) -> dict[str, Any]:
         return {"json_mode": self._json_mode, "connections": self._endpoint.connections}
+
+
+def _without_max_length(schema: Any) -> Any:
+    if isinstance(schema, Mapping):
+        bounded = schema.get("type") == "string"
+        return {
+            name: _without_max_length(value) for name, value in schema.items() if not (bounded and name == "maxLength")
+        }
+    return [_without_max_length(one) for one in schema] if isinstance(schema, list) else schema
 
 
 def _is_there(status: int) -> bool:

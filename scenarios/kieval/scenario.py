@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from viva.agents.prompts import PromptPack, load_pack
-from viva.agents.verdicts import VERDICT_SCHEMA, read_verdict
+from viva.agents.verdicts import read_verdict, verdict_schema
 from viva.engine.backends.base import Backend
 from viva.engine.conversation import Conversation
 from viva.engine.detectors import detector_makers
@@ -59,7 +59,7 @@ class PreparedKieval:
             role: Sampling(
                 temperature=settings.temperature,
                 max_tokens=count,
-                schema=VERDICT_SCHEMA if role == "evaluator" else None,
+                schema=verdict_schema(count) if role == "evaluator" else None,
             )
             for role, count in tokens.items()
         }

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from viva.agents.verdicts import (
     ASPECTS,
     STOP_REASONS,
-    VERDICT_SCHEMA,
     PartlyReadable,
     Verdict,
     bare_verdict,
     read_verdict,
+    verdict_schema,
 )
 from viva.engine.errors import MalformedOutput
 
@@ -162,7 +162,7 @@ def test_an_error_message_stays_short() -> None:
 
 def test_the_verdict_that_the_evaluator_starts_from_is_a_verdict() -> None:
     assert read_verdict(bare_verdict(1)) == Verdict((1,) * 5, 1, None)
-    assert list(json.loads(bare_verdict(4))) == VERDICT_SCHEMA["required"]
+    assert list(json.loads(bare_verdict(4))) == verdict_schema(400)["required"]
 
 
 scores = st.integers(1, 4)
@@ -221,3 +221,13 @@ def test_no_text_raises_anything_else(sent: str, truncated: bool) -> None:
         return
     assert all(1 <= score <= 4 for score in found.scores())
     assert all(re.search(rf'"{name}"', sent) for name in (*ASPECTS, "overall_score"))
+
+
+@pytest.mark.parametrize("tokens", [1, 150, 400, 4000])
+def test_line_39_comments_are_bounded_so_that_a_verdict_ends(tokens: int) -> None:
+    longest = verdict_schema(tokens)["properties"]["overall_comment"]["maxLength"]
+    fields = {name: {"comment": "x" * longest, "score": 4} for name in ASPECTS}
+    written = json.dumps(fields | {"overall_comment": "x" * longest, "overall_score": 4, "stop_conversation": False})
+    assert longest >= 40
+    # At three characters a token; fewer tokens than the frame of a verdict takes cannot hold one.
+    assert len(written) / 3 <= tokens or tokens < 250

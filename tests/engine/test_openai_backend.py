@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from viva.agents.verdicts import verdict_schema
 from viva.engine.backends import openai
 from viva.engine.backends.base import ModelSpec
 from viva.engine.backends.openai_errors import parse_retry_after
@@ -206,6 +207,13 @@ def test_the_form_of_answer_that_works_is_remembered(chaos: StartChaos, refused:
     server = chaos({"default": {"do": "no_schema", "refuses": forms[:refused]}})
     answers(server.model("evaluator"), question(schema=_SCHEMA), question("And wood?", schema=_SCHEMA))
     assert [entry["format"] for entry in server.log()] == [*forms[: refused + 1], forms[refused]]
+
+
+@pytest.mark.parametrize("refused", [[], ["json_schema"]])
+def test_line_39_endpoints_are_sent_no_bounds_of_texts(chaos: StartChaos, refused: list[str]) -> None:
+    server = chaos({"default": {"do": "no_schema", "refuses": refused}})
+    answers(server.model("evaluator"), question(schema=verdict_schema(400)))
+    assert [entry["format"] for entry in server.log()] == ["json_schema", "json_object+schema"][: len(refused) + 1]
 
 
 def test_no_answer_in_time_is_timed_out_after_the_retries(chaos: StartChaos) -> None:

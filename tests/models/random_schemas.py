@@ -14,7 +14,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from viva.agents.verdicts import VERDICT_SCHEMA
+from viva.agents.verdicts import verdict_schema
 from viva.engine.backends.llama.grammar import Grammar, State
 
 Schema = dict[str, Any]
@@ -102,7 +102,7 @@ ENUMS: Schema = {
     "properties": {"a": {"enum": [7]}, "b": {"enum": [1, 10]}, "c": {"enum": ["y", "yz"]}},
     "required": ["a", "b", "c"],
 }
-schemas = roots | st.sampled_from([VERDICT_SCHEMA, ENUMS])
+schemas = roots | st.sampled_from([verdict_schema(400), ENUMS])
 
 
 def values(schema: Schema) -> st.SearchStrategy[Any]:
@@ -141,7 +141,7 @@ def values(schema: Schema) -> st.SearchStrategy[Any]:
 
 
 with_values = roots.flatmap(lambda schema: st.tuples(st.just(schema), values(schema)))
-with_values |= values(VERDICT_SCHEMA).map(lambda value: (VERDICT_SCHEMA, value))
+with_values |= values(verdict_schema(400)).map(lambda value: (verdict_schema(400), value))
 
 
 @lru_cache(512)

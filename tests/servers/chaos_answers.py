@@ -63,9 +63,12 @@ def echo(prompt: str, with_logprobs: bool) -> dict[str, Any]:
 
 
 def format_of(body: dict[str, Any]) -> str | None:
-    """The form of answer that was asked for: OpenAI's type, and whether it holds a schema the way of llama.cpp."""
+    """The form of answer that was asked for: OpenAI's type, whether it holds a schema the way of llama.cpp, and whether
+    it bounds a text.
+    """
     wanted = body.get("response_format") or {}
-    return f"{wanted['type']}+schema" if "schema" in wanted else wanted.get("type")
+    form: str | None = f"{wanted['type']}+schema" if "schema" in wanted else wanted.get("type")
+    return f"{form}+maxLength" if "maxLength" in json.dumps(wanted) else form
 
 
 def usage_of(body: dict[str, Any], text: str) -> dict[str, int]:

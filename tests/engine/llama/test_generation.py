@@ -14,7 +14,7 @@ from growing_answers import FIRST_BYTE, PICK, Make, feed, randoms, sampled, spel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.agents.verdicts import VERDICT_SCHEMA, read_verdict
+from viva.agents.verdicts import read_verdict, verdict_schema
 from viva.engine.backends.llama.sampler import Choice, Picked
 
 fixed = settings(deadline=None, derandomize=True, max_examples=100)
@@ -54,7 +54,7 @@ def test_broken_characters_are_streamed_as_they_end_up_in_the_text(make: Make, d
 @given(st.integers(0, 10**6), st.integers(1, 250) | st.just(10**6), st.booleans())
 def test_a_verdict_of_random_picks_is_read_unless_cut_off(make: Make, seed: int, limit: int, forcing: bool) -> None:
     told: list[bytes] = []
-    generation = sampled(make(VERDICT_SCHEMA, max_tokens=limit, forcing=forcing, on_bytes=told.append), seed)
+    generation = sampled(make(verdict_schema(400), max_tokens=limit, forcing=forcing, on_bytes=told.append), seed)
     if generation.finish == "stop":
         read_verdict(generation.text())
     else:
@@ -69,7 +69,7 @@ def test_a_verdict_of_random_picks_is_read_unless_cut_off(make: Make, seed: int,
 @settings(fixed, max_examples=20)
 @given(st.integers(0, 10**6), st.integers(1, 250))
 def test_what_was_computed_can_be_cut_anywhere(make: Make, seed: int, limit: int) -> None:
-    generation = sampled(make(VERDICT_SCHEMA, max_tokens=limit), seed)
+    generation = sampled(make(verdict_schema(400), max_tokens=limit), seed)
     original, tokens = copy.deepcopy(generation.pieces), generation.tokens
     for held in range(-1, len(tokens) + 2):
         generation.pieces = copy.deepcopy(original)
@@ -105,7 +105,7 @@ def test_forced_tokens_are_one_run_with_the_token_before_them_and_the_end_comes_
 
 @pytest.mark.parametrize("seed", range(5))
 def test_without_forcing_the_same_tokens_are_computed_one_by_one(make: Make, seed: int) -> None:
-    one_by_one, at_once = (sampled(make(VERDICT_SCHEMA, forcing=forcing), seed) for forcing in (False, True))
+    one_by_one, at_once = (sampled(make(verdict_schema(400), forcing=forcing), seed) for forcing in (False, True))
     assert one_by_one.tokens == at_once.tokens
     assert one_by_one.text() == at_once.text()
     assert {decoded for decoded, _ in one_by_one.pieces} == {True} < {decoded for decoded, _ in at_once.pieces}
@@ -151,7 +151,7 @@ def test_nothing_is_sampled_where_there_is_no_choice(make: Make, schema: Any, te
 @given(st.integers(0, 10**6), st.none() | st.sampled_from(['", "score', "coherence", '"conciseness": {"comment": "']))
 def test_each_score_of_a_verdict_has_its_expected_value(make: Make, seed: int, stop: str | None) -> None:
     rng = random.Random(seed)
-    generation = make(VERDICT_SCHEMA, stops=() if stop is None else (stop.encode(),))
+    generation = make(verdict_schema(400), stops=() if stop is None else (stop.encode(),))
     model, said = generation.model, list[int]()
     generation.opening()
     while generation.finish is None:

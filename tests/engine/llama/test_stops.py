@@ -9,7 +9,7 @@ from growing_answers import FIRST_BYTE, PICK, Make, feed, randoms, sampled, spel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.agents.verdicts import VERDICT_SCHEMA
+from viva.agents.verdicts import verdict_schema
 from viva.engine.backends.llama.sampler import Choice, Picked
 
 fixed = settings(deadline=None, derandomize=True)
@@ -54,11 +54,11 @@ def test_stops_are_found_in_forced_text_and_across_its_borders(
     make: Make, seed: int, stops: list[str], forcing: bool
 ) -> None:
     """Under a schema too the text ends just before the stop, wherever the stop lies, and the same is streamed."""
-    whole = sampled(make(VERDICT_SCHEMA, forcing=forcing), seed)
+    whole = sampled(make(verdict_schema(400), forcing=forcing), seed)
     told: list[bytes] = []
     choice = Choice(1, logprobs=0)
     encoded = tuple(stop.encode() for stop in stops)
-    cut = sampled(make(VERDICT_SCHEMA, forcing=forcing, stops=encoded, on_bytes=told.append, choice=choice), seed)
+    cut = sampled(make(verdict_schema(400), forcing=forcing, stops=encoded, on_bytes=told.append, choice=choice), seed)
     kept, stop = up_to_a_stop(whole.text(), stops)
     assert (cut.finish, cut.text()) == ("stop", kept)
     assert b"".join(told).decode() == kept
