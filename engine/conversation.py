@@ -327,8 +327,8 @@ class Conversation:
     def _judge_watch(self, completion: Completion, watch: Sequence[Callable[[], Detector]]) -> None:
         if completion.finish.startswith(_WATCHED):
             raise self.stop("detector", completion.finish.removeprefix(_WATCHED))
-        if completion.calls and not completion.text:
-            return  # a call is an answer: that no word was said with it is no silence
+        if (completion.calls and not completion.text) or completion.kept_silent is not None:
+            return  # a call is an answer, and what the endpoint took away is no silence of the model's
         for make in watch:
             reason = make().finish(completion.text)
             if reason is not None:

@@ -149,6 +149,22 @@ def test_line_19_a_candidate_that_was_kept_from_answering_is_not_graded(
     assert (report["stop_reasons"], report["score"]["n"], report["unanswered"]) == ({reason: 1}, 0, 1)
 
 
+@pytest.mark.parametrize(
+    ("silence", "reason"),
+    [
+        ({"text": "", "finish": "content_filter"}, "content_filter"),
+        ({"text": "<think>Let me see", "finish": "length"}, "cut_while_thinking"),
+    ],
+)
+def test_line_19_the_detector_of_empty_replies_does_not_take_a_filter_for_one(
+    tmp_path: Path, silence: dict[str, Any], reason: str
+) -> None:
+    script = {("candidate", 2): silence}
+    report, _, _ = held(tmp_path / "run", script, detectors=["empty", "repetition"], scorer="corrected")
+    assert (report["ends"], report["stop_reasons"]) == ({"candidate": 1}, {reason: 1})
+    assert report["score"]["mean"] == 100.0  # with rounds lost to a detector it is 55.0
+
+
 def test_line_19_a_judge_that_was_kept_from_answering_leaves_the_round_unscored(tmp_path: Path) -> None:
     silence = {"text": "", "finish": "content_filter"}
     report, _, result = held(tmp_path / "run", {("evaluator", 0): silence, ("evaluator", 1): silence})
