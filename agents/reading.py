@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from viva.engine.errors import MalformedOutput
+from viva.engine.escapes import without_halves
 from viva.engine.thoughts import split_thoughts
 
 # Characters. The longest verdicts and rulings seen take a tenth of it.
@@ -56,7 +57,7 @@ def object_texts(text: str) -> list[str]:
 
 def decoded_objects(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """The valid outermost JSON objects in a text with the place where each begins; whatever else is passed over."""
-    place = 0
+    text, place = without_halves(text), 0
     for _ in range(_MOST_OBJECTS):
         match = _OBJECT_START.search(text, place)
         if match is None:
@@ -75,7 +76,7 @@ def load_json(text: str, **options: Any) -> Any:
     :raises json.JSONDecodeError: it is not JSON, or holds a number that no reader wants.
     """
     try:
-        return json.loads(text, parse_int=_int, **options)
+        return json.loads(without_halves(text), parse_int=_int, **options)
     except RecursionError:
         raise json.JSONDecodeError("nested too deep", text, 0) from None
 

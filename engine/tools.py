@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from .errors import ConfigurationError, MalformedOutput
+from .escapes import without_halves
 
 
 def _no_number(text: str) -> float:
@@ -44,7 +45,7 @@ class ToolCall:
         :raises MalformedOutput: they are not a JSON object (an empty text is none).
         """
         try:
-            value = _DECODER.decode(self.arguments)
+            value = _DECODER.decode(without_halves(self.arguments))
         except (ValueError, RecursionError) as error:
             raise MalformedOutput(f"the arguments of {self.name} are not JSON ({error}): {self._shown}") from None
         if not isinstance(value, dict):

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,9 +16,11 @@ from viva.agents.answers import read_choice
 from viva.agents.judge import read_ruling
 from viva.agents.reading import READ_AT_MOST
 from viva.agents.verdicts import ASPECTS, read_verdict
+from viva.engine.backends.llama.tools import OWN, CallReader
 from viva.engine.detectors import DETECTORS
 from viva.engine.errors import MalformedOutput
 from viva.engine.thoughts import AnswerStream, split_thoughts
+from viva.engine.tools import ToolCall
 
 
 def _detect(text: str) -> None:
@@ -177,3 +180,36 @@ def test_line_26_a_verdict_that_no_json_reader_takes_is_malformed(text: str) -> 
         read_verdict(text)
     with pytest.raises(MalformedOutput):
         read_ruling(text)
+
+
+HALF = "\\ud83d"  # half of a surrogate pair, as models escape it: no journal and no request can carry the character
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: read_ruling(f'{{"reasoning": "{HALF}, so: {HALF}\\ude00", "verdict": "pass"}}')[1],
+        lambda: repr(ToolCall("1", "f", f'{{"a": "{HALF}", "b": "\\\\ud83d", "{HALF}": 1}}').parsed()),
+        lambda: _problem(f'{{"accuracy": 1, "{HALF}": 1, "{HALF}": 2}}'),
+        lambda: _called(f'{{"name": "f{HALF}", "arguments": "{{\\"a\\": \\"\\ud83d\\"}}"}}').arguments,
+        lambda: _called(f'{{"name": "f{HALF}", "arguments": {{}}}}').name,
+    ],
+    ids=["ruling", "arguments", "verdict", "arguments within text", "name"],
+)
+def test_line_26_an_escape_that_no_text_can_hold_is_read_as_the_replacement_character(read: Callable[[], str]) -> None:
+    text = read()
+    assert "\ufffd" in text
+    assert orjson.loads(orjson.dumps(text)) == text
+
+
+def _problem(text: str) -> str:
+    with pytest.raises(MalformedOutput) as caught:
+        read_verdict(text)
+    return str(caught.value)
+
+
+def _called(text: str) -> ToolCall:
+    reader = CallReader(OWN)
+    reader.feed(f"<tool_call>{text}</tool_call>")
+    reader.end()
+    return reader.calls[0]

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...errors import MalformedOutput
+from ...escapes import without_halves
 from ...messages import Message
 from ...tools import Toolbox, ToolCall, numbered
 
@@ -239,12 +240,12 @@ def _as_call(members: dict[str, str], *, parameters: bool = False) -> tuple[str,
     key = "arguments" if "arguments" in members else "parameters"
     if parameters and (key not in members or members.keys() - _CALL_KEYS):
         return None
-    name, id_ = (json.loads(members.get(field, '""')) for field in ("name", "id"))
+    name, id_ = (json.loads(without_halves(members.get(field, '""'))) for field in ("name", "id"))
     if not isinstance(name, str) or not name:
         return None
     arguments = members.get(key, "")
     if arguments.startswith('"'):  # arguments as text within the text
-        arguments = json.loads(arguments)
+        arguments = json.loads(without_halves(arguments))
     return id_ if isinstance(id_, str) else "", name, arguments
 
 

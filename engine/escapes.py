@@ -1,0 +1,19 @@
+"""JSON escapes that no text can hold: halves of surrogate pairs, which neither a journal nor a request can carry.
+
+Models write them inside the JSON of their answers (``"\\ud83d"`` without its other half). What never belongs here:
+reading JSON.
+"""
+
+from __future__ import annotations
+
+import re
+
+# A pair, half of one, or any other escape, so that a backslash is never taken for the beginning of the next escape.
+_ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u([dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
+
+
+def without_halves(text: str) -> str:
+    """JSON with U+FFFD in place of each escaped half of a surrogate pair; of the same length."""
+    if "\\ud" not in text and "\\uD" not in text:
+        return text
+    return _ESCAPE.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
