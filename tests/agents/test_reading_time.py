@@ -37,6 +37,13 @@ def _stream(text: str) -> None:
         stream.feed(text[start : start + 7])
 
 
+def _calls(text: str) -> None:
+    reader = CallReader(OWN)
+    for start in range(0, len(text), 7):
+        reader.feed(text[start : start + 7])
+    reader.end()
+
+
 READERS: dict[str, Callable[[str], Any]] = {
     "choice": lambda text: read_choice(text, ("the moon", "the sun", "aaaa", "a star")),
     "verdict": read_verdict,
@@ -44,7 +51,9 @@ READERS: dict[str, Callable[[str], Any]] = {
     "thoughts": split_thoughts,
     "stream": _stream,
     "detectors": _detect,
+    "calls": _calls,
 }
+PIECEWISE = (_detect, _stream, _calls)
 UNITS = [
     *[
         "答案",
@@ -88,7 +97,21 @@ UNITS = [
         "\t \n",
         "。",
     ],
-    *["\u3000", "：", "\r", "0", "9" * 50, "n't ", "[THINK]", "◁think▷", ",\n]", "the moon "],
+    *[
+        "\u3000",
+        "：",
+        "\r",
+        "0",
+        "9" * 50,
+        "<tool_call>",
+        "</tool_call>",
+        '<tool_call>{"',
+        "n't ",
+        "[THINK]",
+        "◁think▷",
+        ",\n]",
+        "the moon ",
+    ],
 ]
 
 
@@ -112,10 +135,16 @@ def test_line_16_time_grows_with_the_length_and_not_faster(
 ) -> None:
     unit = "".join(data.draw(st.lists(st.sampled_from(UNITS), min_size=1, max_size=3)))
     after = data.draw(st.sampled_from(["", "x", "B", "</think>B", "}", '"}', "\nfail"]))
-    least = 1_000 if reader in (_detect, _stream) else 5_000
+    least = 1_000 if reader in PIECEWISE else 5_000
     short, long = (before + unit * (length // len(unit)) + after for length in (least, 8 * least))
     # Eight times the length: a quadratic reader takes 64 times as long, the one that froze took 512 times.
     assert _seconds(reader, long) < 30 * _seconds(reader, short) + 0.02
+
+
+@pytest.mark.parametrize("unit", ["<tool_call>{</tool_call>", '<tool_call>{"a": "</tool_call>'])
+def test_line_16_a_local_model_that_repeats_the_marks_of_calls_is_read_in_proportion(unit: str) -> None:
+    # One of 400 such repetitions took minutes, in the thread that serves all conversations.
+    assert _seconds(_calls, unit * 1_600) < 40 * _seconds(_calls, unit * 200) + 0.05
 
 
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS.keys())
@@ -132,7 +161,7 @@ def test_line_16_time_grows_with_the_length_and_not_faster(
     ids=["line breaks", "parentheses", "ten megabytes of objects", "braces", "nested", "ten megabytes"],
 )
 def test_line_16_the_texts_that_froze_the_engine_are_read(reader: Callable[[str], Any], text: str) -> None:
-    text = text[:200_000] if reader in (_detect, _stream) else text
+    text = text[:200_000] if reader in PIECEWISE else text
     try:
         reader(text)
     except MalformedOutput:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,6 +25,7 @@ from ...tools import Toolbox, ToolCall, numbered
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _LIST = "[TOOL_CALLS]"
 _DECODER = json.JSONDecoder()
+_MARK = re.compile(_OPEN)
 _BLANKS = re.compile(r"\s*")
 _CALL_KEYS = {"type", "id", "name", "parameters", "arguments"}
 _OFFER = (
@@ -132,6 +134,7 @@ class CallReader:
         self._notation = notation
         self._found: list[tuple[str, str, str]] = []
         self._held = ""  # what may yet be a call
+        self._searched = 0  # up to where no closing mark ends it; what is held begins with a mark then
         self._blanks = ""  # what may stand before one
         self._told = self._behind_call = False
 
@@ -155,32 +158,47 @@ class CallReader:
 
     def end(self) -> str:
         """The answer is complete; returns the words that are left."""
-        if self._notation.kind == "mistral" and self._held.startswith(_LIST):
-            found = _listed(self._held[len(_LIST) :])
-            if found:
-                self._calls(found)
-        elif self._notation.kind == "llama" and not self._told and (call := _call(self._held, parameters=True)):
-            self._calls([call])
+        with suppress(_CutString):
+            if self._notation.kind == "mistral" and self._held.startswith(_LIST):
+                if found := _listed(self._held[len(_LIST) :]):
+                    self._calls(found)
+            elif self._notation.kind == "llama" and not self._told and (call := _call(self._held, parameters=True)):
+                self._calls([call])
         words = self._words(self._held)
         self._held = ""
         return words if self._found else words + self._blanks
 
     def _marked(self) -> str:
         told = ""
-        close = self._held.find(_CLOSE)
-        while close >= 0:
-            marks = [mark.start() for mark in re.finditer(_OPEN, self._held[:close])]
-            read = ((mark, _call(self._held[mark + len(_OPEN) : close])) for mark in marks)
-            for mark, call in read:
-                if call is not None:
-                    rest = self._held[close + len(_CLOSE) :]
-                    told += self._words(self._held[:mark])
-                    self._calls([call])
-                    self._held = rest
-                    close = -len(_CLOSE)
-                    break
-            close = self._held.find(_CLOSE, close + len(_CLOSE))
+        while (close := self._held.find(_CLOSE, self._searched)) >= 0:
+            end = close + len(_CLOSE)
+            before, begin, call = self._before(close)
+            rest = self._held[begin:]
+            told += self._words(self._held[:before])
+            if call is not None:
+                self._calls([call])
+            self._held, self._searched = rest, end - begin
         return told + self._up_to(_OPEN)
+
+    def _before(self, close: int) -> tuple[int, int, tuple[str, str, str] | None]:
+        """Where the words before a closing mark end, where what is held after it begins, and the call between them.
+
+        A mark whose object is cut inside a string may still become a call: the closing mark is part of that string.
+        There is one of those at most, for another mark within it is within the string, and a quote ends both or none.
+        """
+        text, end = self._held[:close], close + len(_CLOSE)
+        pending = None
+        marks = [0] if self._searched else []
+        marks += [mark.start() for mark in _MARK.finditer(text, self._searched)]
+        for mark in marks:
+            try:
+                call = _call(text, mark + len(_OPEN))
+            except _CutString:
+                pending = mark
+                continue
+            if call is not None:
+                return mark, end, call
+        return (end, end, None) if pending is None else (pending, pending, None)
 
     def _up_to(self, mark: str) -> str:
         """The words before a mark, or before what may become one."""
@@ -209,19 +227,28 @@ class CallReader:
         return words
 
 
-def _call(text: str, *, parameters: bool = False) -> tuple[str, str, str] | None:
-    """Id, name and arguments of a call that is all of a text; None if it is none.
+class _CutString(Exception):
+    """The text ends inside a string of the object."""
+
+
+def _call(text: str, start: int = 0, *, parameters: bool = False) -> tuple[str, str, str] | None:
+    """Id, name and arguments of a call that is all of a text from ``start`` on; None if it is none.
 
     ``parameters``: where nothing else marks a call, an object must have arguments and nothing that calls have not.
+
+    :raises _CutString: it may be the beginning of one.
     """
-    read = _members(text, 0)
+    read = _members(text, start)
     if read is None or text[read[1] :].strip():
         return None
     return _as_call(read[0], parameters=parameters)
 
 
 def _listed(text: str) -> list[tuple[str, str, str]] | None:
-    """The calls of a list that is all of a text; None if one of its members is none."""
+    """The calls of a list that is all of a text; None if one of its members is none.
+
+    :raises _CutString: the text ends inside one of them.
+    """
     found = []
     place = _blank(text, 0)
     if text[place : place + 1] != "[":
@@ -250,7 +277,10 @@ def _as_call(members: dict[str, str], *, parameters: bool = False) -> tuple[str,
 
 
 def _members(text: str, start: int) -> tuple[dict[str, str], int] | None:
-    """The members of the JSON object that begins here, each value as it is spelt, and where the object ends."""
+    """The members of the JSON object that begins here, each value as it is spelt, and where the object ends.
+
+    :raises _CutString: the text ends inside one of its strings.
+    """
     place = _blank(text, start)
     if text[place : place + 1] != "{":
         return None
@@ -273,6 +303,10 @@ def _members(text: str, start: int) -> tuple[dict[str, str], int] | None:
             if text[place - 1 : place] != ",":
                 return None
             place = _blank(text, place)
+    except json.JSONDecodeError as error:
+        if error.msg.startswith("Unterminated string"):
+            raise _CutString from None
+        return None
     except (ValueError, RecursionError):
         return None
 
