@@ -18,12 +18,12 @@ import orjson
 
 from .errors import ConfigurationError, JournalError
 from .files import is_leftover, write_atomically
-from .history import has_records
-from .journal import missing_journal, open_database
+from .history import has_begun, has_records, is_unmade
+from .journal import emptied_journal, missing_journal, open_database
 from .manifest import MANIFEST_VERSION, RunManifest, checked, read_manifest
 
 _JOURNAL = "journal.sqlite"
-_JOURNAL_FILES = (_JOURNAL, f"{_JOURNAL}-wal", f"{_JOURNAL}-shm")
+_JOURNAL_FILES = (_JOURNAL, f"{_JOURNAL}-wal", f"{_JOURNAL}-shm", f"{_JOURNAL}-journal")
 # What a kill leaves where nothing has begun.
 _LEFTOVERS = ("lock", "manifest.json.part", *_JOURNAL_FILES)  # and what ``write_atomically`` leaves
 # Facts about one making of a run; two runs that differ only here are the same experiment.
@@ -84,18 +84,25 @@ class RunFolder:
         checked(RunManifest, manifest, file)
         return cls(path, manifest)
 
+    @property
+    def begun(self) -> bool:
+        """Whether the journal has its tables, or had them: then reading it says what has become of it."""
+        return "journal" in self.manifest or has_begun(self.journal)
+
     def require_journal(self) -> None:
-        """See that the journal is there; where it is certain that none was ever written, make it.
+        """See that the journal is there; where it is certain that nothing was ever written to it, make it.
 
         Earlier versions wrote the manifest before the journal: a folder with nothing but the manifest was left by a
-        kill before the run took its lock.
+        kill before the run took its lock, a journal without tables by one before they were made.
 
-        :raises JournalError: it was taken away.
+        :raises JournalError: it was taken away or emptied.
         """
         if self.journal.exists():
-            return
-        alone = "journal" not in self.manifest and [one.name for one in self.path.iterdir()] == ["manifest.json"]
-        if not alone:
+            if not is_unmade(self.journal):
+                return
+            if "journal" in self.manifest:
+                raise emptied_journal(self.journal)
+        elif "journal" in self.manifest or [one.name for one in self.path.iterdir()] != ["manifest.json"]:
             raise missing_journal(self.journal)
         self._make_journal()
 

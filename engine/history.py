@@ -8,6 +8,7 @@ What never belongs here: writing (see ``journal``), opening the file (see ``jour
 from __future__ import annotations
 
 import sqlite3
+import stat
 import struct
 import warnings
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ import orjson
 
 from .checksums import call_checksum, short_checksum
 from .errors import JournalNotice
-from .journal import SAME, journal_error
+from .journal import NAMES, SAME, journal_error, schema_version, table_names
 from .journal_file import open_for_reading
 from .likelihood import Likelihood
 from .messages import Completion
@@ -341,6 +342,19 @@ def has_begun(journal: Path) -> bool:
     One that is damaged has.
     """
     return _answers(journal, "select value from meta where key = 'schema'")
+
+
+def is_unmade(journal: Path) -> bool:
+    """Whether a journal is one whose making was cut off: nothing was ever recorded in it, and nothing of another
+    program stands in it.
+    """
+    if not stat.S_ISREG(journal.stat().st_mode):
+        return False
+    try:
+        with closing(sqlite3.connect(journal)) as connection:
+            return table_names(connection) <= NAMES and schema_version(connection) == 0
+    except (sqlite3.Error, UnicodeDecodeError):
+        return False
 
 
 def has_records(journal: Path) -> bool:

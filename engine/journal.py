@@ -45,6 +45,7 @@ create index if not exists calls_by_conversation on calls (conversation);
 create table if not exists ended (
     number integer primary key, status text not null, result text not null, checksum integer not null);
 """
+NAMES = frozenset(["meta", "started", "calls", "calls_by_conversation", "ended"])  # what the schema makes
 _TABLES = {"started": (3, short_checksum), "calls": (11, call_checksum), "ended": (3, short_checksum)}
 # SQLite takes 32,766 parameters a statement; powers of two keep the statement cache small.
 _CHUNKS = (1024, 256, 64, 16, 4, 1)
@@ -322,6 +323,11 @@ def schema_version(connection: sqlite3.Connection) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else -1
 
 
+def table_names(connection: sqlite3.Connection) -> set[str]:
+    """The names of all tables and indices of a file."""
+    return {str(name) for (name,) in connection.execute("select name from sqlite_master")}
+
+
 def _identity(path: Path) -> tuple[int, int] | None:
     """What tells a file from any other that may stand under its name; None where nothing does."""
     try:
@@ -381,6 +387,14 @@ def missing_journal(path: Path) -> JournalError:
     return JournalError(
         f"{path}: the journal of this run is missing; put it back where it was (gunzip it if it is packed), "
         "or start the run anew in another folder"
+    )
+
+
+def emptied_journal(path: Path) -> JournalError:
+    """The error where a journal that had its tables has none any more."""
+    return JournalError(
+        f"{path}: the journal of this run is empty, and was not when the run was made: restore it from a copy, or "
+        "start the run anew in another folder"
     )
 
 

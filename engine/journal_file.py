@@ -16,7 +16,15 @@ from pathlib import Path
 from urllib.parse import quote
 
 from .errors import JournalError
-from .journal import READABLE_VERSIONS, foreign_version, journal_error, missing_journal, schema_version
+from .journal import (
+    NAMES,
+    READABLE_VERSIONS,
+    foreign_version,
+    journal_error,
+    missing_journal,
+    schema_version,
+    table_names,
+)
 
 
 @dataclass(slots=True)
@@ -57,8 +65,14 @@ def open_for_reading(path: Path) -> OpenedJournal:
     except UnicodeDecodeError as error:  # SQLite's own message holds a piece of the damage
         raise JournalError(f"{path}: the file is damaged: {error.object!r}; restore it from a copy") from None
     if opened.version == 0:
+        names = table_names(opened.connection)
         opened.close()
-        raise JournalError(f"{path}: this file is not a journal of viva")
+        if names - NAMES:
+            raise JournalError(f"{path}: this file is not a journal of viva")
+        raise JournalError(
+            f"{path}: the journal is empty: if that was left by a kill, `viva resume {path.parent}` goes on; else "
+            "restore it from a copy"
+        )
     if opened.version not in READABLE_VERSIONS:
         opened.close()
         raise foreign_version(path, opened.version)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from viva.engine.history import has_begun
 from viva.scoring.interviews import usage_record
 from viva.scoring.kieval import Scorer
 
@@ -62,7 +61,7 @@ def fill(cells: Sequence[Cell], scorer: Scorer, items: dict[str, Names]) -> list
     filled = [Filled(cell) for cell in cells]
     runs: dict[Path, list[Filled]] = {}
     for one in filled:
-        if one.cell.run is not None and has_begun(one.cell.run.journal):
+        if one.cell.run is not None and one.cell.run.begun:
             runs.setdefault(one.cell.run.path, []).append(one)
     for group in runs.values():
         cell = group[0].cell

@@ -11,7 +11,7 @@ from typing import Literal
 
 from viva.engine.errors import ConfigurationError, JournalError, VivaError
 from viva.engine.folder import RunFolder
-from viva.engine.history import History, has_begun
+from viva.engine.history import History
 from viva.scoring.item_clusters import Clusters
 
 from ..launch import check_settings, check_unchanged
@@ -60,7 +60,7 @@ def standing(cell: Cell, out: Path, *, retry_failed: bool = False) -> Standing:
         return Standing("failed", planned, error=error)
     if run is None:
         return Standing("waiting", planned, clusters=clusters)
-    if not has_begun(run.journal):
+    if not run.begun:
         return Standing("part", planned, clusters=clusters)
     try:
         with History(run.journal) as history:
@@ -78,4 +78,4 @@ def recorded_run(out: Path, cell: Cell) -> RunFolder | None:
         check_settings(run, cell.scenario, cell.settings)
     except ConfigurationError:
         return None
-    return run if has_begun(run.journal) else None
+    return run if run.begun else None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,10 @@ from typer.testing import CliRunner, Result
 from viva_process import ended, started
 
 from viva.cli.main import app
-from viva.engine.journal import open_database
+from viva.engine.journal import _SCHEMA, open_database
 
 DOWN = "openai:http://127.0.0.1:9/v1#far"  # nothing listens there
+_TABLES = _SCHEMA.strip().split(";\n")
 PANEL = ["--interactor", "simulated:i", "--evaluator", "simulated:e"]
 
 
@@ -66,6 +69,57 @@ def test_line_17_a_missing_journal_is_an_error(begun: Path, how: str, old: bool)
         assert "journal.sqlite: the journal of this run is missing" in done.stderr
         assert "gunzip" in done.stderr
     assert _files(begun) == before
+
+
+@pytest.mark.parametrize("how", ["moved", "emptied"])
+def test_line_17_a_missing_journal_is_an_error_in_every_report(begun: Path, tmp_path: Path, how: str) -> None:
+    whole = interviewed(tmp_path / "whole", "simulated:c", n=2)
+    (begun / "journal.sqlite").unlink()
+    if how == "emptied":
+        (begun / "journal.sqlite").touch()
+    said = "the journal of this run is missing" if how == "moved" else "the journal is empty"
+    for asked in ([begun], [begun, whole], [begun, "--markdown"], [begun, "--csv", tmp_path / "report.csv"]):
+        done = _viva("report", *asked)
+        assert (done.exit_code, said in done.stderr) == (1, True), (asked, done.stdout, done.stderr)
+    assert not (tmp_path / "report.csv").exists()
+    resumed = _viva("resume", begun)
+    assert resumed.exit_code == 1
+    assert ("is missing" if how == "moved" else "is empty, and was not") in resumed.stderr
+
+
+@pytest.mark.parametrize("made", ["", _TABLES[:1], _TABLES[:3], _TABLES])
+def test_line_17_a_journal_that_a_kill_left_unmade_is_made(tmp_path: Path, made: str | list[str]) -> None:
+    whole = interviewed(tmp_path / "whole", "simulated:c", n=2)
+    expected = _viva("report", whole, "--json").stdout
+    _without_marker(whole)
+    (whole / "journal.sqlite").unlink()
+    with closing(sqlite3.connect(whole / "journal.sqlite")) as connection:
+        connection.executescript(";".join(made))
+    shown = _viva("report", whole)
+    assert shown.exit_code == 1
+    assert f"`viva resume {whole}` goes on" in shown.stderr
+    assert _viva("resume", whole).exit_code == 0
+    assert _viva("report", whole, "--json").stdout == expected
+
+
+def test_line_17_what_another_program_wrote_is_no_unmade_journal(begun: Path) -> None:
+    _without_marker(begun)
+    (begun / "journal.sqlite").unlink()
+    with closing(sqlite3.connect(begun / "journal.sqlite")) as connection:
+        connection.execute("create table mine (x)")
+    assert "not a journal of viva" in _viva("report", begun).stderr
+    assert _viva("resume", begun).exit_code == 1
+    with closing(sqlite3.connect(begun / "journal.sqlite")) as connection:
+        assert connection.execute("select name from sqlite_master").fetchall() == [("mine",)]
+
+
+def test_line_17_a_kill_while_the_journal_is_made_does_not_take_the_folders_name(tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    left.mkdir()
+    (left / "journal.sqlite").touch()
+    (left / "journal.sqlite-journal").write_bytes(bytes(512))  # SQLite's own, while it makes the first page
+    code, said = _run(left)
+    assert code == 0, said
 
 
 def test_line_17_a_resume_that_meets_a_dead_endpoint_deletes_nothing(begun: Path) -> None:
