@@ -6,13 +6,18 @@ the record of the call (``Completion.thoughts``). Known marks: ``<think>``, ``<t
 
 - A closing mark without an opening one ends thoughts that began with the text: the chat template wrote the opening.
 - An opening mark at the beginning of a line that nothing closes leaves no answer after it.
-- A mark between quotation marks or backticks is text about marks.
+- A mark between quotation marks or backticks is text about marks. So is an opening one in a code block with the closing
+  one, if any closes it, in the same block; and each within an answer that is one JSON object.
+- A closing mark at the very end, after thoughts have ended, is a slip that ends nothing.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections.abc import Callable
+
+import orjson
 
 from .messages import Completion
 
@@ -30,6 +35,7 @@ _CLOSING = "|".join(
     )
 )
 _MARK = re.compile(rf"(?P<opening>{_OPENING})|(?P<closing>{_CLOSING})", re.IGNORECASE)
+_FENCE = re.compile(r"(?:^[ \t]{0,9}|(?<=[>\]▷]))```", re.MULTILINE)
 _QUOTES = "`'\"“”‘’"
 _LINE = re.compile(r"\n[ \t]*$")
 _END_OF_TURN = re.compile(r"<\|(?:end|return|call)\|>\s*$")
@@ -48,7 +54,7 @@ def split_thoughts(text: str) -> tuple[str, str]:
 
     A text without marks is its own answer, as it stands.
     """
-    marks = [mark for mark in _MARK.finditer(text) if not _quoted(text, mark)] if has_marks(text) else []
+    marks = _marks(text) if has_marks(text) else []
     begin = len(text) - len(text.lstrip()) if marks else 0
     last_closing = max((mark.start() for mark in marks if mark["closing"]), default=-1)
     thoughts: list[str] = []
@@ -61,6 +67,10 @@ def split_thoughts(text: str) -> tuple[str, str]:
             answer.append(text[position : mark.start()])
             thinking = True
         else:
+            if not thinking and found and not text[mark.end() :].strip():
+                answer.append(text[position : mark.start()])
+                position = mark.end()
+                break
             if not thinking:  # all so far was thought
                 thoughts += answer
                 answer.clear()
@@ -103,16 +113,20 @@ class AnswerStream:
     def __init__(self, hand_on: Callable[[str], None]) -> None:
         self._hand_on = hand_on
         self._held = ""
+        self._before = ""  # the character before what is held
         self._thinking = False
 
     def feed(self, piece: str) -> None:
         """Take the next piece; ``hand_on`` is called with what is sure to be answer."""
         if not self._held and not self._thinking and not any(first in piece for first in _FIRST):
+            self._before = piece[-1:] or self._before
             self._hand_on(piece)
             return
-        text = self._held + piece
-        position = 0
-        for mark in _MARK.finditer(text):
+        text = self._before + self._held + piece
+        position = len(self._before)
+        for mark in _MARK.finditer(text, position):
+            if mark.end() == len(text) and _behind_quote(text, mark):
+                break  # what comes next tells whether it is quoted
             if bool(mark["closing"]) == self._thinking and not _quoted(text, mark):
                 if not self._thinking and mark.start() > position:
                     self._hand_on(text[position : mark.start()])
@@ -122,6 +136,7 @@ class AnswerStream:
         if not self._thinking and keep:
             self._hand_on(rest[:keep])
         self._held = rest[keep:]
+        self._before = text[: len(text) - len(self._held)][-1:]
 
     def _begun_mark(self, rest: str) -> int:
         """Where in ``rest`` the earliest mark may have begun that is not complete; its length if none has."""
@@ -130,9 +145,45 @@ class AnswerStream:
         return min(places, default=len(rest))
 
 
+def _marks(text: str) -> list[re.Match[str]]:
+    """The marks in a text, those that it only speaks of left out."""
+    if _is_object(text):
+        return []
+    marks = [mark for mark in _MARK.finditer(text) if not _quoted(text, mark)]
+    fences = [fence.start() for fence in _FENCE.finditer(text)]
+    kept: list[re.Match[str]] = []
+    opened, within = 0, 0  # how many opening marks the code block holds that no closing one has followed yet
+    for mark in marks:
+        block = bisect(fences, mark.start())
+        if within != block:
+            opened, within = 0, block if block % 2 and block < len(fences) else 0
+        if within and mark["opening"]:
+            opened += 1
+        elif opened:
+            del kept[-opened:]
+            opened = 0
+            continue
+        kept.append(mark)
+    return kept[: len(kept) - opened]
+
+
+def _is_object(text: str) -> bool:
+    plain = text.strip().removeprefix("```json").removesuffix("```").strip()
+    if not plain.startswith("{"):
+        return False
+    try:
+        return isinstance(orjson.loads(plain), dict)
+    except orjson.JSONDecodeError:
+        return False
+
+
 def _quoted(text: str, mark: re.Match[str]) -> bool:
-    before, after = text[mark.start() - 1 : mark.start()], text[mark.end() : mark.end() + 1]
-    return bool(before and before in _QUOTES) and bool(after and after in _QUOTES)
+    after = text[mark.end() : mark.end() + 1]
+    return _behind_quote(text, mark) and bool(after and after in _QUOTES)
+
+
+def _behind_quote(text: str, mark: re.Match[str]) -> bool:
+    return mark.start() > 0 and text[mark.start() - 1] in _QUOTES
 
 
 def _opens_line(text: str, place: int, begin: int) -> bool:

@@ -12,6 +12,9 @@ from viva.engine.thoughts import AnswerStream, separate_thoughts, split_thoughts
 
 HARMONY = "<|channel|>analysis<|message|>Is it B?<|end|><|start|>assistant<|channel|>final<|message|>C. It is."
 
+CODE = 'Call\n```python\nre.sub(r"<think>.*?</think>", "", text)\n```\nand the thoughts are gone.'
+TAGGED = "<thinking>\nIs it B?\n</thinking>\n<answer>C</answer>"
+
 SPLITS = {
     "none": ("B. The moon.", "", "B. The moon."),
     "think": ("<think>Is it B?</think>\n\nC. It is.", "Is it B?", "C. It is."),
@@ -34,6 +37,17 @@ SPLITS = {
     "quoted": ("Write `<think>` first.", "", "Write `<think>` first."),
     "a word about a tag": ("Models open a <think> tag to reason.", "", "Models open a <think> tag to reason."),
     "nothing": ("", "", ""),
+    "code about tags": (CODE, "", CODE),
+    "an example in code": (f"Like this:\n```\n{TAGGED}\n```", "", f"Like this:\n```\n{TAGGED}\n```"),
+    "half an example": ("So:\n```\n<think>\n```\nopens.", "", "So:\n```\n<think>\n```\nopens."),
+    "code in thoughts and answer": (
+        f"<think>Draft:\n```\n{TAGGED}\n```\n</think>```\n{TAGGED}\n```",
+        f"Draft:\n```\n{TAGGED}\n```",
+        f"```\n{TAGGED}\n```",
+    ),
+    "code left open in thoughts": ("Draft:\n```\nf(</think>```\nf()\n```", "Draft:\n```\nf(", "```\nf()\n```"),
+    "a comment of a verdict": ('{"comment": "leaks </think>"}', "", '{"comment": "leaks </think>"}'),
+    "closed once more at the end": ("<think>Is it B?</think>C. It is.\n</think>", "Is it B?", "C. It is."),
 }
 
 
@@ -94,6 +108,7 @@ def test_line_1_splitting_twice_changes_nothing_more(parts: list[str], data: st.
         (HARMONY, "C. It is."),
         ("a < b and c <b> d [1] too", "a < b and c <b> d [1] too"),
         ("plain", "plain"),
+        ("Write `<think>` first,\nuser: why?", "Write `<think>` first,\nuser: why?"),
     ],
 )
 def test_line_1_a_detector_hears_the_answer_alone(text: str, heard: str, size: int) -> None:
