@@ -178,7 +178,7 @@ def read_verdict(text: str, *, truncated: bool = False) -> Verdict:
     :raises MalformedOutput: it holds no verdict, several different ones, or one without a readable score.
         ``truncated`` (the text hit its token limit) makes the message say so.
     """
-    if len(text) <= READ_AT_MOST and "\\u" not in text and _each_key_once(text):
+    if len(text) <= READ_AT_MOST and ("\\" not in text or "\\u" not in text) and _each_key_once(text):
         try:
             exact = _EXACT.validate_json(text)
         except ValidationError:

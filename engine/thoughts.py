@@ -42,11 +42,14 @@ _END_OF_TURN = re.compile(r"<\|(?:end|return|call)\|>\s*$")
 # Where a mark may begin, and how long the longest one is.
 _FIRST = "<[◁"
 _LONGEST = 300
+_WORDS = ("think", "channel", "THINK", "Think")
 
 
 def has_marks(text: str) -> bool:
-    """Whether a text may hold a mark at all: a few memory scans, for the hot path."""
-    return "think" in text or "channel" in text or "THINK" in text or "Think" in text
+    """Whether a text may hold a mark at all. In the hot path: searching for one character is a hundred times cheaper
+    than for a word.
+    """
+    return ("<" in text or "[" in text or "◁" in text) and any(word in text for word in _WORDS)
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
