@@ -43,15 +43,18 @@ class Repetition:
 
     def __init__(self, repeats: int = 4, shortest: int = 120, longest_phrase: int = 200) -> None:
         self._repeats, self._shortest, self._longest = repeats, shortest, longest_phrase
+        # Any loop is longer than its period by this number of characters at least.
+        self._end = max(1, min(24, shortest * (repeats - 1) // repeats))
         self._tail = ""
         self._length = 0
 
     def feed(self, piece: str) -> str | None:
-        while piece:
-            room = self._STEP - self._length % self._STEP
-            self._tail = (self._tail + piece[:room])[-self._longest * self._repeats :]
-            self._length += len(piece[:room])
-            piece = piece[room:]
+        place = 0
+        while place < len(piece):
+            step = piece[place : place + self._STEP - self._length % self._STEP]
+            self._tail = (self._tail + step)[-self._longest * self._repeats :]
+            self._length += len(step)
+            place += len(step)
             if self._length % self._STEP == 0 and self._loops():
                 return "repetition"
         return None
@@ -64,7 +67,13 @@ class Repetition:
         tail = self._tail
         if len(tail) < self._shortest:
             return False
-        for period in range(1, min(self._longest, len(tail) // self._repeats) + 1):
+        # Only where the last characters stand once more can a period have begun; the nearest such place comes first.
+        last = len(tail) - self._end
+        end, place = tail[last:], last
+        while (place := tail.rfind(end, 0, place + self._end - 1)) >= 0:
+            period = last - place
+            if period > min(self._longest, len(tail) // self._repeats):
+                return False
             span = max(period * self._repeats, self._shortest)
             if span <= len(tail) and tail[-span:-period] == tail[-span + period :]:
                 phrase = tail[-period:]  # words or endless blanks; a table's rule or a row of zeros is neither

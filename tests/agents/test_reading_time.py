@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -139,6 +140,15 @@ def test_line_16_time_grows_with_the_length_and_not_faster(
     short, long = (before + unit * (length // len(unit)) + after for length in (least, 8 * least))
     # Eight times the length: a quadratic reader takes 64 times as long, the one that froze took 512 times.
     assert _seconds(reader, long) < 30 * _seconds(reader, short) + 0.02
+
+
+def test_line_16_detectors_take_little_time_for_a_long_reply_that_comes_at_once() -> None:
+    def finish(text: str) -> None:
+        assert [make().finish(text) for make in DETECTORS.values()] == [None, None, None]
+
+    text = " ".join(f"w{number}" for number in range(160_000))
+    # It took forty times as long as to read the words once, and more the longer the text was.
+    assert _seconds(finish, text) < 20 * _seconds(lambda said: re.sub(r"\w+", "", said), text) + 0.05
 
 
 @pytest.mark.parametrize("unit", ["<tool_call>{</tool_call>", '<tool_call>{"a": "</tool_call>'])
