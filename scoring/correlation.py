@@ -7,6 +7,7 @@ What never belongs here: where the figures come from (files, runs), tables, and 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,8 +88,8 @@ def spearman(xs: Sequence[float], ys: Sequence[float]) -> Coefficient | None:
 
     Up to ``EXACT`` pairs the p-value is that of the permutation test: the share of all orders whose rho is as far out,
     twice the smaller tail. Beyond, rho * sqrt((n-2) / (1-rho²)) is taken for t with n-2 degrees of freedom (Kendall and
-    Stuart, vol. 2, section 31.19), which is poor for few pairs: it calls three pairs in order certain (p = 0), and
-    chance orders them so, or the other way round, in one case of three.
+    Stuart, vol. 2, section 31.19), which is poor for few pairs, and calls pairs that are all in order certain (p = 0):
+    no p-value is less than 2/n!, the chance that n pairs are in order or in the opposite one.
 
     :raises ValueError: the two differ in length.
     """
@@ -98,7 +99,7 @@ def spearman(xs: Sequence[float], ys: Sequence[float]) -> Coefficient | None:
         return None
     found = spearmanr(xs, ys)
     if len(xs) > EXACT:
-        return Coefficient(float(found.statistic), float(found.pvalue))
+        return Coefficient(float(found.statistic), max(float(found.pvalue), _least(len(xs))))
     ranks, others = rankdata(xs), rankdata(ys)
     others -= others.mean()
 
@@ -125,7 +126,7 @@ def kendall(xs: Sequence[float], ys: Sequence[float]) -> Coefficient | None:
     if not _related(xs, ys):
         return None
     found = kendalltau(xs, ys)
-    return Coefficient(float(found.statistic), float(found.pvalue))
+    return Coefficient(float(found.statistic), max(float(found.pvalue), sys.float_info.min))
 
 
 def correlate(figures: Iterable[Figures], without: Collection[str] = ()) -> Correlations:
@@ -162,6 +163,11 @@ def _related(xs: Sequence[float], ys: Sequence[float]) -> bool:
     if len(xs) != len(ys):
         raise ValueError(f"{len(xs)} values against {len(ys)}")
     return len(xs) > 2 and len(set(xs)) > 1 and len(set(ys)) > 1
+
+
+def _least(n: int) -> float:
+    """The least p-value of a test over all orders of ``n`` pairs, and above 0 where that is too small for a float."""
+    return max(math.exp(math.log(2.0) - math.lgamma(n + 1)), sys.float_info.min)
 
 
 def _fit(group: Sequence[Figures]) -> Fit | None:

@@ -251,3 +251,15 @@ def test_without_standard_errors_chance_alone_often_flags_one_of_seven() -> None
             flagged[error] += fit is not None and bool(fit.line.below or fit.line.above)
     assert flagged[0.0] > 60
     assert flagged[3.0] < 10
+
+
+@pytest.mark.parametrize("n", [3, 4, 9, 12, 200])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_line_6g_no_p_of_pairs_that_are_all_in_order_is_0(n: int, sign: float) -> None:
+    found = correlation([float(x) for x in range(n)], [sign * x / 3 for x in range(n)])
+    for one in (found.pearson, found.spearman, found.kendall):
+        assert one is not None
+        assert 0.0 < one.p <= 1.0
+    assert found.spearman is not None
+    if n <= 12:  # one order of n! is as far out on this side, and one on the other
+        assert found.spearman.p == pytest.approx(2 / math.factorial(n))
