@@ -11,7 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from .intervals import check_level
+import numpy as np
+
+from .intervals import bounded_ends, check_level
 
 # scipy.stats takes half a second to load: the functions that need it import it.
 
@@ -31,6 +33,33 @@ def items_for_half_width(half_width: float, variance: float, level: float = 0.95
     _check("half_width", half_width, variance, level)
     deviation = math.sqrt(variance)
     return _smallest(lambda n: float(t.ppf((1.0 + level) / 2, n - 1)) * deviation / math.sqrt(n) <= half_width)
+
+
+def items_for_bounded(half_width: float, share: float, dispersion: float, level: float = 0.95) -> int:
+    """The smallest number of items with which the interval of a mean of bounded values (``bounded_ends``, Student's
+    quantile) is at most twice ``half_width`` wide. At least 2.
+
+    All is in units of the range between the bounds: ``half_width``, and the mean ``share``, both 0–1. ``dispersion`` is
+    the variance of one item's value over share · (1 - share), what yes-or-no values with that mean have.
+
+    :raises ValueError: ``half_width`` is not above 0, ``share`` or ``dispersion`` not in 0–1, or ``level`` not between
+        0 and 1.
+    """
+    from scipy.stats import norm, t
+
+    check_level(level)
+    tail = (1.0 + level) / 2
+    if not half_width > 0.0:
+        raise ValueError(f"half_width is {half_width}; it has to be above 0")
+    if not (0.0 <= share <= 1.0 and 0.0 <= dispersion <= 1.0):
+        raise ValueError(f"share {share} and dispersion {dispersion}; they lie in 0–1")
+
+    def enough(n: int) -> bool:
+        stretch = float(t.ppf(tail, n - 1) / norm.ppf(tail))
+        low, high = bounded_ends(*(np.array([one]) for one in (share, dispersion, float(n), stretch)), level)
+        return float(high[0] - low[0]) <= 2.0 * half_width
+
+    return _smallest(enough)
 
 
 def items_for_difference(difference: float, variance: float, power: float = 0.8, level: float = 0.95) -> int:

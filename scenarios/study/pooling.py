@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from viva.scoring.contamination import DIRECTIONS, auc, loss_gap, tpr_at_fpr
 from viva.scoring.interviews import InterviewAggregate
 from viva.scoring.kieval import ASPECTS, Scorer
-from viva.scoring.planning import items_for_half_width
+from viva.scoring.planning import items_for_bounded
 from viva.scoring.stream import Mean
 
 from ..probes.report import ACCURACIES
@@ -26,6 +26,7 @@ from .cells import Filled
 from .figures import (
     LEVEL,
     NOTHING,
+    SCORES,
     Codes,
     Floats,
     clustered_rate,
@@ -236,8 +237,11 @@ def _items_needed(score: Mapping[str, Any]) -> dict[str, int] | None:
     """Items for intervals of these half widths, if items go on to spread as they do; None where no spread is seen."""
     if not score["se"]:
         return None
+    low, high = SCORES
+    share = (score["mean"] - low) / (high - low)
+    spread = (score["se"] / (high - low)) ** 2 * (score["items"] - 1) / (share * (1 - share))
     return {
-        f"{width:g}": items_for_half_width(width, score["se"] ** 2 * score["items"], LEVEL) for width in HALF_WIDTHS
+        f"{width:g}": items_for_bounded(width / (high - low), share, min(1.0, spread), LEVEL) for width in HALF_WIDTHS
     }
 
 

@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from scipy import stats
 from study_runs import dataset, interviewed, probed, written
@@ -13,6 +14,7 @@ from study_runs import dataset, interviewed, probed, written
 from viva.engine.folder import RunFolder
 from viva.scenarios.launch import recorded_results
 from viva.scenarios.study.exports import write_csv
+from viva.scenarios.study.figures import clustered_score
 from viva.scenarios.study.study import Study
 from viva.scoring.kieval import Interview, Round
 
@@ -100,6 +102,21 @@ def test_line_6a_seventeen_of_twenty_is_wilsons_interval(tmp_path: Path, items: 
     ends = [row["accuracy"]["low"], row["accuracy"]["high"]]
     assert ends == pytest.approx([100 * wilson.low, 100 * wilson.high], abs=1e-6)
     assert 0 < row["score"]["low"] < row["score"]["mean"] < row["score"]["high"] <= 100
+
+
+def test_line_6a_items_needed_are_those_of_the_intervals_that_the_report_has(tmp_path: Path, items: Path) -> None:
+    talks = [talk(item, 4 if item else 3) for item in range(ITEMS)]
+    [row] = Study([written(tmp_path / "run", items, talks, "simulated:one")]).report()["pooled"]
+
+    def half_width(times: int) -> float:  # of so many times as many items, which spread alike
+        told = clustered_score(np.tile([100.0] * 19 + [70.0], times), [f"item-{n}" for n in range(20 * times)])
+        return float(told["high"] - told["low"]) / 2
+
+    assert half_width(1) == pytest.approx((row["score"]["high"] - row["score"]["low"]) / 2)
+    for width in (1, 2, 5):
+        enough = -(-row["items_needed"][str(width)] // ITEMS)
+        assert half_width(enough) <= width
+        assert half_width(enough - 1) > 0.97 * width
 
 
 def test_line_6a_the_pooled_row_and_the_cells_row_of_a_rate_agree(tmp_path: Path) -> None:
