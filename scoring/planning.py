@@ -56,7 +56,8 @@ def items_for_bounded(half_width: float, share: float, dispersion: float, level:
 
     def enough(n: int) -> bool:
         stretch = float(t.ppf(tail, n - 1) / norm.ppf(tail))
-        low, high = bounded_ends(*(np.array([one]) for one in (share, dispersion, float(n), stretch)), level)
+        numbers = np.array([[share], [dispersion], [float(n)], [stretch]])
+        low, high = bounded_ends(numbers[0], numbers[1], numbers[2], numbers[3], level)
         return float(high[0] - low[0]) <= 2.0 * half_width
 
     return _smallest(enough)

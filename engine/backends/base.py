@@ -78,7 +78,8 @@ class Backend(ABC):
         return {}
 
 
-_SEVERAL = re.compile(r",\s*\w+:")
+# Names of files may hold blanks and semicolons, so there only a kind of ours counts as the next model.
+_SEVERAL = re.compile(r",\s*\w+:|[;|\s]\s*(?:openai|llama|simulated|oracle|replay):")
 _WITHOUT_COMMA = ("openai", "simulated")  # kinds whose names are no paths of files
 MOST = 2**31 - 1  # of whole numbers: more than anything counts, and what llama.cpp takes
 
@@ -110,8 +111,8 @@ class ModelSpec:
             )
         if _SEVERAL.search(head) or ("," in head and kind in _WITHOUT_COMMA):
             raise ConfigurationError(
-                f"model '{text}': names several models with a comma between them; give each one by itself "
-                "(the option once more, or a line of its own in YAML)"
+                f"model '{text}': names several models; give each one by itself (the option "
+                "once more, or a line of its own in YAML)"
             )
         where, _, fragment = where.partition("#")
         return cls(text, kind, where, fragment, dict(parse_qsl(query, keep_blank_values=True)))

@@ -50,9 +50,19 @@ def test_line_14_show_lists_the_cells_of_a_sweep_and_how_to_see_one(sweep: Path)
     _refused(_viva("show", sweep, "--conversation", "0"), command)
 
 
-@pytest.mark.parametrize("model", ["simulated:a,simulated:b", "simulated:a,b", "openai:http://127.0.0.1:9/v1#a,b"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        "simulated:a,simulated:b",
+        "simulated:a,b",
+        "openai:http://127.0.0.1:9/v1#a,b",
+        "simulated:a;simulated:b",
+        "simulated:a simulated:b",
+        "simulated:a\nsimulated:b",
+    ],
+)
 def test_line_14_several_models_in_one_name_are_refused(tmp_path: Path, model: str) -> None:
-    _refused(_run(tmp_path / "run", "--candidate", model), f"model '{model}': names several models with a comma")
+    _refused(_run(tmp_path / "run", "--candidate", model), f"model '{model}': names several models")
 
 
 def test_line_14_a_label_may_hold_a_comma(tmp_path: Path) -> None:
