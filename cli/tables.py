@@ -1,7 +1,7 @@
 """Titled tables laid out for a width: numbers are never folded, cut or dropped.
 
-A table that is too wide is split into parts that stand below one another and repeat its leading labels. Labels may
-fold, numbers may not; a column that is still too wide goes over the edge rather than lose a digit.
+A table that is too wide is split into parts that stand below one another and repeat the labels that tell its rows
+apart. Labels may fold, numbers may not; a column that is still too wide goes over the edge rather than lose a digit.
 What never belongs here: what tables hold, and where they are printed.
 """
 
@@ -52,13 +52,12 @@ def _parts(columns: Sequence[_Column], width: int) -> list[list[int]]:
     every = list(range(len(columns)))
     if _taken([column.least for column in columns]) <= width:
         return [every]
-    leading = next((place for place in every if not columns[place].label), len(columns))
-    keys = every[: max(1, leading)]
-    while len(keys) > 1 and _taken([columns[place].least for place in keys]) > width // 2:
-        keys.pop()  # labels that take most of the line are not repeated
+    keys = _keys(columns, width)
     parts = [list(keys)]
     groups: list[list[int]] = []
-    for place in every[len(keys) :]:
+    for place in every:
+        if place in keys:
+            continue
         pair = [*groups[-1], place] if groups and columns[place].belongs else []
         if len(pair) == 2 and _taken([columns[at].least for at in (*keys, *pair)]) <= width:
             groups[-1] = pair
@@ -68,7 +67,37 @@ def _parts(columns: Sequence[_Column], width: int) -> list[list[int]]:
         if len(parts[-1]) > len(keys) and _taken([columns[at].least for at in (*parts[-1], *group)]) > width:
             parts.append(list(keys))
         parts[-1] += group
-    return parts
+    return [sorted(part) for part in parts]
+
+
+def _keys(columns: Sequence[_Column], width: int) -> list[int]:
+    """The columns that each part repeats: the leading labels, and those that tell rows of the same labels apart.
+
+    Labels that take most of the line are repeated only as far as rows cannot be told apart without them.
+    """
+
+    def told(places: Sequence[int]) -> int:
+        return len(set(zip(*(columns[at].cells for at in places), strict=True)))
+
+    def least(places: Sequence[int]) -> int:
+        return _taken([columns[at].least for at in places])
+
+    every = list(range(len(columns)))
+    leading = next((place for place in every if not columns[place].label), len(columns))
+    keys = every[: max(1, leading)]
+    last = max((place for place in every if columns[place].label), default=0)
+    for end in range(len(keys), last + 1):
+        if told(every[:end]) == len(columns[0].cells):
+            keys = every[:end]
+            break
+    while least(keys) > width // 2:
+        needless = [at for at in keys if len(keys) > 1 and told([one for one in keys if one != at]) == told(keys)]
+        if not needless:
+            break
+        keys.remove(needless[0])
+    while len(keys) > 1 and any(least([*keys, place]) > width for place in every if place not in keys):
+        keys.pop()
+    return keys
 
 
 def _taken(widths: Sequence[int]) -> int:

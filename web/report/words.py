@@ -189,7 +189,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _totals(study: Record) -> dict[str, int]:
-    names = ("interviews", "verdicts", "unscored_rounds", "parse_failures", "failed")
+    names = ("interviews", "verdicts", "unscored_rounds", "partly_scored_rounds", "parse_failures", "failed")
     totals = dict.fromkeys((*names, "planned"), 0)
     for cell in study["cells"]:
         result = cell.get("result") or {}
@@ -201,8 +201,8 @@ def _totals(study: Record) -> dict[str, int]:
 
 
 def _texts(totals: Mapping[str, int]) -> int:
-    # Of an unscored round the last text is itself a failure.
-    return totals["verdicts"] + totals["parse_failures"] - totals["unscored_rounds"]
+    # Of a round that is not scored in full the last text is itself a failure.
+    return totals["verdicts"] + totals["parse_failures"] - totals["unscored_rounds"] - totals["partly_scored_rounds"]
 
 
 def _talks(totals: Mapping[str, int]) -> str:
