@@ -62,10 +62,13 @@ class ToolUse:
     def read(self, answer: str) -> tuple[str, list[ToolCall] | None]:
         """The words of an answer, thoughts included, and the calls in it. What it only thinks of calling is no call."""
         thoughts, said = split_thoughts(answer)
-        begin = answer.rfind(said) if thoughts else 0
+        if not said:
+            return answer, None
         reader = CallReader(self.notation)
-        words = reader.feed(answer[begin:]) + reader.end() if said or not thoughts else answer[begin:]
-        return answer[:begin] + words, reader.calls or None
+        words = reader.feed(said) + reader.end()
+        if said != answer:  # thoughts may stand between calls, so they are put before all of it
+            words = f"<think>\n{thoughts}\n</think>\n\n{words}"
+        return words, reader.calls or None
 
 
 class Listener:

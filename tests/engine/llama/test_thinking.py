@@ -23,6 +23,7 @@ from viva.engine.backends.llama.tooluse import ToolUse
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.messages import Completion, Message, Party, Request, Sampling
+from viva.engine.thoughts import split_thoughts
 
 T = TypeVar("T")
 SCHEMA = {
@@ -152,4 +153,12 @@ def test_line_32_a_call_that_is_only_thought_of_is_no_call(tmp_path: Path) -> No
     words, calls = use.read(f"{thought}Done. {call}")
     assert (words, [one.name for one in calls or []]) == (f"{thought}Done.", ["f"])
     assert use.read(f"Done. {call}")[0] == "Done."
+    empty = "<think>\n\n</think>\n\n"
+    assert use.read(f"{empty}Done.") == (f"{empty}Done.", None)  # so the answer's own tokens, with marks, are not taken
+    for answer in (f"Let me see.\n<think>a\n</think>\n{call}", f"<think>a</think>{call}\n<think>{call}</think>{call}"):
+        words, calls = use.read(answer)
+        assert len(calls or []) == answer.count(call) - answer.count(f"<think>{call}")
+        thoughts, said = split_thoughts(words)
+        assert said == ("Let me see." if "Let" in answer else "")
+        assert thoughts == ("a" if "Let" in answer else f"a\n\n{call}")
     model.close()
