@@ -23,8 +23,9 @@ class Ask:
 
     ``segments`` are the prompt's runs; then either a ``generation`` grows or a ``reading`` is read. ``shared`` holds
     how many leading segments other requests begin with too, ascending: their KV is kept for them. ``kept`` and
-    ``continued`` say what the talk's next request begins with (``turns``). ``begun`` says that the request belongs to a
-    conversation under way, ``talk`` whose KV it is. The rest is the thread's own.
+    ``continued`` say what the talk's next request begins with (``turns``), and ``goes_on`` whether with the generation
+    that has ended, too (None: it does); it is asked on the inference thread. ``begun`` says that the request belongs to
+    a conversation under way, ``talk`` whose KV it is. The rest is the thread's own.
     """
 
     segments: list[Segment]
@@ -36,6 +37,7 @@ class Ask:
     shared: tuple[int, ...] = ()
     kept: int = 0
     continued: bool = True
+    goes_on: Callable[[], bool] | None = None
     error: VivaError | None = None
     cancelled: bool = False
     prompt_tokens: int = 0

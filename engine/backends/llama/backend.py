@@ -26,7 +26,8 @@ import orjson
 from ...clock import Clock
 from ...errors import ConfigurationError, Rejected
 from ...likelihood import Reading
-from ...messages import Completion, Request, Sampling
+from ...messages import Completion, Message, Request, Sampling
+from ...thoughts import split_thoughts
 from ..base import Backend, ModelSpec
 from .ask import Ask
 from .chat import Segment
@@ -39,7 +40,7 @@ from .seats import Seats
 from .sizing import Plan
 from .thinking import opened_first
 from .tooluse import Listener
-from .turns import Writer, divided
+from .turns import Writer, divided, goes_on
 
 _REMEMBERED_GRAMMARS = 32
 _MOST_THREADS = 512  # what ggml takes
@@ -97,8 +98,27 @@ class LlamaBackend(Backend):
         common = use is not None or (request.messages and request.messages[0].role == "system")
         shared = (1,) if common and len(segments) > 1 and turns.kept != 1 else ()
         talk = request.talk or request.conversation
+
+        def on_from_answer() -> bool:
+            said, calls = opened + generation.text(), None
+            if use is not None:
+                said, calls = use.read(said)
+            if not generation.pieces or split_thoughts(said)[1] != said:  # its tokens will not be known
+                return False
+            answer = Message("assistant", said, generation.pieces, tuple(calls or ()))
+            return goes_on(write, request.messages, segments, answer)
+
         began = self._clock.now()
-        ask = Ask(segments, _unheard, generation, talk=talk, shared=shared, kept=turns.kept, continued=turns.continued)
+        ask = Ask(
+            segments,
+            _unheard,
+            generation,
+            talk=talk,
+            shared=shared,
+            kept=turns.kept,
+            continued=turns.continued,
+            goes_on=on_from_answer,
+        )
         if use is None:
             first = await self._answered(ask, on_text)
             text, calls = opened + generation.text(), None

@@ -111,7 +111,7 @@ class Lanes:
         began = time.perf_counter()
         job = ask.job
         ask.found = count = self._idle.restore(job.lane, ask.segments[:-1])
-        if self._talks[ask.talk] == 1:
+        if self._talks[ask.talk] == 1 and not self.context.model.recurrent:
             self._supersede(ask)  # now, for a lane that is done will have use for the memory
         job.runs = deque(ask.segments[count:])
         if ask.opening is not None:
@@ -299,11 +299,14 @@ class Lanes:
         job, generation = ask.job, ask.generation
         assert generation is not None
         runs = generation.computed(self._lengths[job.lane] - ask.prompt_tokens)
+        # Where the talk's next request will not begin with the answer as it was computed, only what stood before it is
+        # of use, if that was not kept already.
+        answered = ask.continued and (ask.goes_on is None or ask.goes_on())
+        runs = runs if answered else []
         length = ask.prompt_tokens + sum(len(run.tokens) for run in runs)
-        # A recurrent state that has gone past the answer's end is of no use: the next turn goes on from an older one.
-        # Nor is the answer's where the talk's next request will not begin with it.
+        # A recurrent state that has gone past that is of none: the next turn goes on from an older one.
         usable = length == self._lengths[job.lane] or not self.context.model.recurrent
-        if usable and ask.continued:
+        if usable and (answered or (ask.continued and not ask.kept)):
             self.context.forget(job.lane, length)
             self._supersede(ask)
             self._keep([*ask.segments, *runs], job.lane, ask.talk)

@@ -84,17 +84,15 @@ class ToolTemplate:
         """
         signature = tuple((message.role, bool(message.content), len(message.calls)) for message in messages)
         key = (tools.digest if tools is not None else b"", signature)
-        known = self._patterns.get(key)
+        known = self._patterns.pop(key, None)  # each step by itself, for the inference thread asks too
         if known is None:
             try:
                 known = self._parse(*self._rendered(signature, tools), signature)
             except _Refused as error:
                 known = str(error)
-            self._patterns[key] = known
-            if len(self._patterns) > _REMEMBERED:
-                self._patterns.popitem(last=False)
-        else:
-            self._patterns.move_to_end(key)
+        self._patterns[key] = known
+        if len(self._patterns) > _REMEMBERED:
+            self._patterns.popitem(last=False)
         if isinstance(known, str):
             raise Rejected(f"its chat template {known}", model=self._model.path.name)
         return known

@@ -3,7 +3,8 @@
 For most templates the tokens that a model answered to are a prefix of the next request's, so its KV goes on from turn
 to turn. Others open an answer in another way than they write one down, all of them or those whose tokens are not known.
 There KV up to the point where the two ways part is kept, and the answer is computed once more as a prompt, at once and
-not token by token: its KV never is that of its generation. All of it follows from the messages alone.
+not token by token: its KV never is that of its generation. All of it follows from the messages alone. Whether the next
+turn goes on from an answer's own KV is known once its text is (``goes_on``).
 
 What never belongs here: templates (``chat``), what is done with the runs (``lanes``).
 """
@@ -58,6 +59,17 @@ def divided(write: Writer, messages: Sequence[Message]) -> Turns:
     sizes = np.cumsum([len(run.tokens) for run in cut])
     kept = int(np.searchsorted(sizes, other)) + 1 if other else 0
     return Turns(cut, kept, own == len(tokens))
+
+
+def goes_on(write: Writer, messages: Sequence[Message], runs: list[Segment], answer: Message) -> bool:
+    """Whether a talk's next request begins with these runs and the tokens of this answer to them, which are known.
+
+    Where a template trims answers, or writes something before them, that depends on the answer's own text.
+    """
+    following = [Message("tool", "\u00a7", call_id=call.id, name=call.name) for call in answer.calls]
+    later = _written(write, [*messages, answer, *(following or [Message("user", "\u00a7")])])
+    said = [np.array(ids, dtype=np.int32) for _, ids in answer.pieces or []]
+    return later is None or _common(np.concatenate([_joined(runs), *said]), later)[1]
 
 
 def _cut(runs: list[Segment], borders: set[int], again: list[tuple[int, int]]) -> list[Segment]:

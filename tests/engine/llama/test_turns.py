@@ -8,14 +8,17 @@ from typing import Any
 import anyio
 import numpy as np
 import pytest
+from real_templates import FAMILIES
 from tiny_gguf import CHAT_TEMPLATE, make_model
 
 from viva.engine.backends.base import Backend
+from viva.engine.backends.llama.backend import LlamaBackend
 from viva.engine.backends.llama.chat import Segment
 from viva.engine.backends.llama.turns import divided
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.messages import Message, Request, Sampling, View
+from viva.engine.thoughts import separate_thoughts
 
 # The answer is opened by a mark that does not stand before answers of the past.
 OPENING = CHAT_TEMPLATE.replace("<|assistant|>{% endif %}", "<|assistant|>draft: {% endif %}")
@@ -89,3 +92,35 @@ def test_runs_are_left_alone_where_a_generation_prompt_stays_in_the_talk() -> No
     turns = divided(write, [Message("user", "a"), Message("assistant", "b"), Message("user", "c")])
     assert (turns.kept, turns.continued) == (0, True)
     assert [run.decoded for run in turns.runs] == [False, False, True, False]
+
+
+@pytest.mark.parametrize("name", ["harmony", "nemo", "qwen"])
+def test_line_35_no_token_of_a_talk_is_computed_twice_where_answers_are_written_otherwise(
+    tmp_path: Path, name: str
+) -> None:
+    """Thoughts are taken off, blanks trimmed, blanks put before: what stood before the answer is gone on from."""
+    source, marks = FAMILIES[name]
+    biases = {"</s>": -50.0, "▁": 7.0, "\n": 5.0, "<|message|>": 9.0, "<|channel|>": 9.0, "</think>": 6.0}
+    biases = {token: bias for token, bias in biases.items() if token in marks or len(token) < 5}
+    path = make_model(tmp_path / "model.gguf", seed=3, template=source, marks=marks, biases=biases)
+
+    async def main() -> tuple[dict[str, Any], int]:
+        total = 0
+        async with build(f"llama:{path}?lanes=1&ctx=2048&threads=1", RealClock()) as backend:
+            assert isinstance(backend, LlamaBackend)
+            for number in range(3):
+                view = View()
+                for turn in range(TURNS):
+                    view.append("user", f"{number} people {turn}")
+                    sampling = Sampling(temperature=1.0, max_tokens=20 + number)
+                    request = Request(view.messages, sampling, turn + 1, b"", f"talk-{number}")
+                    completion = await backend.generate(request)
+                    separate_thoughts(completion)
+                    view.append("assistant", completion.text, completion.pieces)
+                runs = backend.engine.chat.segments(view.messages[:-1])
+                total += sum(len(run.tokens) for run in runs)
+            return backend.statistics(), total
+
+    told, total = anyio.run(main)
+    assert told["replayed"] <= 3 * TURNS  # an answer's last token, which is not computed when it is chosen
+    assert told["prompted"] <= total
