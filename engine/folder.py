@@ -19,7 +19,8 @@ import orjson
 from .errors import ConfigurationError, JournalError
 from .files import is_leftover, write_atomically
 from .history import has_begun, has_records, is_unmade
-from .journal import emptied_journal, missing_journal, open_database
+from .journal import open_database
+from .journal_errors import missing_journal
 from .manifest import MANIFEST_VERSION, RunManifest, checked, read_manifest
 
 _JOURNAL = "journal.sqlite"
@@ -101,7 +102,10 @@ class RunFolder:
             if not is_unmade(self.journal):
                 return
             if "journal" in self.manifest:
-                raise emptied_journal(self.journal)
+                raise JournalError(
+                    f"{self.journal}: the journal of this run is empty, and was not when the run was made: restore it "
+                    "from a copy, or start the run anew in another folder"
+                )
         elif "journal" in self.manifest or [one.name for one in self.path.iterdir()] != ["manifest.json"]:
             raise missing_journal(self.journal)
         self._make_journal()

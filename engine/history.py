@@ -21,8 +21,9 @@ import orjson
 
 from .checksums import call_checksum, short_checksum
 from .errors import JournalNotice
-from .journal import NAMES, SAME, journal_error, schema_version, table_names
-from .journal_file import open_for_reading
+from .journal import NAMES, SAME, schema_version
+from .journal_errors import journal_error
+from .journal_file import open_for_reading, table_names
 from .likelihood import Likelihood
 from .messages import Completion
 from .tools import ToolCall

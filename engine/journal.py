@@ -27,6 +27,7 @@ import orjson
 from .checksums import call_checksum, short_checksum
 from .clock import Clock
 from .errors import JournalError, JournalNotice
+from .journal_errors import damaged_journal, is_busy, journal_error
 from .messages import Completion
 
 T = TypeVar("T")
@@ -251,7 +252,7 @@ class Journal:
             except sqlite3.OperationalError as error:
                 waited = time.monotonic() - began
                 patience = _CLOSING_SECONDS if self._closing else _PATIENCE_SECONDS
-                if not _is_busy(error) or waited >= patience:
+                if not is_busy(error) or waited >= patience:
                     raise
                 warnings.warn(
                     f"{self.path}: another program holds a write lock on the journal; the run waits for it, at most "
@@ -302,6 +303,7 @@ def open_database(path: Path) -> sqlite3.Connection:
         connection.execute("pragma synchronous = normal")
         connection.execute("pragma wal_autocheckpoint = 4000")
         if schema_version(connection) == 0:
+            _drop_begun(connection, path)
             connection.executescript(_SCHEMA)
             connection.execute("insert or ignore into meta values ('schema', ?)", (str(SCHEMA_VERSION),))
         version = schema_version(connection)
@@ -310,6 +312,18 @@ def open_database(path: Path) -> sqlite3.Connection:
     if version not in READABLE_VERSIONS:
         raise foreign_version(path, version)
     return connection
+
+
+def _drop_begun(connection: sqlite3.Connection, path: Path) -> None:
+    """Drop the tables of a making that was cut off: perhaps by another version, which made other columns.
+
+    :raises JournalError: they hold something: it is the version's row that was lost.
+    """
+    there = {name for (name,) in connection.execute("select name from sqlite_master")} & _TABLES.keys()
+    for table in sorted(there):
+        if connection.execute(f"select 1 from {table} limit 1").fetchone():
+            raise damaged_journal(path)
+        connection.execute(f"drop table {table}")
 
 
 def schema_version(connection: sqlite3.Connection) -> int:
@@ -323,11 +337,6 @@ def schema_version(connection: sqlite3.Connection) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else -1
 
 
-def table_names(connection: sqlite3.Connection) -> set[str]:
-    """The names of all tables and indices of a file."""
-    return {str(name) for (name,) in connection.execute("select name from sqlite_master")}
-
-
 def _identity(path: Path) -> tuple[int, int] | None:
     """What tells a file from any other that may stand under its name; None where nothing does."""
     try:
@@ -335,10 +344,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _is_busy(error: sqlite3.Error) -> bool:
-    return (getattr(error, "sqlite_errorname", "") or "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
 
 
 def insert_rows(connection: sqlite3.Connection, table: str, columns: int, rows: list[tuple[Any, ...]]) -> None:
@@ -352,49 +357,11 @@ def insert_rows(connection: sqlite3.Connection, table: str, columns: int, rows: 
             start += chunk
 
 
-def journal_error(path: Path, error: sqlite3.Error) -> JournalError:
-    """Say what is wrong with the file and what to do, keeping SQLite's own words."""
-    code = getattr(error, "sqlite_errorname", "") or ""
-    if code.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
-        advice = "free space on that disk (or raise the file-size limit), then `viva resume` the run"
-    elif _is_busy(error):
-        advice = "another program holds a lock on it: close that program, then `viva resume` the run"
-    elif code == "SQLITE_ERROR" or code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):  # no such table, say
-        advice = "the file is damaged: restore it from a copy, or start the run anew in another folder"
-    else:
-        advice = "check that the folder exists and may be written"
-    return JournalError(f"{path}: cannot use the journal: {error} ({code or 'sqlite'}); {advice}")
-
-
 def foreign_version(path: Path, version: int) -> JournalError:
     """The error where a journal's schema is not one of those that can be read."""
     return JournalError(
         f"{path}: journal schema {version}, this version of viva reads schemas 1 and {SCHEMA_VERSION}; "
         "use the version named in the run's manifest.json; if that is this one, the file is damaged: restore a copy"
-    )
-
-
-def damaged_journal(path: Path) -> JournalError:
-    """The error where a journal is to be written whose structure is broken."""
-    return JournalError(
-        f"{path}: the file is damaged and cannot be written any more: restore it from a copy, or start the run anew in "
-        "another folder; `viva report` and `viva show` still read what is left"
-    )
-
-
-def missing_journal(path: Path) -> JournalError:
-    """The error where a run's manifest is there and its journal is not."""
-    return JournalError(
-        f"{path}: the journal of this run is missing; put it back where it was (gunzip it if it is packed), "
-        "or start the run anew in another folder"
-    )
-
-
-def emptied_journal(path: Path) -> JournalError:
-    """The error where a journal that had its tables has none any more."""
-    return JournalError(
-        f"{path}: the journal of this run is empty, and was not when the run was made: restore it from a copy, or "
-        "start the run anew in another folder"
     )
 
 

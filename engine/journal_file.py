@@ -20,11 +20,9 @@ from .journal import (
     NAMES,
     READABLE_VERSIONS,
     foreign_version,
-    journal_error,
-    missing_journal,
     schema_version,
-    table_names,
 )
+from .journal_errors import journal_error, missing_journal
 
 
 @dataclass(slots=True)
@@ -77,6 +75,11 @@ def open_for_reading(path: Path) -> OpenedJournal:
         opened.close()
         raise foreign_version(path, opened.version)
     return opened
+
+
+def table_names(connection: sqlite3.Connection) -> set[str]:
+    """The names of all tables and indices of a file."""
+    return {str(name) for (name,) in connection.execute("select name from sqlite_master")}
 
 
 def _open(path: Path, how: str) -> OpenedJournal:

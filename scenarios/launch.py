@@ -23,7 +23,8 @@ from viva.engine.errors import ConfigurationError, VivaError
 from viva.engine.events import EventStream
 from viva.engine.folder import RunFolder, versions
 from viva.engine.history import History
-from viva.engine.journal import Journal, damaged_journal
+from viva.engine.journal import Journal
+from viva.engine.journal_errors import damaged_journal
 from viva.engine.manifest import wrong_field
 from viva.engine.runner import Outcome, Runner
 from viva.engine.slots import Slots

@@ -20,6 +20,7 @@ from viva.engine.journal import _SCHEMA, open_database
 
 DOWN = "openai:http://127.0.0.1:9/v1#far"  # nothing listens there
 _TABLES = _SCHEMA.strip().split(";\n")
+_FORMERLY = [one.replace(", checksum integer not null", "") for one in _TABLES]  # as the first version made them
 PANEL = ["--interactor", "simulated:i", "--evaluator", "simulated:e"]
 
 
@@ -87,8 +88,8 @@ def test_line_17_a_missing_journal_is_an_error_in_every_report(begun: Path, tmp_
     assert ("is missing" if how == "moved" else "is empty, and was not") in resumed.stderr
 
 
-@pytest.mark.parametrize("made", ["", _TABLES[:1], _TABLES[:3], _TABLES])
-def test_line_17_a_journal_that_a_kill_left_unmade_is_made(tmp_path: Path, made: str | list[str]) -> None:
+@pytest.mark.parametrize("made", [[], _TABLES[:1], _TABLES[:3], _TABLES, _FORMERLY])
+def test_line_17_a_journal_that_a_kill_left_unmade_is_made(tmp_path: Path, made: list[str]) -> None:
     whole = interviewed(tmp_path / "whole", "simulated:c", n=2)
     expected = _viva("report", whole, "--json").stdout
     _without_marker(whole)
@@ -100,6 +101,19 @@ def test_line_17_a_journal_that_a_kill_left_unmade_is_made(tmp_path: Path, made:
     assert f"`viva resume {whole}` goes on" in shown.stderr
     assert _viva("resume", whole).exit_code == 0
     assert _viva("report", whole, "--json").stdout == expected
+
+
+def test_line_17_a_journal_whose_version_is_lost_is_not_written(tmp_path: Path) -> None:
+    whole = interviewed(tmp_path / "whole", "simulated:c", n=2)
+    _without_marker(whole)
+    with sqlite3.connect(whole / "journal.sqlite") as connection:
+        connection.execute("delete from meta")
+    connection.close()
+    done = _viva("resume", whole)
+    assert done.exit_code == 1
+    assert "the file is damaged and cannot be written any more" in done.stderr
+    with closing(sqlite3.connect(whole / "journal.sqlite")) as connection:
+        assert connection.execute("select count(*) from ended").fetchone() == (2,)
 
 
 def test_line_17_what_another_program_wrote_is_no_unmade_journal(begun: Path) -> None:

@@ -1,0 +1,46 @@
+"""What is wrong with a journal's file, and what to do: the errors of writing and of reading it.
+
+What never belongs here: opening the file.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from .errors import JournalError
+
+
+def journal_error(path: Path, error: sqlite3.Error) -> JournalError:
+    """Say what is wrong with the file and what to do, keeping SQLite's own words."""
+    code = getattr(error, "sqlite_errorname", "") or ""
+    if code.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+        advice = "free space on that disk (or raise the file-size limit), then `viva resume` the run"
+    elif is_busy(error):
+        advice = "another program holds a lock on it: close that program, then `viva resume` the run"
+    elif code == "SQLITE_ERROR" or code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):  # no such table, say
+        advice = "the file is damaged: restore it from a copy, or start the run anew in another folder"
+    else:
+        advice = "check that the folder exists and may be written"
+    return JournalError(f"{path}: cannot use the journal: {error} ({code or 'sqlite'}); {advice}")
+
+
+def damaged_journal(path: Path) -> JournalError:
+    """The error where a journal is to be written whose structure is broken."""
+    return JournalError(
+        f"{path}: the file is damaged and cannot be written any more: restore it from a copy, or start the run anew in "
+        "another folder; `viva report` and `viva show` still read what is left"
+    )
+
+
+def missing_journal(path: Path) -> JournalError:
+    """The error where a run's manifest is there and its journal is not."""
+    return JournalError(
+        f"{path}: the journal of this run is missing; put it back where it was (gunzip it if it is packed), "
+        "or start the run anew in another folder"
+    )
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether another program holds a lock."""
+    return (getattr(error, "sqlite_errorname", "") or "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
