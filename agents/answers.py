@@ -19,7 +19,6 @@ _LOWER = rf"{_OPEN}([a-z]){_CLOSE}(?=[\s.,;:!)]*$)"
 _SAY = r"(?i:answer|choice|option)\s*(?:(?i:is|would be|should be|must be)\s*:?|[:：])\s*(?i:option\s+|choice\s+)?"
 _CHOOSE = r"(?i:\b(?:choose|pick|select|go with|going with))\s+(?i:option\s+|choice\s+)?"
 _CHINESE = r"(?:答案|选择|选|選)\s*(?:应该是|是|为|選|选)?\s*[:：]?\s*"
-_BLANKS = re.compile(r"\s+")
 _STATED = re.compile(rf"(?:{_SAY}|{_CHOOSE}|{_CHINESE}){_LETTER}")
 _STATING = ("answer", "choice", "option", "choose", "pick", "select", "go with", "going with", "答案", "选", "選")
 _STATED_LOWER = re.compile(rf"{_SAY}{_LOWER}")
@@ -37,7 +36,8 @@ _DENIED = re.compile(r"\b(?:not|no|none|neither|both|wrong|incorrect|false|excep
 def read_choice(text: str, choices: Sequence[str]) -> int | None:
     """The index of the choice that the text names; None if it names none, or more than one."""
     text = answer_in(text)
-    plain = _BLANKS.sub(_one_blank, _DECORATION.sub(" ", text)).strip()
+    lines = (" ".join(line.split()) for line in _DECORATION.sub(" ", text).split("\n"))
+    plain = "\n".join(line for line in lines if line)
     count = len(choices)
     lowered = plain.lower()
     # Searching for one of these words is a hundred times cheaper than the pattern that begins with them.
@@ -65,10 +65,6 @@ def read_choice(text: str, choices: Sequence[str]) -> int | None:
     if match and not _ANOTHER_BEFORE.search(plain, max(0, match.start(1) - 40), match.start(1)):
         return _index(match.group(1), count)
     return None
-
-
-def _one_blank(blanks: re.Match[str]) -> str:
-    return "\n" if "\n" in blanks.group() else " "
 
 
 def _index(letter: str, count: int) -> int | None:

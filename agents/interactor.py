@@ -25,13 +25,13 @@ class Interactor(Agent):
 
     async def _question(self, prompt: str) -> str | None:
         """What it asks, asked for once more where it says nothing."""
-        before = self.view.branch()
         self.view.append("user", prompt)
         completion = await self.conversation.generate(self.role, self.view, self.sampling, hint=self.hint)
         if not completion.text.strip():
             again = self.pack.render("interactor.again") if "interactor.again" in self.pack else ""
-            before.append("user", f"{prompt}\n\n{again}" if again else prompt)
-            completion = await self.conversation.generate(self.role, before, self.sampling, hint=self.hint)
+            anew = self.view.without_last()
+            anew.append("user", f"{prompt}\n\n{again}" if again else prompt)
+            completion = await self.conversation.generate(self.role, anew, self.sampling, hint=self.hint)
             if not completion.text.strip():
                 return None
         self.view.append("assistant", completion.text, completion.pieces)

@@ -20,8 +20,8 @@ def call_checksum(row: tuple[Any, ...]) -> int:
     :raises struct.error: a number is not of its column's type, or has more than 64 bits.
     """
     number, role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra = row
-    numbers = crc32(digest, crc32(_NUMBERS(number, ordinal, prompt_tokens, completion_tokens, at, latency)))
-    return crc32(f"{role}\0{text}\0{finish}\0{extra or ''}".encode(), numbers)
+    numbers = _NUMBERS(number, ordinal, prompt_tokens, completion_tokens, at, latency)
+    return crc32(f"{role}\0{text}\0{finish}\0{extra or ''}".encode(), crc32(digest + numbers))
 
 
 def short_checksum(row: tuple[Any, ...]) -> int:

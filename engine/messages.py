@@ -81,6 +81,13 @@ class View:
         other._digest = self._digest
         return other
 
+    def without_last(self) -> View:
+        """A view of its own of all messages but the last; hashes them anew."""
+        other = View()
+        for one in self._messages[:-1]:
+            other.append(one.role, one.content, one.pieces, calls=one.calls, call_id=one.call_id, name=one.name)
+        return other
+
     @property
     def messages(self) -> tuple[Message, ...]:
         """The messages so far, safe to hand to a backend while the view grows."""
