@@ -33,7 +33,7 @@ def costs(cells: Sequence[Filled]) -> dict[str, Any]:
         "datasets": by_dataset,
         "overall": whole,
         "probes": _mean_usage(probes),
-        "priced": any(any(price) for one in read for price in one.cell.manifest["prices"].values()),
+        "priced": any(used["cost"] is not None for used in whole.values()),
         "projected": [
             {"models": count, "roles": {role: _times(used, count) for role, used in whole.items()}} for count in MODELS
         ],

@@ -130,28 +130,23 @@ def cost_tables(report: Mapping[str, Any]) -> list[Table]:
     for dataset, roles in used.items():
         for role in _in_order(roles):
             counts = [number(roles[role][name], 0) for name in ("calls", "prompt_tokens", "completion_tokens")]
-            rows.append([dataset, role, *counts, _money(told, roles[role]["cost"])])
+            rows.append([dataset, role, *counts, number(roles[role]["cost"], 2)])
     header = ["dataset", "role", "calls", "prompt tokens", "completion tokens", "cost"]
     seeds = ", ".join(map(str, told["seeds"]))
     over = f"mean of {told['models']} model{'s' * (told['models'] != 1)}, {told['interviews']:,} interviews in all"
     over += f", seed{'s' * (len(told['seeds']) > 1)} {seeds}"
-    unpriced = "" if told["priced"] else "; no model has a price"
+    unpriced = "" if told["priced"] else "; no price is known"
     made: list[Table] = [(f"Tokens and cost of one model: {over}{unpriced}", header, rows)]
     rows = []
     for one in told["projected"]:
         roles = one["roles"]
         total = {name: _sum(roles, name) for name in ("prompt_tokens", "completion_tokens", "cost")}
-        costs = [_money(told, roles[role]["cost"]) if role in roles else DASH for role in _ROLES]
+        costs = [number(roles[role]["cost"], 2) if role in roles else DASH for role in _ROLES]
         counts = [number(total[name], 0) for name in ("prompt_tokens", "completion_tokens")]
-        rows.append([str(one["models"]), *counts, *costs, _money(told, total["cost"])])
+        rows.append([str(one["models"]), *counts, *costs, number(total["cost"], 2)])
     header = ["models", "prompt tokens", "completion tokens", *(f"cost {role}" for role in _ROLES), "cost"]
     made.append((f"Projected for more models, linear in their number{unpriced}", header, rows if used else []))
     return made
-
-
-def _money(told: Mapping[str, Any], cost: float | None) -> str:
-    """A cost; a dash where no model has a price, for that is no price of 0."""
-    return number(cost, 2) if told["priced"] else DASH
 
 
 def _in_order(roles: Mapping[str, Any]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from viva.scenarios.study.exports import write_csv
 from viva.scenarios.study.figures import clustered_score
 from viva.scenarios.study.study import Study
 from viva.scoring.kieval import Interview, Round
+from viva.web.report import words
 
 ITEMS = 20
 
@@ -197,3 +199,18 @@ def test_line_6g_comparisons_of_few_items_are_told(tmp_path: Path, items: Path) 
     assert any("1 of 1 comparisons rest on 100 items or fewer" in note for note in report["notes"])
     several = interviewed(tmp_path / "s", "simulated:one", n=3)
     assert not any("comparisons rest" in note for note in Study([several]).report()["notes"])
+
+
+def test_line_11_a_study_tells_a_cost_of_0_from_one_that_is_not_known(tmp_path: Path, items: Path) -> None:
+    unknown = "openai:http://127.0.0.1:9/v1#one"
+    for name, model, expected in (("free", "simulated:one", "0.00"), ("unknown", unknown, "–")):
+        rows = table(Study([written(tmp_path / name, items, [talk(0, 4)], model)]), "Tokens and cost")
+        assert {row["role"]: row["cost"] for row in rows} == {"candidate": expected}
+
+
+def test_line_2_the_page_counts_texts_of_partly_scored_rounds_as_the_run_does(tmp_path: Path, items: Path) -> None:
+    rounds = [Round([4, 4, 4, 4, None, 4], failures=2), Round([4] * 6, failures=1), Round(None, failures=2)]
+    run = written(tmp_path / "run", items, [replace(talk(0), rounds=rounds)], "simulated:one")
+    report = Study([run]).report()
+    assert report["pooled"][0]["parse_failure_rate"] == pytest.approx(5 / 6, abs=1e-6)
+    assert dict(words.facts(report))["Unreadable verdicts"] == "83.3% (5 of 6 texts of the evaluator)"
