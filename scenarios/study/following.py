@@ -5,13 +5,15 @@ What never belongs here: formulas, and tables.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from viva.scoring.correlation import Correlation, Correlations, Figures, Fit, by_dataset, correlate, fits
 from viva.scoring.interviews import MOST_UNANSWERED
 
-from .figures import rounded, significant
+from .figures import LEVEL, rounded, significant
+
+# scipy.stats takes half a second to load: the functions that need it import it.
 
 FIRST_ANSWER = "first answer"
 # Which probe stands for accuracy where several were made; each but the first only where the ones before it are not.
@@ -61,7 +63,7 @@ def correlations(pooled: Sequence[dict[str, Any]]) -> dict[str, Any]:
         if unanswered is not None and unanswered > MOST_UNANSWERED:
             left_out.append({"model": row["candidate"], "dataset": row["dataset"], "unanswered_rate": unanswered})
             continue
-        errors = [told["se"] or 0.0 for told in (accuracy, score)]
+        errors = [_error(told) for told in (accuracy, score)]
         figures.append(Figures(row["candidate"], row["dataset"], accuracy["mean"], score["mean"], *errors))
     lines: dict[str, Fit | None] = {}
     for name, group in by_dataset(figures).items():
@@ -78,6 +80,17 @@ def correlations(pooled: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "excluding": {"models": below, **_coefficients(figures, below)} if below else None,
         "lines": {name: None if fit is None else line_record(fit) for name, fit in lines.items()},
     }
+
+
+def _error(told: Mapping[str, Any]) -> float:
+    """A figure's standard error. Of one item, or of items that are all alike, none is seen; that is no error of 0: the
+    interval's half width then stands for it, in normal quantiles.
+    """
+    from scipy.stats import norm
+
+    if told["se"]:
+        return float(told["se"])
+    return float((told["high"] - told["low"]) / 2 / norm.ppf((1 + LEVEL) / 2))
 
 
 def _coefficients(figures: Sequence[Figures], without: Collection[str]) -> dict[str, Any]:

@@ -121,6 +121,18 @@ def test_line_6a_items_needed_are_those_of_the_intervals_that_the_report_has(tmp
         assert half_width(enough - 1) > 0.97 * width
 
 
+def test_line_6a_models_of_one_talk_each_are_not_flagged(tmp_path: Path, items: Path) -> None:
+    # Three on a line by chance, and one off it by what one verdict makes of one talk.
+    told = {"a": (True, 4), "b": (True, 4), "c": (False, 2), "d": (False, 2), "e": (True, 3)}
+    runs = [
+        written(tmp_path / name, items, [talk(0, verdict, candidate=name, right=right)], f"simulated:{name}")
+        for name, (right, verdict) in told.items()
+    ]
+    report = Study(runs).report()["correlations"]
+    assert (report["lines"]["quiz"]["below"], report["lines"]["quiz"]["above"]) == ([], [])
+    assert min(one[name] for one in report["figures"] for name in ("accuracy_se", "score_se")) > 10
+
+
 def test_line_6a_the_pooled_row_and_the_cells_row_of_a_rate_agree(tmp_path: Path) -> None:
     study = Study([probed(tmp_path / "probe", "simulated:mid?knowledge=0.8", n=20, method=["text"])])
     [cell], [pooled] = table(study, "1 cells"), table(study, "Probed accuracy")
