@@ -43,7 +43,7 @@ def test_both_have_the_same_options() -> None:
     assert (short.returncode, long.returncode) == (0, 0)
     assert " probe [OPTIONS]" in short.stdout
     assert "--shots-from" in short.stdout
-    assert short.stdout.split("\n", 2)[2] == long.stdout.split("\n", 2)[2]
+    assert short.stdout == long.stdout.replace("viva run probe", "viva probe")
 
 
 @pytest.mark.parametrize(
@@ -69,5 +69,5 @@ def test_the_list_of_commands_names_them_and_imports_none_of_what_they_need() ->
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     for name in ("run", "probe", "validate", "resume", "data"):
-        assert f"│ {name} " in done.stdout
+        assert f"\n  {name} " in done.stdout
     assert done.stdout.endswith("\n[]\n")
