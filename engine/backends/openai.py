@@ -290,10 +290,20 @@ def _place(spec: ModelSpec) -> tuple[str, str, str | None]:
     elif spec.where:
         usual = "OPENAI_API_KEY"
         base_url, model = os.environ.get("OPENAI_BASE_URL", _PUBLIC_API), spec.where
+        _check_variable(base_url)
     else:
         raise ConfigurationError(
             f"model '{spec.text}': name a model (openai:gpt-4o) or a URL (openai:http://…/v1#name)"
         )
-    if url_credentials(base_url):  # of OPENAI_BASE_URL; names were looked at when they were parsed
-        raise ConfigurationError("OPENAI_BASE_URL must not hold a password; put the key in OPENAI_API_KEY")
     return base_url, model, usual
+
+
+def _check_variable(base_url: str) -> None:
+    """What is looked at in names when they are parsed, of a URL that none was seen to."""
+    if url_credentials(base_url) or "?" in base_url or "#" in base_url:
+        raise ConfigurationError(
+            "OPENAI_BASE_URL must not hold a password, nor anything behind '?' or '#': it stands in messages and "
+            "records; put the key in OPENAI_API_KEY"
+        )
+    if not base_url.lower().startswith(("http://", "https://")):
+        raise ConfigurationError(f"OPENAI_BASE_URL={base_url}: a URL begins with http:// or https://")

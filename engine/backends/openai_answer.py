@@ -29,11 +29,11 @@ def parse_completion(data: bytes, label: str, redact: Redactor = _NO_KEY, *, too
         choice = answer["choices"][0]
         message = choice["message"]
         text = text_of(message.get("content"))
-        usage = usage_of(answer.get("usage"))
+        usage = usage_of(answer.get("usage"), redact)
         calls = message.get("tool_calls")
         completion = Completion(
             text,
-            finish_of(choice.get("finish_reason"), tools, not text and not calls and refuses(message)),
+            finish_of(choice.get("finish_reason"), tools, not text and not calls and refuses(message), redact.answer),
             usage.prompt,
             usage.completion,
             logprobs=_logprobs(choice.get("logprobs")),
@@ -42,7 +42,7 @@ def parse_completion(data: bytes, label: str, redact: Redactor = _NO_KEY, *, too
             usage_note=usage.note,
         )
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-        shown = f"({redact(str(error))[:200]}): {redact.quote(data, 200)}"
+        shown = f"({redact.cut(str(error), 200)}): {redact.quote(data, 200)}"
         raise Unavailable(f"the answer is not a chat completion {shown}", model=label) from None
     return without_key(completion, redact)
 
@@ -55,8 +55,6 @@ def without_key(completion: Completion, redact: Redactor) -> Completion:
     completion.text, completion.finish = clean(completion.text), clean(completion.finish)
     if completion.thoughts:
         completion.thoughts = clean(completion.thoughts)
-    if completion.usage_note:
-        completion.usage_note = redact(completion.usage_note)
     if completion.calls:
         completion.calls = [ToolCall(clean(one.id), clean(one.name), clean(one.arguments)) for one in completion.calls]
     if completion.logprobs:

@@ -33,7 +33,7 @@ def parse_echo(data: bytes, before: str, continuation: str, label: str, redact: 
         told = answer["choices"][0]["logprobs"]
         tokens, values = told["tokens"], told["token_logprobs"]
         tops = told.get("top_logprobs") or [None] * len(tokens)
-        usage = usage_of(answer.get("usage"))
+        usage = usage_of(answer.get("usage"), redact)
         counted = isinstance(answer.get("usage"), dict) and "completion_tokens" in answer["usage"] and not usage.note
         generated = usage.completion if counted else 1  # what the endpoint had to say itself stands at the end
         count = len(tokens) - generated
@@ -48,10 +48,9 @@ def parse_echo(data: bytes, before: str, continuation: str, label: str, redact: 
             likelihood.greedy = likelihood.greedy and _is_best(float(value), tops[index])
         if not likelihood.logprobs:
             raise ValueError("no log-probabilities of the prompt")
-        note = redact(usage.note)
-        return Completion("", "stop", usage.prompt or count, generated, likelihoods=[likelihood], usage_note=note)
+        return Completion("", "stop", usage.prompt or count, generated, likelihoods=[likelihood], usage_note=usage.note)
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-        shown = f"{redact(str(error))[:200]}: {redact.quote(data, 200)}"
+        shown = f"{redact.cut(str(error), 200)}: {redact.quote(data, 200)}"
         raise Rejected(
             f"the endpoint does not give the log-probabilities of a prompt (echo with logprobs): {shown}", model=label
         ) from None

@@ -63,6 +63,8 @@ def transport_error(label: str, url: str, error: BaseException, redact: Redactor
         return TimedOut(f"{url}: no answer in time", model=label)
     if isinstance(error, aiohttp.InvalidURL):
         return Rejected(f"{url}: not a URL", model=label)
+    if isinstance(error, UnicodeError):
+        return Rejected(f"{url}: no host can have this name; mend it in the URL", model=label)
     cause = error.__cause__ if isinstance(error.__cause__, ssl.SSLError) else error
     text = redact(f"{url}: {type(cause).__name__}: {cause}")[:500]
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):

@@ -170,14 +170,14 @@ class Endpoint:
                         if response.status not in _REDIRECTS or "Location" not in response.headers:
                             body = await Body(response, self._longest, label).head()
                             raise error_from_response(label, response.status, body, response.headers, self.redact)
-                        url = _redirected(response, method, label, last=hops == _MOST_REDIRECTS)
+                        url = _redirected(response, method, label, self.redact, last=hops == _MOST_REDIRECTS)
                     hops += 1
         except BackendError as error:
             # What quotes the endpoint is redacted where it is quoted, before it is cut; this is for what is not.
             error.args = (self.redact(str(error)),)
             error.__cause__ = error.__context__ = None
             raise
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError, UnicodeError) as error:  # UnicodeError: no host is named so
             failure = transport_error(label, self.base_url, error, self.redact)
             loosen(error)
         try:
@@ -186,7 +186,7 @@ class Endpoint:
             del failure
 
 
-def _redirected(response: aiohttp.ClientResponse, method: str, label: str, *, last: bool) -> str:
+def _redirected(response: aiohttp.ClientResponse, method: str, label: str, redact: Redactor, *, last: bool) -> str:
     """Where to ask instead.
 
     :raises Redirected: another host, or another kind of request: neither key nor prompt goes there unasked.
@@ -198,8 +198,8 @@ def _redirected(response: aiohttp.ClientResponse, method: str, label: str, *, la
         target, same = URL(), False
     if same and not last and (method == "GET" or response.status in _KEPT_METHOD):
         return str(target)
-    shown = str(target.with_user(None).with_query(None))[:300] if target.host else response.headers["Location"][:300]
-    what = "in a circle" if same and last else f"to {shown}"
+    shown = str(target.with_user(None).with_query(None)) if target.host else response.headers["Location"]
+    what = "in a circle" if same and last else f"to {redact.cut(shown, 300)}"
     raise Redirected(
         f"HTTP {response.status}: {response.url.with_query(None)} redirects {what}; nothing was sent there: "
         "name the right URL in the model's name",

@@ -23,7 +23,7 @@ def unlisted(data: bytes, model: str, redact: Redactor) -> str:
     if not names or any(name in (model, f"{model}:latest") for name in names):
         return ""
     close = difflib.get_close_matches(model, names, _SHOWN, 0.0)
-    shown = ", ".join(_harmless(redact(name)) for name in close)
+    shown = ", ".join(_harmless(redact.cut(name, _LONGEST_NAME)) for name in close)
     more = f", and {len(names) - len(close)} more" if len(names) > len(close) else ""
     return f"the endpoint does not list the model '{model}'; it lists {shown}{more}"
 
@@ -48,4 +48,4 @@ def _names(data: bytes) -> list[str]:
 
 def _harmless(name: str) -> str:
     """Printable on a terminal, and not longer than a name is."""
-    return "".join(one if one.isprintable() else "?" for one in name[:_LONGEST_NAME])
+    return "".join(one if one.isprintable() else "?" for one in name)

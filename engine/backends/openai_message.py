@@ -6,10 +6,11 @@ What never belongs here: HTTP, streams, calls.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 _LONGEST_FINISH = 40
+_LONGEST_GIVEN = 10_000  # characters that are looked at
 _ASKED_FOR_CALLS = ("tool_calls", "function_call")
 
 
@@ -43,17 +44,20 @@ def refuses(message: Mapping[str, Any]) -> bool:
     return bool(message.get("refusal") or any(isinstance(part, dict) and part.get("refusal") for part in parts))
 
 
-def finish_of(given: Any, tools: bool, silent_refusal: bool) -> str:
+def finish_of(given: Any, tools: bool, silent_refusal: bool, clean: Callable[[str], str] = str) -> str:
     """Why an answer ended, as the endpoint says it.
 
     An end by calls is ``stop`` where ``tools`` were offered. ``silent_refusal``: the model refused and said nothing
-    else. Of words that nobody knows at most 40 characters are kept, and no colon, which marks the engine's own.
+    else. Of words that nobody knows at most 40 characters are kept, and no colon, which marks the engine's own;
+    ``clean`` takes the key out of them before they are cut.
     """
     if silent_refusal:
         return "refusal"
     if not isinstance(given, str) or (tools and given in _ASKED_FOR_CALLS):
         return "stop"
-    kept = "".join(character for character in given[: 4 * _LONGEST_FINISH] if character.isprintable())
+    kept = "".join(
+        character for character in clean(given[:_LONGEST_GIVEN])[: 4 * _LONGEST_FINISH] if character.isprintable()
+    )
     return kept.replace(":", "-")[:_LONGEST_FINISH].strip() or "stop"
 
 

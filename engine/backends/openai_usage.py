@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..messages import Completion, Request
+from .secrets import Redactor
 
 # Far beyond any context; sums of as many as a run can have stay within 64 bits.
 _MOST_TOKENS = 1_000_000_000
@@ -24,28 +25,30 @@ class Usage(NamedTuple):
     note: str = ""
 
 
-def usage_of(given: Any) -> Usage:
-    """The counts of an answer's ``usage``. Missing ones are unknown; so are unusable ones, which are noted."""
+def usage_of(given: Any, redact: Redactor) -> Usage:
+    """The counts of an answer's ``usage``. Missing ones are unknown; so are unusable ones, which are noted, without the
+    key.
+    """
     if not given:
         return Usage(0, 0)
     if not isinstance(given, dict):
-        return Usage(0, 0, f"usage: {_quoted(given)}")
+        return Usage(0, 0, f"usage: {_quoted(given, redact)}")
     counts, notes = [], []
     for name in ("prompt_tokens", "completion_tokens"):
         value = given.get(name)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if value is not None and (type(value) is not int or not 0 <= value <= _MOST_TOKENS):
-            notes.append(f"{name}: {_quoted(value)}")
+            notes.append(f"{name}: {_quoted(value, redact)}")
             value = None
         counts.append(value or 0)
     return Usage(counts[0], counts[1], "; ".join(notes))
 
 
-def _quoted(value: Any) -> str:
+def _quoted(value: Any, redact: Redactor) -> str:
     if isinstance(value, int) and value.bit_length() > 1000:
         return "a number of too many digits"
-    return repr(value)[:_LONGEST_QUOTE] if isinstance(value, int | float | str) else type(value).__name__
+    return redact.cut(repr(value), _LONGEST_QUOTE) if isinstance(value, int | float | str) else type(value).__name__
 
 
 def estimated(completion: Completion, request: Request) -> None:

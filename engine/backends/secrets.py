@@ -55,7 +55,11 @@ class Redactor:
 
     def quote(self, data: bytes, longest: int) -> str:
         """The beginning of what an endpoint sent, for an error."""
-        return self(data.decode("utf-8", "replace"))[:longest]
+        return self.cut(data[:_LONGEST_SEARCHED].decode("utf-8", "replace"), longest)
+
+    def cut(self, text: str, longest: int) -> str:
+        """The beginning of a text, without the key: the part of a key that a cut leaves is not found any more."""
+        return self(text[:_LONGEST_SEARCHED])[:longest]
 
     def stream(self, hand_on: Callable[[str], None]) -> Streamed:
         """A receiver for pieces of an answer, which hands them on without the key."""

@@ -63,7 +63,7 @@ async def read_stream(
             chunk = orjson.loads(data)
             problem = chunk.get("error")
             if chunk.get("usage"):
-                usage = usage_of(chunk["usage"])
+                usage = usage_of(chunk["usage"], redact)
             choices = chunk.get("choices") or ()
             delta = (choices[0].get("delta") or {}) if choices else {}
             piece = text_of(delta.get("content"))
@@ -79,7 +79,7 @@ async def read_stream(
             shown = redact.quote(data, 200)
             raise Unavailable(f"the stream holds something that is not a chunk: {shown}", model=label) from None
         if problem:
-            shown = redact(problem)[:200] if isinstance(problem, str) else redact.quote(data, 200)
+            shown = redact.cut(problem, 200) if isinstance(problem, str) else redact.quote(data, 200)
             raise Unavailable(f"the stream reported an error: {shown}", model=label)
         if first is None and (piece or parts):
             first = clock.now()
@@ -97,7 +97,7 @@ async def read_stream(
     text = "".join(pieces)
     completion = Completion(
         text,
-        finish_of(finish, tools, refused and not text and not called),
+        finish_of(finish, tools, refused and not text and not called, redact.answer),
         usage.prompt,
         usage.completion,
         first_token=first,

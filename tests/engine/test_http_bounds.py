@@ -252,3 +252,13 @@ def in_little_room(code: str, hard: int) -> subprocess.CompletedProcess[str]:
     """A program that begins with 64 open files allowed, and may raise that to ``hard``."""
     head = f"import resource, sys\nresource.setrlimit(resource.RLIMIT_NOFILE, (64, {hard}))\n"
     return subprocess.run([sys.executable, "-c", head + code], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 70 + ".test"])
+def test_line_29_a_name_that_no_host_can_have_is_said(host: str) -> None:
+    async def main() -> None:
+        async with build(f"openai:http://{host}/v1#m?retries=0", _CLOCK) as backend:
+            await backend.check()
+
+    with pytest.raises(BackendError, match="no host can have this name"):
+        _CLOCK.run(main)

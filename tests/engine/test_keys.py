@@ -124,6 +124,43 @@ def test_line_18_no_key_in_what_breaks_a_stream(chaos: StartChaos) -> None:
         assert not holds_key("".join(traceback.format_exception(caught.value)))
 
 
+_LONG = "sk-proj-" + "0123456789abcdef" * 5  # longer than most of what is quoted
+
+
+def test_line_18_no_part_of_a_key_is_left_where_a_quote_is_cut(
+    chaos: StartChaos, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHAOS_KEY", _LONG)
+    choice = '{{"message": {{"content": "Yes."}}, "finish_reason": "{0}"}}'
+    answer = f'{{{{"choices": [{choice}], "usage": {{{{"prompt_tokens": "{{0}}"}}}}}}}}'
+    place = "https://elsewhere.test/" + "a" * 250
+    server = chaos(
+        {
+            "cycle": [
+                {"do": "raw", "say": answer.format("{key}")},
+                {"do": "raw", "say": answer.format("a:{key}")},
+                {"do": "raw", "status": 307, "headers": {"Location": place + _LONG}},
+                {"do": "raw", "say": "no completion: {key:unicode}" + " " * 1_100_000},
+            ]
+        }
+    )
+    for _ in range(2):
+        assert not holds_key(repr(ask(server)))
+    for _ in range(2):
+        with pytest.raises(BackendError) as caught:
+            ask(server)
+        assert not holds_key(str(caught.value))
+
+
+@pytest.mark.parametrize("url", ["http://a.test/v1?api-key=sk-hidden", "http://a.test/v1#sk-hidden", "//a/v1"])
+def test_line_18_no_key_in_the_variable_of_a_url(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-other")
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    with pytest.raises(ConfigurationError, match="OPENAI_BASE_URL") as caught:
+        build("openai:gpt-4o", _CLOCK)
+    assert "sk-hidden" not in str(caught.value)
+
+
 @pytest.mark.parametrize("bad", ["sk-clé-0123456789", "sk-“0123456789”", "sk-\\0123456789"])
 def test_line_18_a_key_that_cannot_be_sent_is_refused(monkeypatch: pytest.MonkeyPatch, bad: str) -> None:
     monkeypatch.setenv("CHAOS_KEY", bad)
