@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from viva.agents.reading import answer_in
 from viva.engine.messages import Message
 
 # A reply may hold markers itself: it ends at the last one, its question at the first.
@@ -21,7 +22,7 @@ _CHOICE = re.compile(r"^\s*([A-Z])[.)]\s+(.+?)\s*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What was asked and what the candidate said, without blanks around."""
+    """What was asked and what the candidate said, without blanks around; a reply as far as any reader reads one."""
 
     question: str
     reply: str
@@ -34,7 +35,7 @@ def exchanges(messages: Sequence[Message]) -> list[Exchange]:
     repair a verdict shows none and is passed over.
     """
     found = [_EXCHANGE.search(message.content) for message in messages if message.role == "user"]
-    return [Exchange(match.group(1).strip(), match.group(2).strip()) for match in found if match is not None]
+    return [Exchange(match.group(1).strip(), answer_in(match.group(2)).strip()) for match in found if match is not None]
 
 
 def choices_in(text: str) -> list[str]:

@@ -11,6 +11,7 @@ What never belongs here: wording (``phrasing``), items (``benchmark``), training
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, insort
 from dataclasses import dataclass
 from random import Random
 from typing import Literal
@@ -155,11 +156,15 @@ class World:
                 entity = self._entity.get(match["e"])
                 if entity is not None:
                     found += [(match.start(), claim) for claim in self._said(entity, name, match)]
+        subjects = sorted(((start, claim.entity) for start, claim in found), key=lambda one: one[0])
+        names = [(m.start(), self._entity[m[0]]) for m in _WORD.finditer(plain) if m[0] in self._entity]
         for name, pattern in _CLAUSES:
             for match in pattern.finditer(plain):
-                entity = self._subject(plain, match.start(), found)
-                if entity is not None:
-                    found += [(match.start(), claim) for claim in self._said(entity, name, match)]
+                entity = _last_before(match.start(), subjects) or _last_before(match.start(), names)
+                said = [] if entity is None else self._said(entity, name, match)
+                if entity is not None and said:
+                    found += [(match.start(), claim) for claim in said]
+                    insort(subjects, (match.start(), entity), key=lambda one: one[0])
         found.sort(key=lambda one: one[0])
         return list(dict.fromkeys(claim for _, claim in found))
 
@@ -172,13 +177,6 @@ class World:
         denied = groups["n"] is not None
         said = [(groups["v"], denied), (groups.get("not"), True), (groups.get("but"), False)]
         return [Claim(entity, attribute, spelled[value], negated) for value, negated in said if value in spelled]
-
-    def _subject(self, plain: str, position: int, found: list[tuple[int, Claim]]) -> str | None:
-        before = [(start, claim.entity) for start, claim in found if start < position]
-        if before:
-            return max(before, key=lambda one: one[0])[1]
-        words = [word for word in plain[:position].split() if word in self._entity]
-        return self._entity[words[-1]] if words else None
 
     def _given(self, random: Random) -> dict[tuple[str, str], Fact]:
         # Each value is drawn for itself. Were values dealt out evenly, whoever knows half of them would guess the rest
@@ -215,6 +213,12 @@ class World:
             for place, entity in enumerate(group)
         ]
         return [entity for _, entity in sorted(ranked)]
+
+
+def _last_before(position: int, placed: list[tuple[int, str]]) -> str | None:
+    """What is placed nearest before a position; ``placed`` is in the order of places."""
+    place = bisect_left(placed, position, key=lambda one: one[0])
+    return placed[place - 1][1] if place else None
 
 
 def _names(random: Random, count: int) -> tuple[str, ...]:
@@ -256,4 +260,5 @@ def _pattern(template: str, attribute: str) -> re.Pattern[str]:
 
 
 _PATTERNS = [(name, _pattern(template, name)) for name, templates in STATEMENTS.items() for template in templates]
+_WORD = re.compile("[a-z0-9]+")
 _CLAUSES = [(name, _pattern(CLAUSE, name)) for name in STATEMENTS]
