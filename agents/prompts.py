@@ -73,14 +73,22 @@ def load_pack(source: str, signature: Signature, optional: Signature = _NONE) ->
     :raises ConfigurationError: it does not exist, is not YAML, lacks a template, or uses an unknown placeholder; the
         message names the file, the template and the placeholder.
     """
-    shipped = _PACKS / f"{source}.yaml"
-    path = shipped if "/" not in source and shipped.exists() else Path(source)
+    path = _shipped(source) if is_shipped(source) else Path(source)
     try:
         text = read_text(path)
     except ConfigurationError as error:
         known = ", ".join(sorted(file.stem for file in _PACKS.glob("*.yaml")))
         raise ConfigurationError(f"prompt pack '{source}': {error}; shipped packs: {known}") from None
     return read_pack(text, str(source), signature, optional)
+
+
+def is_shipped(source: str) -> bool:
+    """Whether this is the name of a shipped pack, not a file's path."""
+    return "/" not in source and _shipped(source).exists()
+
+
+def _shipped(name: str) -> Path:
+    return _PACKS / f"{name}.yaml"
 
 
 def read_pack(text: str, source: str, signature: Signature, optional: Signature = _NONE) -> PromptPack:

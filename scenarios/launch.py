@@ -240,6 +240,7 @@ def recorded_settings(folder: RunFolder) -> tuple[Scenario, Any]:
     except ConfigurationError as error:
         raise ConfigurationError(f"{file}: field 'scenario': {error}") from None
     check_models(folder.manifest, settings, file)
+    settings.remember_prompts(folder.manifest["prompts"])
     folder.manifest["settings"] = settings.model_dump(mode="json")
     return which, settings
 

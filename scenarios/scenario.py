@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator
 
 from viva.engine.backends.base import Backend
 from viva.engine.conversation import Conversation
@@ -47,6 +47,18 @@ class RunSettings(BaseModel):
     conversation_seconds: float | None = Field(
         default=None, gt=0, description="End a conversation after this many seconds."
     )
+
+    # The text of the prompt pack that a manifest keeps; None in settings of a run that has not begun.
+    _recorded_prompts: str | None = PrivateAttr(default=None)
+
+    @property
+    def recorded_prompts(self) -> str | None:
+        """The prompt pack's text as the run was recorded with it; None for a new run."""
+        return self._recorded_prompts
+
+    def remember_prompts(self, text: str) -> None:
+        """Keep the text of the manifest's prompt pack: the run, or a fork of it, goes on with it."""
+        self._recorded_prompts = text
 
     # What runs did that were recorded before a setting existed, where that is not its default.
     formerly: ClassVar[dict[str, Any]] = {}

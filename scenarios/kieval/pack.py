@@ -6,7 +6,7 @@ What never belongs here: the wording (``agents/packs``).
 from __future__ import annotations
 
 from viva.agents.evaluator import check_first_verdicts
-from viva.agents.prompts import PromptPack, load_pack, read_pack
+from viva.agents.prompts import PromptPack, is_shipped, load_pack, read_pack
 
 _ITEM = frozenset({"question", "choices", "answer", "reply"})
 SIGNATURE = {
@@ -28,11 +28,17 @@ OPTIONAL = {
 }
 
 
-def interview_pack(source: str, text: str | None = None) -> PromptPack:
-    """A pack by the name of a shipped one or by a file's path; or from ``text``, as a manifest keeps it.
+def interview_pack(source: str, recorded: str | None = None) -> PromptPack:
+    """A pack by the name of a shipped one or by a file's path.
+
+    ``recorded``: its text in the manifest of the run that goes on. A shipped pack is taken from there, for versions
+    differ in their words; a file of the user's is read as it is now, and the run compares the two.
 
     :raises ConfigurationError: it is not there, lacks a template, or has one that is wrong; the message names it.
     """
-    pack = load_pack(source, SIGNATURE, OPTIONAL) if text is None else read_pack(text, source, SIGNATURE, OPTIONAL)
+    if recorded is not None and is_shipped(source):
+        pack = read_pack(recorded, source, SIGNATURE, OPTIONAL)
+    else:
+        pack = load_pack(source, SIGNATURE, OPTIONAL)
     check_first_verdicts(pack)
     return pack

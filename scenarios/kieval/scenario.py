@@ -37,7 +37,7 @@ class PreparedKieval:
     def __init__(self, settings: KievalSettings) -> None:
         self.settings = settings
         self.labels = candidate_labels(settings.candidate)
-        self.pack: PromptPack = interview_pack(settings.pack)
+        self.pack: PromptPack = interview_pack(settings.pack, settings.recorded_prompts)
         self.dataset: Dataset = open_dataset(
             settings.dataset,
             limit=settings.n,

@@ -48,11 +48,14 @@ def standing(cell: Cell, out: Path, *, retry_failed: bool = False) -> Standing:
     planned: int | None = None
     clusters: Clusters | None = None
     run: RunFolder | None = None
+    settings = cell.settings
     try:
         if (out / cell.name / "manifest.json").exists():
             run = RunFolder.open(out / cell.name)
             check_settings(run, cell.scenario, cell.settings)
-        prepared = which.prepare(cell.settings)
+            settings = cell.settings.model_copy()
+            settings.remember_prompts(run.manifest["prompts"])
+        prepared = which.prepare(settings)
         planned, clusters = prepared.total, clusters_in(prepared.manifest())
         if run is not None:
             check_unchanged(run, which, cell.settings, prepared)

@@ -53,11 +53,13 @@ def test_a_copy_of_the_shipped_pack_works_as_a_file(tmp_path: Path) -> None:
     assert changed.digest != shipped.digest
 
 
-def test_a_pack_in_a_manifest_reads_back_the_same() -> None:
+def test_a_shipped_pack_is_read_as_a_manifest_keeps_it(tmp_path: Path) -> None:
     shipped = interview_pack("kieval")
-    again = interview_pack("a manifest", shipped.text)
-    assert again.digest == shipped.digest
+    again = interview_pack("kieval", shipped.text.replace("oral examination", "viva"))
+    assert "viva" in again.render("evaluator.system")
     assert again.render("interactor.reply", reply="So be it.") == "So be it."
+    # A file of the user's is read as it is now, so that a resumed run notices what has changed.
+    assert interview_pack(write(tmp_path, shipped.text), again.text).digest == shipped.digest
 
 
 def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:

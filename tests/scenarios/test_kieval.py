@@ -21,7 +21,7 @@ from viva.engine.history import History
 from viva.engine.messages import Completion, Request
 from viva.engine.runner import Outcome
 from viva.scenarios.kieval.settings import KievalSettings
-from viva.scenarios.launch import new_run, recorded_results
+from viva.scenarios.launch import forked_run, new_run, recorded_results, resumed_run
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 requests: list[Request] = []
@@ -269,3 +269,27 @@ def test_budgets_of_a_conversation_end_it_as_budget(tmp_path: Path) -> None:
     _, one = interview(tmp_path / "run", conversation_calls=7)
     assert one["ends"]["budget"] > 0
     assert one["failed"] == 0
+
+
+def test_line_2_a_run_recorded_with_an_earlier_version_of_the_shipped_pack_is_resumed_and_forked(
+    tmp_path: Path,
+) -> None:
+    shipped = Path(__file__).parents[2] / "agents" / "packs" / "kieval.yaml"
+    text = shipped.read_text().replace('version: "2"', 'version: "1"').replace("Begin now: ask", "Ask")
+    (tmp_path / "pack.yaml").write_text(text)
+    _, whole = interview(tmp_path / "whole", n=3, rounds=2, pack=str(tmp_path / "pack.yaml"))
+    interview(tmp_path / "run", n=3, rounds=2, pack=str(tmp_path / "pack.yaml"), max_calls=12, concurrency=1)
+    for name in ("whole", "run"):
+        manifest = orjson.loads((tmp_path / name / "manifest.json").read_bytes())
+        manifest["settings"]["pack"] = "kieval"
+        (tmp_path / name / "manifest.json").write_bytes(orjson.dumps(manifest))
+    launch = resumed_run(tmp_path / "run", VirtualClock(), changes={"max_calls": None})
+    launch.clock.run(launch.run)  # type: ignore[attr-defined]
+    assert transcripts(tmp_path / "run") == transcripts(tmp_path / "whole")
+    changes = {"evaluator": "simulated:other?latency=1"}
+    launch = forked_run(tmp_path / "whole", tmp_path / "fork", VirtualClock(), changes=changes)
+    launch.clock.run(launch.run)  # type: ignore[attr-defined]
+    report = recorded_results(launch.folder).report()
+    assert report["pack"]["version"] == "1"
+    [candidate] = report["candidates"].values()
+    assert (candidate["failed"], candidate["interviews"]) == (0, whole["interviews"])
