@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from viva.engine.backends.base import ModelSpec
 from viva.engine.errors import ConfigurationError
 
-from ..candidates import candidate_labels
+from ..candidates import candidate_labels, check_priced
 from ..datasets.sources import HUB, open_source
 from ..scenario import RunSettings
 from .file import SCENARIOS, Entry, SweepFile, problem
@@ -104,6 +104,20 @@ def cells(file: SweepFile, folder: Path, shown: str) -> list[Cell]:
             raise ConfigurationError(f"{shown}: two cells would lie in {cell.name}; tell the models apart with ?label=")
         names.add(cell.name)
     return found
+
+
+def check_bounds(found: Iterable[Cell], shown: str) -> None:
+    """See that bounds of money can be kept, before any cell has spent some.
+
+    :raises ConfigurationError: there is one, and a model has no price.
+    """
+    parts = {scenario: part for part, (scenario, _) in SCENARIOS.items()}
+    for cell in found:
+        try:
+            check_priced(cell.settings, cell.models)
+        except ConfigurationError as error:
+            said = re.sub("--([a-z]+)-cost", r"\1_cost", str(error))
+            raise ConfigurationError(f"{shown}: {parts[cell.scenario]}: {said}") from None
 
 
 def dataset_name(source: str) -> str:

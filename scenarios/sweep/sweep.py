@@ -27,7 +27,7 @@ from viva.scoring.sequential import Until
 
 from ..datasets.selection import each_checked_once
 from ..launch import Company, continued_run
-from .cells import cells, groups
+from .cells import cells, check_bounds, groups
 from .file import SweepFile, check_file, read_file
 from .order import ordered
 from .place import check_place
@@ -254,7 +254,9 @@ def planned_sweep(file: Path, out: Path | None = None, clock: Clock | None = Non
     """
     checked, written = read_file(file)
     folder = file.resolve().parent
-    recorded = Recorded(folder, written, checked.until, cells(checked, folder, str(file)))
+    found = cells(checked, folder, str(file))
+    check_bounds(found, str(file))
+    recorded = Recorded(folder, written, checked.until, found)
     return Sweep(recorded, checked, out or Path("runs") / file.stem, clock, **how)
 
 

@@ -11,6 +11,7 @@ import yaml
 from small_sweeps import INTERVIEWS, refused, swept, write_file
 from viva_process import ended, started
 
+from viva.engine.errors import ConfigurationError
 from viva.scenarios.sweep.sweep import planned_sweep, resumed_sweep
 
 
@@ -209,3 +210,12 @@ def test_line_18_a_sweep_never_writes_a_credential(tmp_path: Path, said: dict[st
     assert f"{file}: {field}: " in err
     assert "SECRET" not in out.decode() + err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("bound", ["max_cost", "conversation_cost"])
+def test_line_11_a_bound_of_money_without_prices_is_refused_with_the_file(tmp_path: Path, bound: str) -> None:
+    far = "openai:http://127.0.0.1:9/v1#far"
+    file = write_file(tmp_path, candidates=["simulated:a", far], interviews=INTERVIEWS | {bound: 1.0})
+    with pytest.raises(ConfigurationError, match=rf"interviews: {bound}: the price of .*#far is not known") as caught:
+        planned_sweep(file, tmp_path / "out")
+    assert str(caught.value).startswith(str(file))
