@@ -50,7 +50,7 @@ def _report(
     if not alone or wanted.files:
         show_study(folders, scorer, wanted, print_it=not alone)
     if alone:
-        _print(_results(folders[0], {}), json)
+        _print(*_results(folders[0], {}), json)
 
 
 def _score(
@@ -75,25 +75,25 @@ def _score(
         "decay": False if no_decay else None,
         "early_stop": False if no_early_stop else True if early_stop else None,
     }
-    results = _results(run, options)
+    results, damaged = _results(run, options)
     if no_early_stop and results.report().get("recorded_with_early_stop"):
         note = "talks of this run really ended at their stop flags; rounds after them were never held"
         print(f"viva: note: {note}", file=sys.stderr)
-    _print(results, json)
+    _print(results, damaged, json)
 
 
-def _results(run: Path, options: dict[str, Any]) -> Any:
+def _results(run: Path, options: dict[str, Any]) -> tuple[Any, list[str]]:
     from viva.engine.folder import RunFolder
-    from viva.scenarios.launch import recorded_results
+    from viva.scenarios.launch import results_and_damage
 
-    return recorded_results(RunFolder.open(run), options)
+    return results_and_damage(RunFolder.open(run), options)
 
 
-def _print(results: Any, json: bool) -> None:
+def _print(results: Any, damaged: list[str], json: bool) -> None:
     from .output import print_json, print_tables
 
     if json:
-        print_json(results.report())
+        print_json(results.report() | ({"damaged": damaged} if damaged else {}))
     else:
         print_tables(results.tables())
 
@@ -152,6 +152,7 @@ def _show(
             if json:
                 told = {"number": number, "key": key, "talk": [{"party": p, "text": t} for p, t in talk]}
                 told |= {"failed": failed[number]} if number in failed else {}
+                told |= {"damaged": True} if number in history.broken else {}  # the talk ends before a damaged call
                 print_json(told, line=conversation is None)
             else:
                 _print_talk(

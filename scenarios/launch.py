@@ -250,6 +250,11 @@ def recorded_results(folder: RunFolder, options: dict[str, Any] | None = None) -
 
     :raises ConfigurationError, JournalError: the folder or a scoring option is wrong.
     """
+    return results_and_damage(folder, options)[0]
+
+
+def results_and_damage(folder: RunFolder, options: dict[str, Any] | None = None) -> tuple[Aggregate, list[str]]:
+    """As ``recorded_results``, and the names of damaged records, which are not in it."""
     which, _ = recorded_settings(folder)
     aggregate = which.aggregate(folder.manifest, options or {})
     if isinstance(aggregate, TakesReviews):
@@ -260,7 +265,7 @@ def recorded_results(folder: RunFolder, options: dict[str, Any] | None = None) -
                 aggregate.add_failure(ended.key, ended.result)
             else:
                 aggregate.add(ended.key, ended.result)
-    return aggregate
+        return aggregate, list(history.damage)
 
 
 def _manifest(which: Scenario, settings: RunSettings, prepared: Prepared) -> dict[str, Any]:

@@ -6,7 +6,7 @@ What never belongs here: anything over several cells.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,8 @@ from .talks import Interviews, Talks, keys_of, read_interviews
 class Filled:
     """A cell with what was read of it: talks of interviews, recall of probes, neither where it has not begun.
 
-    ``result`` is what the run's own report says of the candidate; ``ended`` counts conversations, failed ones too.
+    ``result`` is what the run's own report says of the candidate; ``ended`` counts conversations, failed ones too;
+    ``damaged`` names records of the run that could not be used.
     """
 
     cell: Cell
@@ -34,6 +35,7 @@ class Filled:
     recall: Recall | None = None
     result: dict[str, Any] | None = None
     ended: int = 0
+    damaged: list[str] = field(default_factory=list)
 
     @property
     def state(self) -> str:
@@ -99,6 +101,8 @@ def record(one: Filled, scorer: Scorer) -> dict[str, Any]:
         "usage": one.usage,
         "until": cell.until,
     }
+    if one.damaged:
+        told["damaged"] = one.damaged
     if talks is not None and cell.run is not None:
         if one.result is not None and cell.stopped_at is not None:
             told["result"] = one.result | {"score": with_sequence(one.result["score"], [cell], scorer)}
@@ -111,6 +115,7 @@ def record(one: Filled, scorer: Scorer) -> dict[str, Any]:
 def _take_interviews(group: Sequence[Filled], read: Interviews) -> None:
     results = read.aggregate.report()["candidates"]
     for one in group:
+        one.damaged = read.damaged
         one.talks = read.talks[one.cell.candidate]
         one.result = results[one.cell.candidate]
         one.ended = results[one.cell.candidate]["interviews"] + results[one.cell.candidate]["failed"]
@@ -119,6 +124,7 @@ def _take_interviews(group: Sequence[Filled], read: Interviews) -> None:
 def _take_probes(group: Sequence[Filled], read: Probes) -> None:
     results = read.aggregate.report()["candidates"]
     for one in group:
+        one.damaged = read.damaged
         one.recall = read.recall[one.cell.candidate]
         one.result = results[one.cell.candidate]
         one.ended = one.recall.ended

@@ -59,10 +59,11 @@ class Recall:
 
 @dataclass(slots=True)
 class Probes:
-    """A run of probes read once."""
+    """A run of probes read once; ``damaged`` names the records that are not in it."""
 
     aggregate: ProbeAggregate
     recall: dict[str, Recall]
+    damaged: list[str]
 
 
 def read_probes(run: RunFolder, items: Names) -> Probes:
@@ -82,7 +83,7 @@ def read_probes(run: RunFolder, items: Names) -> Probes:
             else:
                 aggregate.add(ended.key, ended.result)
                 recall[ended.result["candidate"]].add(ended.result, items)
-    return Probes(aggregate, recall)
+        return Probes(aggregate, recall, list(history.damage))
 
 
 def averaged_scores(cells: Sequence[Recall]) -> dict[tuple[bool, str], dict[str, float]]:

@@ -146,10 +146,13 @@ class Talks:
 
 @dataclass(slots=True)
 class Interviews:
-    """A run of interviews read once: the scenario's own aggregate, and each candidate's talks."""
+    """A run of interviews read once: the scenario's own aggregate, each candidate's talks, and the names of damaged
+    records, which are in neither.
+    """
 
     aggregate: KievalAggregate
     talks: dict[str, Talks]
+    damaged: list[str]
 
 
 def read_interviews(run: RunFolder, scorer: Scorer, items: Names, first: int | None = None) -> Interviews:
@@ -170,7 +173,7 @@ def read_interviews(run: RunFolder, scorer: Scorer, items: Names, first: int | N
             else:
                 interview = Interview.from_record(ended.result)
                 talks[interview.candidate].add(ended.number, interview)
-    return Interviews(aggregate, talks)
+        return Interviews(aggregate, talks, list(history.damage))
 
 
 def keys_of(run: RunFolder, numbers: Iterable[int]) -> list[str]:

@@ -67,6 +67,18 @@ def test_line_28_a_damaged_end_is_left_out_and_a_resume_mends_it_from_its_calls(
         assert (mended.stdout, mended.stderr) == (_viva(command, whole, "--json").stdout, "")
 
 
+def test_line_28_damage_stands_in_the_json_of_every_report(whole: Path, run: Path) -> None:
+    _change(run, "update ended set result = replace(result, '1', '2') where number = 2")
+    _change(run, "update calls set text = text || '!' where conversation = 3 and role = 'interactor'")
+    assert orjson.loads(_viva("report", run, "--json").stdout)["damaged"] == ["end of conversation 2"]
+    assert orjson.loads(_viva("score", run, "--json").stdout)["damaged"] == ["end of conversation 2"]
+    first, second = orjson.loads(_viva("report", run, whole, "--json").stdout)["cells"]
+    assert (first["damaged"], "damaged" in second) == (["end of conversation 2"], False)
+    lines = [orjson.loads(line) for line in _viva("show", run, "--json").stdout.splitlines()]
+    assert [line["number"] for line in lines if line.get("damaged")] == [3]
+    assert "damaged" not in _viva("report", whole, "--json").stdout + _viva("show", whole, "--json").stdout
+
+
 def test_line_28_a_damaged_call_of_an_unfinished_talk_is_asked_again(whole: Path, run: Path) -> None:
     _change(run, "delete from ended where number = 4")
     _change(run, "update calls set latency = 77 where conversation = 4 and role = 'candidate' and ordinal = 1")
