@@ -15,6 +15,7 @@ import typer
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from viva.engine.backends.credentials import shown_value
 from viva.engine.errors import ConfigurationError
 from viva.engine.yamlfile import read_yaml
 from viva.scenarios.scenario import RunSettings
@@ -108,9 +109,8 @@ def _problem(detail: Any, given: dict[str, Any], file: Path | None) -> str:
     if detail["type"] == "extra_forbidden":
         return f"{where}: unknown setting"
     message = str(detail["msg"]).removeprefix("Value error, ")
-    return (
-        f"{where}: {message}" if message.startswith("found") else f"{where}: {message}, found {detail.get('input')!r}"
-    )
+    found = "" if message.startswith("found") else f", found {shown_value(detail.get('input'))}"
+    return f"{where}: {message}{found}"
 
 
 def option_name(name: str) -> str:

@@ -71,6 +71,15 @@ def refuse_credentials(text: str) -> None:
             )
 
 
+def shown_value(value: object) -> str:
+    """What was found in the place of another value, for a message; of a mapping its names alone: it may hold a key."""
+    if isinstance(value, dict):
+        return f"a mapping of {', '.join(map(str, value))[:200] or 'nothing'}"
+    if isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
+        return f"a list of {len(value)}"
+    return repr(value)
+
+
 def url_credentials(url: str) -> bool:
     """Whether a URL holds user information."""
     return _in_address("", url)

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, field_validator, model_validator
 
-from viva.engine.backends.credentials import refuse_credentials
+from viva.engine.backends.credentials import refuse_credentials, shown_value
 from viva.engine.backends.registry import full_path
 from viva.engine.errors import ConfigurationError
 from viva.engine.yamlfile import read_yaml
@@ -71,7 +71,7 @@ class SweepFile(BaseModel):
                 hint = f"; `{name}: {{}}` takes the defaults" if name in SCENARIOS else ""
                 raise ValueError(f"{name}: is empty; write a value or leave it out{hint}")
             if name in _LISTS and not isinstance(value, list):
-                raise ValueError(f"{name}: found {value!r}, expected a list: {_as_list(name, value)}")
+                raise ValueError(f"{name}: found {shown_value(value)}, expected a list: {_as_list(name, value)}")
         return written
 
     @field_validator("datasets", mode="before")
@@ -204,7 +204,7 @@ def problem(detail: Any, shown: str, part: str = "") -> str:
     message = str(detail["msg"]).removeprefix("Value error, ")
     if detail["type"] == "value_error":  # ours: it says what was found
         return f"{shown}: {message}" if not field or message.startswith(field) else f"{shown}: {field}: {message}"
-    return f"{shown}: {field}: {message}, found {detail.get('input')!r}"
+    return f"{shown}: {field}: {message}, found {shown_value(detail.get('input'))}"
 
 
 def _models(models: list[str]) -> list[str]:

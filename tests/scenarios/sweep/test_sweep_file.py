@@ -116,7 +116,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "candidates: found 'simulated:a, simulated:b', expected a list",
     ),
     "line 14: one dataset": ({"datasets": "alpha.jsonl"}, "datasets: found 'alpha.jsonl', expected a list"),
-    "line 14: a mapping of datasets": ({"datasets": {"alpha.jsonl": {"n": 2}}}, "datasets: found {"),
+    "line 14: a mapping of datasets": ({"datasets": {"alpha.jsonl": {"n": 2}}}, "datasets: found a mapping of "),
     "line 14: one evaluator": (
         {"evaluators": "simulated:e", "interviews": {"interactor": "simulated:i"}},
         "evaluators: found 'simulated:e', expected a list",
@@ -219,3 +219,18 @@ def test_line_11_a_bound_of_money_without_prices_is_refused_with_the_file(tmp_pa
     with pytest.raises(ConfigurationError, match=rf"interviews: {bound}: the price of .*#far is not known") as caught:
         planned_sweep(file, tmp_path / "out")
     assert str(caught.value).startswith(str(file))
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_line_18_a_key_in_a_model_that_is_written_as_a_mapping_is_not_repeated(tmp_path: Path, many: bool) -> None:
+    model = {"model": "openai:gpt-4o", "api_key": "sk-hidden-0123456789"}
+    file = write_file(tmp_path, candidates=[model] if many else model)
+    with pytest.raises(ConfigurationError, match=r"candidates.*found a mapping of api_key, model") as caught:
+        planned_sweep(file, tmp_path / "out")
+    assert "sk-hidden" not in str(caught.value)
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(yaml.safe_dump({"candidate": [model] if many else model}))
+    code, _, said = ended(started("run", "kieval", "--dataset", "x.jsonl", "--config", settings))
+    assert code == 2
+    assert "found a mapping of api_key, model" in said
+    assert "sk-hidden" not in said
