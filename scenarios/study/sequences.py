@@ -40,3 +40,24 @@ def _sequence(cell: Cell, scorer: Scorer) -> dict[str, Any] | None:
         return None
     told: dict[str, Any] = cell.until["intervals"][cell.candidate]
     return told
+
+
+def rule_notes(cells: Sequence[Cell], scorer: Scorer) -> list[str]:
+    """What a reader should know of intervals where a rule ended cells; nothing where none did."""
+    ruled = [cell for cell in cells if cell.stopped_at is not None]
+    if not ruled:
+        return []
+    begun = sum(bool(cell.manifest) for cell in cells)
+    if any(_sequence(cell, scorer) is None for cell in ruled):
+        return [
+            f"a rule that watched the scores of another scorer than {scorer.describe()} ended {len(ruled)} of {begun} "
+            "cells: all intervals and p-values are for numbers of talks fixed beforehand and do not keep their level; "
+            "under the rule's scorer the intervals of scores do"
+        ]
+    units = dict.fromkeys((cell.until or {}).get("independent", "item") for cell in ruled)
+    return [
+        f"a rule that watched the scores ended {len(ruled)} of {begun} cells: the intervals of scores are the "
+        f"rule's, which hold at the stop; it takes {' and '.join(f'{unit}s' for unit in units)} to be independent "
+        "of one another; other intervals and p-values are for numbers of talks fixed beforehand and do not keep "
+        "their level"
+    ]

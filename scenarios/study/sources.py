@@ -124,14 +124,6 @@ def notes(cells: Sequence[Cell]) -> list[str]:
         place = (cell.scenario, cell.candidate, cell.dataset, cell.seed, cell.evaluator)
         places.setdefault(place, []).append(cell.name)
     told += [f"of the same place, and all counted: {', '.join(names)}" for names in places.values() if len(names) > 1]
-    if ruled := [cell for cell in begun if cell.stopped_at is not None]:
-        units = dict.fromkeys((cell.until or {}).get("independent", "item") for cell in ruled)
-        told.append(
-            f"a rule that watched the scores ended {len(ruled)} of {len(begun)} cells: the intervals of scores are the "
-            f"rule's, which hold at the stop; it takes {' and '.join(f'{unit}s' for unit in units)} to be independent "
-            "of one another; other intervals and p-values are for numbers of talks fixed beforehand and do not keep "
-            "their level"
-        )
     return told
 
 

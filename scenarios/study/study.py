@@ -20,6 +20,7 @@ from .doubts import doubts
 from .following import accuracy_of, correlations, unanswered_of
 from .names import Catalogue, Names
 from .pooling import pools
+from .sequences import rule_notes
 from .sources import INTERVIEWS, find_cells, notes, study_scorer
 from .tables import tables
 from .text import Table
@@ -70,7 +71,7 @@ class Study:
             "study": VERSION,
             "scorer": self.scorer.describe(),
             "facts": self._facts(),
-            "notes": [*notes(self._cells), *doubts(following, compared)],
+            "notes": [*notes(self._cells), *rule_notes(self._cells, self.scorer), *doubts(following, compared)],
             "cells": [record(one, self.scorer) for one in self._filled],
             "pooled": pooled,
             "comparisons": compared,

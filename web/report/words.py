@@ -109,7 +109,7 @@ def methods(study: Record) -> list[tuple[str, str]]:
                 + (
                     " Where a rule ended the interviews, those of scores are its confidence sequences, which hold "
                     "however often they are looked at."
-                    if _ruled(study["cells"])
+                    if any("low" in ((cell.get("result") or {}).get("score") or {}) for cell in study["cells"])
                     else ""
                 ),
             ),

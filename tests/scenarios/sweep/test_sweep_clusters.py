@@ -151,9 +151,16 @@ def test_line_6c_sweep_study_and_page_print_the_rules_interval(tmp_path: Path) -
         [row] = [one for one in report["pooled"] if one["candidate"] == cell.candidate]
         assert (row["score"]["low"], row["score"]["high"]) == (told["low"], told["high"])
         assert row["score"]["mean"] == told["mean"]
-    # Another scorer's scores were not watched.
-    [*rows] = Study([out], "linear").report()["pooled"]
-    assert all(row["score"]["high"] - row["score"]["low"] < 20 for row in rows)
+    [note] = [note for note in report["notes"] if "a rule" in note]
+    assert "which hold at the stop" in note
+    assert "confidence sequences" in html
+    # Another scorer's scores were not watched, and nothing says that their intervals hold at the stop.
+    other = Study([out], "linear").report()
+    assert all(row["score"]["high"] - row["score"]["low"] < 20 for row in other["pooled"])
+    [note] = [note for note in other["notes"] if "a rule" in note]
+    assert "of another scorer than linear" in note
+    assert "hold at the stop" not in note
+    assert "confidence sequences" not in page(other)
 
 
 def test_line_6c_over_seeds_the_rules_intervals_are_averaged(tmp_path: Path) -> None:
