@@ -14,6 +14,8 @@ OTHERS = "other reasons"
 _LONGEST = 400  # characters of one reason
 # What differs from one failure to the next and says nothing about the cause: numbers, and ids that servers make up.
 _PASSING = re.compile(r"\d+(?:\.\d+)?|\b(?=\w*\d)[\w-]{16,}\b")
+# What would move a cursor or hide text where a file of reasons is shown in a terminal.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 class Failures:
@@ -67,8 +69,11 @@ class Failures:
 
 
 def reason_of(error: Mapping[str, Any]) -> str:
-    """An error's record as one line: its type, its message, and where it happened if that is known."""
+    """An error's record as one line: its type, its message, and where it happened if that is known. Control characters,
+    which an endpoint may have put into it, are made visible.
+    """
     told = " ".join(f"{error.get('type', 'unknown')}: {error.get('message', '')}".split()).removesuffix(":")
+    told = _CONTROLS.sub(lambda found: f"\\x{ord(found.group()):02x}", told)
     cut = told if len(told) <= _LONGEST else told[: _LONGEST - 1] + "…"
     return f"{cut} (at {error['at']})" if error.get("at") else cut
 

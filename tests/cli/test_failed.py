@@ -129,3 +129,9 @@ def test_line_8_very_many_reasons_are_bounded_and_none_is_lost() -> None:
     assert len(reasons) == MOST_REASONS + 1
     assert reasons[OTHERS] == 2 * MOST_REASONS
     assert sum(joined_reasons([reasons, reasons]).values()) == 6 * MOST_REASONS
+
+
+def test_line_8_control_characters_of_an_endpoint_are_visible_in_every_form() -> None:
+    found = Failures()
+    found.add({"type": "Rejected", "message": "no such model \x1b[31m\x9b2J\nhere"})
+    assert found.reasons() == {"Rejected: no such model \\x1b[31m\\x9b2J here": 1}
