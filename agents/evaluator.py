@@ -82,7 +82,8 @@ class Evaluator(Agent):
         branch.append("assistant", completion.text, completion.pieces)
         branch.append("user", self.pack.render("evaluator.repair", problem=first.problem))
         mended = await self.conversation.generate(self.role, branch, self.sampling, hint=hint)
-        self.view.append("assistant", mended.text, mended.pieces)
+        # Its tokens were computed behind the repair; behind the main talk a local model reads them as text, at once.
+        self.view.append("assistant", mended.text)
         second = self._read(mended)
         second.failures += 1
         if second.verdict is None and first.verdict is not None:  # some scores are better than none

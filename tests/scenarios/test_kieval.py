@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
+from scripted import scripted_models
 
 from viva.agents.verdicts import ASPECTS
 from viva.engine.backends import registry
@@ -183,6 +184,16 @@ def test_a_verdict_that_cannot_be_read_is_asked_for_once_more_then_unscored(tmp_
     assert all("could not be read" not in message.content for message in asked[2].messages)
     assert (one["verdicts"], one["unscored_rounds"], one["parse_failures"]) == (2, 1, 3)
     assert one["score"]["mean"] == 100.0
+
+
+def test_line_35_a_repaired_verdict_is_not_computed_token_by_token_in_the_main_talk(tmp_path: Path) -> None:
+    script = {("evaluator", 0): {"text": "Rather good!"}, ("evaluator", 1): {"pieces": [(True, [1, 2, 3])]}}
+    with scripted_models(script) as asked:
+        models = {"candidate": ["scripted:c"], "interactor": "scripted:i", "evaluator": "scripted:e"}
+        interview(tmp_path / "run", n=1, rounds=2, early_stop=False, **models)
+    (later,) = [request for request in asked if (request.role, request.ordinal) == ("evaluator", 2)]
+    assert [message.role for message in later.messages][-3:] == ["user", "assistant", "user"]
+    assert all(message.pieces is None for message in later.messages)
 
 
 def test_line_2_a_verdict_that_lacks_one_score_after_its_repair_keeps_the_others(
