@@ -63,6 +63,8 @@ class Lanes:
         """End a request with an error: its own, or a fault of ours that it met."""
         if isinstance(error, FloatingPointError):  # asked again, the model would compute the same
             error = Rejected(str(error), model=self._name)
+            if ask.job.lane >= 0:
+                self.context.wipe(ask.job.lane)
         ask.error = error if isinstance(error, VivaError) else Unavailable(f"{error!r}", model=self._name)
         self.release(ask)
         ask.done(ask)

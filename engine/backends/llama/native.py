@@ -240,6 +240,16 @@ class NativeContext:
         if not lib.llama_memory_seq_rm(self._memory, lane, start, -1):
             raise Unavailable(f"llama.cpp does not take back a lane's tokens from {start} on", model=self._name)
 
+    def wipe(self, lane: int) -> None:
+        """Drop a lane's KV and overwrite its memory, after numbers that are none: without flash attention they would
+        reach all that is computed in the lane from then on, for cells out of use are multiplied by zero too.
+        """
+        others = [other for other in range(self.lanes) if lib.llama_memory_seq_pos_max(self._memory, other) >= 0]
+        states = {other: self._saved(other, 0) for other in others if other != lane}
+        lib.llama_memory_clear(self._memory, True)
+        for other, state in states.items():
+            self.restore(other, state)
+
     def mark(self, lane: int) -> State | None:
         """What ``rewind`` needs besides the length to bring a lane back to what it holds now; None: nothing."""
         if not self.model.recurrent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -95,6 +96,40 @@ def test_line_36_a_request_whose_logits_are_no_numbers_fails_by_name_and_the_oth
         await one(0)
 
     using(f"llama:{path}?ctx=512&lanes=4", main)
+
+
+def test_line_36_nothing_is_left_in_a_lane_of_what_was_no_number(tmp_path: Path) -> None:
+    """Without flash attention cells out of use are multiplied by zero, which NaN survives."""
+    path = make_model(tmp_path / "model.gguf")
+    native = NativeModel(path)
+    [token] = native.tokenize(f" {BAD_WORD}", special=False).tolist()
+    native.close()
+
+    def said(name: str) -> list[str]:
+        async def main(backend: LlamaBackend) -> list[str]:
+            async def one(number: int, text: str, most: int = 6) -> str:
+                request = Request([Message("user", text)], Sampling(max_tokens=most), 1, b"", f"talk-{number}")
+                return (await backend.generate(request)).text
+
+            told: list[str] = []
+
+            async def beside() -> None:
+                told.append(await one(9, "how many are there", 80))
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(beside)
+                for number in range(4):
+                    with contextlib.suppress(Rejected):
+                        await one(number, f"many of them and {BAD_WORD} more and more of them")
+                told += [await one(number, "what is this") for number in range(4, 8)]
+            return sorted(told)
+
+        return using(name, main)
+
+    overwritten(path, 0.5, lambda name: name == "token_embd.weight", slice(token, token + 1))
+    sound = said(f"llama:{path}?ctx=512&lanes=2&flash_attn=off")
+    overwritten(path, float("nan"), lambda name: name == "token_embd.weight", slice(token, token + 1))
+    assert said(f"llama:{path}?ctx=512&lanes=2&flash_attn=off") == sound
 
 
 @pytest.mark.parametrize(
