@@ -74,7 +74,12 @@ class PreparedKieval:
         )
         self.examples: Dataset | None = None
         if settings.first_answer == "five-shot":
-            self.examples = open_examples(settings.dataset, settings.shots_from, skip_bad=settings.skip_bad_items)
+            self.examples = open_examples(
+                settings.dataset,
+                settings.shots_from,
+                without="give another --first-answer",
+                skip_bad=settings.skip_bad_items,
+            )
             shots = Shots(self.examples, _SHOTS, settings.seed)
             shots.check(self.dataset.items())
             questions = Questions(load_pack(_SHOTS_PACK, PROBE_SIGNATURE))

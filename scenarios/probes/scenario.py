@@ -45,7 +45,9 @@ class PreparedProbe:
         self.examples: Dataset | None = None
         shots: Shots | None = None
         if settings.shots and set(settings.method) != {"loss"}:
-            self.examples = open_examples(settings.dataset, settings.shots_from, skip_bad=skip)
+            self.examples = open_examples(
+                settings.dataset, settings.shots_from, without="give --shots 0", skip_bad=skip
+            )
             shots = Shots(self.examples, settings.shots, settings.seed)
             shots.check(self.dataset.items())
         self.probe = Probe(

@@ -16,15 +16,17 @@ from ..datasets.sources import dev_source
 from ..items import Item
 
 
-def open_examples(dataset: str, shots_from: str | None, *, skip_bad: bool) -> Dataset:
+def open_examples(dataset: str, shots_from: str | None, *, without: str, skip_bad: bool) -> Dataset:
     """Where examples are drawn from: the source named, or the dataset's dev split.
+
+    ``without`` says what to write where there is none.
 
     :raises ConfigurationError: no source is named and no dev split is found.
     """
     source = shots_from or dev_source(dataset)
     if source is None:
         raise ConfigurationError(
-            f"shots: no dev split was found beside {dataset}; name one with --shots-from, or show no examples"
+            f"shots: no dev split was found beside {dataset}; name one with --shots-from, or {without}"
         )
     return open_dataset(source, skip_bad=skip_bad)
 

@@ -52,6 +52,16 @@ def _run(name: str, settings: Any, path: Path) -> Path:
     return path
 
 
+def with_manifest_alone(run: Path) -> None:
+    """Leave of a run what a kill left of one that an earlier version had just begun: the manifest came first then."""
+    file = run / "manifest.json"
+    manifest = json.loads(file.read_bytes())
+    manifest.pop("journal", None)
+    file.write_text(json.dumps(manifest))
+    for name in ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm"):
+        (run / name).unlink(missing_ok=True)
+
+
 def written(
     path: Path, source: Path, ended: Sequence[Interview | dict[str, Any]], *candidates: str, **settings: Any
 ) -> Path:

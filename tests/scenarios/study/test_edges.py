@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 from scipy.stats import binomtest
-from study_runs import dataset, interviewed, written
+from study_runs import dataset, interviewed, with_manifest_alone, written
 
 from viva.engine.folder import RunFolder
 from viva.scenarios.study import cells, sources
@@ -56,7 +56,7 @@ def table(study: Study, title: str) -> list[list[str]]:
 
 def test_a_run_that_has_not_begun(tmp_path: Path, items: Path) -> None:
     run = written(tmp_path / "run", items, [], "simulated:one")
-    (run / "journal.sqlite").unlink()
+    with_manifest_alone(run)
     study = Study([run])
     [cell] = whole(study)["cells"]
     assert (cell["state"], cell["ended"], cell["planned"], cell["result"]) == ("not begun", 0, 6, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from study_runs import dataset, interviewed, probed, written
+from study_runs import dataset, interviewed, probed, with_manifest_alone, written
 
 from viva import VirtualClock
 from viva.engine.folder import RunFolder
@@ -74,5 +74,6 @@ def test_a_talk_that_ran_out_was_not_held_in_full(tmp_path: Path) -> None:
 def test_a_run_whose_journal_has_no_tables_has_not_begun(tmp_path: Path) -> None:
     run = interviewed(tmp_path / "run", "simulated:one", n=2)
     other = interviewed(tmp_path / "other", "simulated:two", n=2)
+    with_manifest_alone(run)
     RunFolder.open(run).journal.write_bytes(b"")  # as a kill leaves it, just before
     assert [cell["state"] for cell in Study([run, other]).report()["cells"]] == ["not begun", "done"]
