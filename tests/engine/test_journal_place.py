@@ -21,9 +21,11 @@ from viva_process import ended, started
 from viva.cli.main import app
 from viva.engine import journal as journal_module
 from viva.engine.clock import RealClock
-from viva.engine.errors import JournalNotice
+from viva.engine.errors import JournalError, JournalNotice
 from viva.engine.journal import Journal, open_database
 from viva.engine.messages import Completion
+from viva.scenarios.kieval.settings import KievalSettings
+from viva.scenarios.launch import new_run
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 
@@ -38,9 +40,16 @@ def test_line_23_a_journal_that_is_gone_ends_the_run_as_failed(tmp_path: Path, h
             folder.mkdir()
             open_database(folder / "journal.sqlite").close()
 
-    outcome, _ = small_run(folder, count=300, concurrency=2, prepare=after_calls(10, harm), clock=RealClock())
-    assert outcome.how == "failed"
-    assert "removed or replaced while the run went on" in str(outcome.error)
+    models = {"candidate": ["simulated:c"], "interactor": "simulated:i", "evaluator": "simulated:e"}
+    launch = new_run("kieval", KievalSettings(dataset=str(ITEMS), concurrency=2, **models), folder)
+    ready = after_calls(10, harm)
+    # The fault is met while the run goes on, or when what it recorded last is written.
+    try:
+        outcome = launch.clock.run(lambda: launch.run(lambda runner: ready(runner, launch.events)))
+        error: object = outcome.error
+    except JournalError as at_the_end:
+        error = at_the_end
+    assert "removed or replaced while the run went on" in str(error)
 
 
 def test_line_23_the_command_says_so_and_does_not_end_as_done(chaos: Any, tmp_path: Path) -> None:

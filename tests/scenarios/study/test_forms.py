@@ -130,7 +130,7 @@ def test_latex_tables_are_whole(study: Study) -> None:
 @given(st.text())
 def test_latex_text_has_no_character_that_means_something(text: str) -> None:
     told = latex_text(text)
-    commands = r"\\[{}&%$#_]|\\text[a-z]+\{\}|\$\\[a-zA-Z]+\$|\$-\$"
+    commands = r"\\[{}&%$#_]|\\text[a-z]+\{\}|\$\\[a-zA-Z]+\$|\$-\$|-\{\}"
     assert not re.search(r"[\\{}&%$#_^~\x00-\x1f]", re.sub(commands, "", told))
 
 
