@@ -28,7 +28,7 @@ class RunManifest(BaseModel):
     made together with the manifest (None in manifests of earlier versions).
     """
 
-    model_config = ConfigDict(strict=True, extra="allow")
+    model_config = ConfigDict(strict=True, extra="allow", defer_build=True)
 
     manifest: Literal[1]
     journal: Literal["journal.sqlite"] | None = None

@@ -17,7 +17,7 @@ from .candidates import candidate_labels
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(strict=True, extra="allow")
+    model_config = ConfigDict(strict=True, extra="allow", defer_build=True)
 
 
 class PackRecord(_Part):
