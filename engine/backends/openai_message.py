@@ -53,6 +53,8 @@ def finish_of(given: Any, tools: bool, silent_refusal: bool, clean: Callable[[st
     """
     if silent_refusal:
         return "refusal"
+    if given in ("stop", "length"):  # nearly always
+        return str(given)
     if not isinstance(given, str) or (tools and given in _ASKED_FOR_CALLS):
         return "stop"
     kept = "".join(
@@ -72,6 +74,8 @@ def _plain(value: Any) -> str:
     """A text, or the texts of parts, joined."""
     if isinstance(value, str):
         return value
+    if value is None:
+        return ""
     parts = value if isinstance(value, list) else [value]
     texts = ((part.get("text") or part.get("content")) if isinstance(part, dict) else part for part in parts)
     return "".join(text for text in texts if isinstance(text, str))
