@@ -32,11 +32,11 @@ MaxFailures = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    from importlib.metadata import entry_points
+    from viva.engine.plugins import registered
 
     runs = typer.Typer(help="Run a scenario, or fork an earlier run.", invoke_without_command=True, cls=_Scenarios)
     runs.callback()(guarded(_fork))
-    for name in sorted(point.name for point in entry_points(group="viva.scenarios")):
+    for name in registered("viva.scenarios"):
         # Only the scenario that is asked for is imported: the others cost the command's start nothing.
         if name in sys.argv or sys.argv[1:] in (["run"], ["run", "--help"], ["run", "-h"]):
             runs.command(name, epilog=_example(name))(_scenario_command(name))

@@ -15,6 +15,7 @@ from collections import deque
 _RESERVED = 128
 _USUAL_MOST = 10_240  # some systems name no bound but take no more
 _gates: list[Gate] = []
+_share = 0  # connections of each gate
 
 
 def raise_limit() -> int:
@@ -30,7 +31,16 @@ def raise_limit() -> int:
                 break
             except (ValueError, OSError):
                 continue
+    _divide()
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def _divide() -> None:
+    """Work out what each gate may have. Asking the system at each call would cost more than the gate itself."""
+    global _share
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    free = sys.maxsize if soft == resource.RLIM_INFINITY else soft - min(_RESERVED, soft // 4)
+    _share = max(1, free // max(1, len(_gates)))
 
 
 class Gate:
@@ -45,22 +55,21 @@ class Gate:
     def open(self) -> None:
         """Take part in the sharing, until ``close``."""
         _gates.append(self)
+        _divide()
 
     def close(self) -> None:
         """Leave the others this one's part."""
         if self in _gates:
             _gates.remove(self)
+            _divide()
 
     @property
     def limit(self) -> int:
-        """How many connections there may be."""
-        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        if soft == resource.RLIM_INFINITY:
-            return sys.maxsize
-        return max(1, (soft - min(_RESERVED, soft // 4)) // max(1, len(_gates)))
+        """How many connections there may be, by the limit of open files when an endpoint was last opened."""
+        return _share
 
     async def __aenter__(self) -> None:
-        if not self._waiting and self._used < self.limit:
+        if not self._waiting and self._used < _share:
             self._used += 1
             return
         self._say()
@@ -80,7 +89,7 @@ class Gate:
 
     def _leave(self) -> None:
         self._used -= 1
-        while self._waiting and self._used < self.limit:
+        while self._waiting and self._used < _share:
             turn = self._waiting.popleft()
             if not turn.done():
                 self._used += 1

@@ -9,7 +9,6 @@ What never belongs here: anything about one scenario.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -18,7 +17,10 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, 
 from viva.engine.backends.base import Backend
 from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError
+from viva.engine.plugins import registered
 from viva.engine.runner import Plan
+
+GROUP = "viva.scenarios"
 
 
 class RunSettings(BaseModel):
@@ -171,9 +173,8 @@ def scenario(name: str) -> Scenario:
 
     :raises ConfigurationError: there is none; the message lists those there are.
     """
-    found = entry_points(group="viva.scenarios", name=name)
-    if not found:
-        known = ", ".join(sorted(point.name for point in entry_points(group="viva.scenarios")))
-        raise ConfigurationError(f"unknown scenario '{name}'; known: {known}")
-    loaded: Scenario = next(iter(found)).load()
+    points = registered(GROUP)
+    if name not in points:
+        raise ConfigurationError(f"unknown scenario '{name}'; known: {', '.join(points)}")
+    loaded: Scenario = points[name].load()
     return loaded

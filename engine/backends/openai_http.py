@@ -69,7 +69,9 @@ class Body:
 
     async def whole(self) -> bytes:
         """All of it."""
-        pieces = []
+        pieces = [await self.piece()]
+        if self._unpack is None and self._content.at_eof():
+            return pieces[0]  # nearly always
         while piece := await self.piece():
             pieces.append(piece)
         return b"".join(pieces)

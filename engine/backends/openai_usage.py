@@ -33,6 +33,9 @@ def usage_of(given: Any, redact: Redactor) -> Usage:
         return Usage(0, 0)
     if not isinstance(given, dict):
         return Usage(0, 0, f"usage: {_quoted(given, redact)}")
+    prompt, completion = given.get("prompt_tokens"), given.get("completion_tokens")
+    if type(prompt) is type(completion) is int and 0 <= prompt <= _MOST_TOKENS and 0 <= completion <= _MOST_TOKENS:
+        return Usage(prompt, completion)  # nearly always
     counts, notes = [], []
     for name in ("prompt_tokens", "completion_tokens"):
         value = given.get(name)

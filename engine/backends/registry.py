@@ -10,9 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
-from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import anyio
@@ -20,6 +18,7 @@ import anyio
 from ..clock import Clock
 from ..errors import BackendError, ConfigurationError, Unavailable
 from ..limits import Limits, Rate
+from ..plugins import registered
 from .base import Backend, EventSink, ModelSpec
 from .credentials import refuse_credentials
 from .retry import Governed, RetryPolicy
@@ -66,18 +65,12 @@ def _factory(spec: ModelSpec) -> Factory:
     if spec.kind in KINDS:
         factory: Factory = import_module(KINDS[spec.kind]).build
         return factory
-    registered = _registered()
-    if spec.kind not in registered:
-        known = ", ".join(sorted({*KINDS, *registered}))
+    points = registered(GROUP)
+    if spec.kind not in points:
+        known = ", ".join(sorted({*KINDS, *points}))
         raise ConfigurationError(f"model '{spec.text}': unknown kind '{spec.kind}'; known kinds: {known}")
-    loaded: Factory = registered[spec.kind].load()
+    loaded: Factory = points[spec.kind].load()
     return loaded
-
-
-@cache
-def _registered() -> dict[str, EntryPoint]:
-    """Kinds by entry point, read once: looking through the installed packages takes milliseconds."""
-    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def full_path(text: str) -> str:
