@@ -84,9 +84,9 @@ def _read(file: Path, without: Collection[str]) -> list[Figures]:
     :raises DatasetError: naming file, line and field.
     :raises ConfigurationError: a model of ``without`` does not occur.
     """
+    from viva.data.fields import FieldError
+    from viva.data.reading import read_records
     from viva.engine.errors import ConfigurationError, DatasetError
-    from viva.scenarios.datasets.fields import FieldError
-    from viva.scenarios.datasets.reading import read_records
 
     figures: list[Figures] = []
     lines: dict[tuple[str, str], int] = {}  # of each dataset and model
@@ -115,7 +115,7 @@ def _read(file: Path, without: Collection[str]) -> list[Figures]:
 
 def _figures(raw: Any) -> Figures:
     """:raises FieldError: a field is missing or not what it should be."""
-    from viva.scenarios.datasets.fields import text_field
+    from viva.data.fields import text_field
     from viva.scoring.correlation import Figures
 
     model, dataset = (text_field(raw, name).strip() for name in ("model", "dataset"))
@@ -125,7 +125,7 @@ def _figures(raw: Any) -> Figures:
 
 
 def _number(raw: Any, name: str, least: float = -_LARGEST) -> float:
-    from viva.scenarios.datasets.fields import FieldError, shown
+    from viva.data.fields import FieldError, shown
 
     value = raw.get(name)
     if value is None:
@@ -165,7 +165,7 @@ def _report(
     found: dict[tuple[str, ...], Correlations],
     lines: dict[str, Fit | None],
 ) -> dict[str, Any]:
-    from viva.scenarios.study.following import correlation_record, line_record
+    from viva.study.following import correlation_record, line_record
 
     correlations = [
         {

@@ -1,6 +1,6 @@
 """``viva data``: looking at benchmark files before a run. No model is ever called here.
 
-What never belongs here: reading files and counting (``scenarios.datasets``).
+What never belongs here: reading files and counting (``data``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _group() -> None:
 
 def _check(source: Source, json: Json = False) -> None:
     """Read a dataset from end to end: counts, answers, lengths, repeats and bad lines (then the exit code is 1)."""
-    from viva.scenarios.datasets.statistics import Check
+    from viva.data.statistics import Check
 
     from .output import print_json, print_tables
 

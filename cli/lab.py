@@ -1,6 +1,6 @@
 """``viva lab`` and ``viva demo``: the experiment on the invented world, and making its models.
 
-What never belongs here: what is run and in which order (``scenarios.lab.experiment``) and what it shows.
+What never belongs here: what is run and in which order (``lab.experiment``) and what it shows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .failing import DONE, FAILURES, guarded
 from .run import fresh_folder, hold, leave
 
 if TYPE_CHECKING:
-    from viva.scenarios.lab.experiment import Experiment
+    from viva.lab.experiment import Experiment
 
 Json = Annotated[bool, typer.Option("--json", help="Print the findings as JSON instead of tables.")]
 Plot = Annotated[
@@ -62,8 +62,8 @@ def _run(
 ) -> None:
     """Probe and interview models whose knowledge is known: does the interview show it, and does cheating pay?"""
     from viva.engine.errors import ConfigurationError
-    from viva.scenarios.lab.experiment import Candidate, Experiment, family, ideal_family
-    from viva.scenarios.lab.family import MODELS
+    from viva.lab.experiment import Candidate, Experiment, family, ideal_family
+    from viva.lab.family import MODELS
 
     if ideal and models is not None:
         raise ConfigurationError("--ideal and --models exclude each other")
@@ -79,14 +79,14 @@ def _demo(
     json: Json = False,
 ) -> None:
     """Probe and interview the six shipped models, clean ones and cheaters: short for `viva lab run`."""
-    from viva.scenarios.lab.experiment import Experiment, family
+    from viva.lab.experiment import Experiment, family
 
     _examine(Experiment(family(), out or fresh_folder("demo")), [1], plot, json)
 
 
 def _examine(experiment: Experiment, seeds: list[int], plot: Path | None, json: bool) -> NoReturn:
     """Hold all runs, print what was found, and leave."""
-    from viva.scenarios.lab.findings import Findings
+    from viva.lab.findings import Findings
 
     from .drawing import check_drawable, draw
     from .output import print_json, print_tables
@@ -108,7 +108,7 @@ def _examine(experiment: Experiment, seeds: list[int], plot: Path | None, json: 
 
 def _carry(experiment: Experiment, seed: int) -> float:
     """A seed's runs, one after the other; the seconds they took."""
-    from viva.scenarios.failed import told_failures
+    from viva.reports.failed import told_failures
 
     began = time.monotonic()
     for launch in experiment.launches(seed):
@@ -128,7 +128,7 @@ def _build(
     only: Annotated[list[str] | None, typer.Option("--only", help="Make this one; may be given several times.")] = None,
 ) -> None:
     """Train the lab's models anew from a seed (needs PyTorch: the extra `lab`); minutes for each model."""
-    from viva.scenarios.lab.build import build
+    from viva.lab.build import build
 
     build(out, seed, world=world, jobs=jobs, only=only or ())
     print(f"models and card: {out}", file=sys.stderr)

@@ -18,8 +18,8 @@ from viva.engine.events import (
     Retried,
     RunStarted,
 )
+from viva.orchestration.tally import Tally
 from viva.scenarios.scenario import Aggregate
-from viva.scenarios.tally import Tally
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -18,8 +18,8 @@ from .output import harmless
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from viva.scenarios.sweep.progress import CellRun
-    from viva.scenarios.sweep.sweep import Sweep
+    from viva.orchestration.sweep.progress import CellRun
+    from viva.orchestration.sweep.sweep import Sweep
 
 _TERMINAL_SECONDS = 0.5
 _PLAIN_SECONDS = 10.0

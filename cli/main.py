@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ..engine.descriptors import raise_limit
+from viva.engine.descriptors import raise_limit
+
 from . import correlate, data, lab, report, review, run, sweep, validate
 from .late import HELP, MODELS
 from .output import steady_streams

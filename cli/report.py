@@ -38,7 +38,7 @@ def _report(
 ) -> None:
     """Print the tables of a run as far as it has come; of several, or of a sweep, a study of all together."""
     from viva.engine.errors import ConfigurationError
-    from viva.scenarios.sweep.results import is_sweep
+    from viva.orchestration.sweep.results import is_sweep
 
     from .studying import Wanted, show_study
 
@@ -84,7 +84,7 @@ def _score(
 
 def _results(run: Path, options: dict[str, Any]) -> tuple[Any, list[str]]:
     from viva.engine.folder import RunFolder
-    from viva.scenarios.launch import results_and_damage
+    from viva.orchestration.launch import results_and_damage
 
     return results_and_damage(RunFolder.open(run), options)
 
@@ -111,8 +111,8 @@ def _show(
     from viva.engine.folder import RunFolder
     from viva.engine.history import History
     from viva.engine.thoughts import with_thoughts
-    from viva.scenarios.launch import recorded_settings
-    from viva.scenarios.sweep.place import is_sweep
+    from viva.orchestration.launch import recorded_settings
+    from viva.orchestration.sweep.place import is_sweep
     from viva.scoring.failures import reason_of
 
     from .output import print_json, print_tables
@@ -166,7 +166,7 @@ def _show_sweep(sweep: Path, conversation: str | None, json: bool) -> None:
     :raises ConfigurationError: a conversation is asked for: it is one of a cell's.
     """
     from viva.engine.errors import ConfigurationError
-    from viva.scenarios.sweep.results import cells_of
+    from viva.orchestration.sweep.results import cells_of
 
     from .output import print_json, print_tables
 

@@ -31,12 +31,14 @@ def _review(
     """Export what the judge decided for a person to look at (--out), and take corrections back (--apply)."""
     from viva.engine.errors import ConfigurationError
     from viva.engine.folder import RunFolder
+    from viva.orchestration.launch import recorded_settings
     from viva.scenarios.functionchat import review
     from viva.scenarios.functionchat.judged import judged_outputs
 
     if (out is None) == (apply is None):
         raise ConfigurationError("give either --out FILE.tsv (export) or --apply FILE.tsv (take corrections back)")
     folder = RunFolder.open(run)
+    recorded_settings(folder)  # checks the manifest
     if out is not None:
         count = review.write_tsv(out, judged_outputs(folder))
         print(f"{out}: {count} judged outputs; fill in 'corrected verdict', 'reviewer' and 'reason', then:")

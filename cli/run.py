@@ -1,6 +1,6 @@
 """``viva run``, ``viva probe`` and ``viva resume``: everything that holds conversations with models.
 
-What never belongs here: how a run works (``scenarios.launch``) and what a result means.
+What never belongs here: how a run works (``orchestration.launch``) and what a result means.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .late import add_late
 
 if TYPE_CHECKING:
     from viva.engine.runner import Outcome
-    from viva.scenarios.launch import Launch
+    from viva.orchestration.launch import Launch
     from viva.scenarios.scenario import Aggregate
 
 Out = Annotated[Path | None, typer.Option("--out", help="Run folder to make (default: runs/NAME-TIME).")]
@@ -73,7 +73,7 @@ def _scenario_command(name: str) -> Any:
     def command(
         given: dict[str, Any], config: Config = None, out: Out = None, json: Json = False, max_failures: MaxFailures = 0
     ) -> None:
-        from viva.scenarios.launch import new_run
+        from viva.orchestration.launch import new_run
 
         settings = read_settings(which.settings, given, config)
         launch = new_run(name, settings, out or fresh_folder(name))
@@ -116,7 +116,7 @@ def _fork(
     if fork is None or evaluator is None:
         typer.echo(context.get_help() if fork is None else "viva: error: --fork needs --evaluator MODEL", err=True)
         raise typer.Exit(2)
-    from viva.scenarios.launch import forked_run
+    from viva.orchestration.launch import forked_run
 
     changes = {"evaluator": evaluator, "concurrency": concurrency}
     given = {name: value for name, value in changes.items() if value is not None}
@@ -135,8 +135,8 @@ def _resume(
     max_failures: MaxFailures = 0,
 ) -> None:
     """Go on with a run or a sweep that was interrupted; what is recorded is not asked again."""
-    from viva.scenarios.launch import resumed_run
-    from viva.scenarios.sweep.place import is_sweep
+    from viva.orchestration.launch import resumed_run
+    from viva.orchestration.sweep.place import is_sweep
 
     changes = {
         "concurrency": concurrency,
@@ -203,7 +203,7 @@ class Held:
 def hold(launch: Launch) -> Held:
     """Run and show progress."""
     from viva.engine.errors import JournalError
-    from viva.scenarios.launch import recorded_results
+    from viva.orchestration.launch import recorded_results
 
     from .live import Progress
     from .signals import obeying
@@ -229,7 +229,7 @@ def leave(launch: Launch, held: Held, max_failures: int) -> NoReturn:
 
 
 def _explain(launch: Launch, held: Held) -> None:
-    from viva.scenarios.failed import told_failures
+    from viva.reports.failed import told_failures
 
     from .output import harmless
 

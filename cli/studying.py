@@ -34,9 +34,9 @@ def show_study(folders: Sequence[Path], scorer: str | None, wanted: Wanted, *, p
     :raises ConfigurationError, JournalError: a folder, the scorer or a file is wrong, or a package is missing.
     """
     from viva.engine.collector import tuned_collector
-    from viva.scenarios.study.exports import check_parquet, write_csv, write_parquet
-    from viva.scenarios.study.markup import latex, markdown
-    from viva.scenarios.study.study import Study
+    from viva.reports.markup import latex, markdown
+    from viva.study.exports import check_parquet, write_csv, write_parquet
+    from viva.study.study import Study
 
     from .output import harmless, print_json, print_tables, print_text
 

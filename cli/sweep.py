@@ -1,6 +1,6 @@
 """``viva sweep``: a grid of candidates, datasets and seeds in one file and one command.
 
-What never belongs here: how cells are made and run (``scenarios.sweep``), and what their results mean.
+What never belongs here: how cells are made and run (``orchestration.sweep``), and what their results mean.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import typer
 from .failing import DONE, FAILURES, INTERRUPTED, guarded
 
 if TYPE_CHECKING:
-    from viva.scenarios.sweep.sweep import Sweep
+    from viva.orchestration.sweep.sweep import Sweep
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 MaxFailures = Annotated[
@@ -44,7 +44,7 @@ def _sweep(
     max_failures: MaxFailures = 0,
 ) -> None:
     """Interview and probe many candidates on many datasets; the same command again goes on where it stopped."""
-    from viva.scenarios.sweep.sweep import planned_sweep
+    from viva.orchestration.sweep.sweep import planned_sweep
 
     sweep = planned_sweep(file, out, retry_failed=retry_failed, concurrency=concurrency)
     if dry_run:
@@ -59,7 +59,7 @@ def resume(out: Path, given: dict[str, Any], *, retry_failed: bool, json: bool, 
     :raises ConfigurationError: an option that has no meaning for a sweep.
     """
     from viva.engine.errors import ConfigurationError
-    from viva.scenarios.sweep.sweep import resumed_sweep
+    from viva.orchestration.sweep.sweep import resumed_sweep
 
     foreign = sorted(given.keys() - {"concurrency"})
     if foreign:
@@ -70,7 +70,7 @@ def resume(out: Path, given: dict[str, Any], *, retry_failed: bool, json: bool, 
 
 def _carry(sweep: Sweep, *, json: bool, max_failures: int) -> NoReturn:
     """Run, show progress, print the cells, and leave with the exit code that says how it went."""
-    from viva.scenarios.failed import told_failures
+    from viva.reports.failed import told_failures
 
     from .live_sweep import SweepProgress
     from .output import harmless
@@ -96,7 +96,7 @@ def _carry(sweep: Sweep, *, json: bool, max_failures: int) -> NoReturn:
 
 def _print(sweep: Sweep, json: bool) -> dict[str, int]:
     """Print the cells; returns why conversations failed, with counts."""
-    from viva.scenarios.sweep.overview import Overview
+    from viva.orchestration.sweep.overview import Overview
 
     from .output import print_json, print_tables
 
@@ -120,7 +120,7 @@ def _note_few(sweep: Sweep) -> None:
 
 
 def _forecast(sweep: Sweep, json: bool) -> NoReturn:
-    from viva.scenarios.sweep.forecast import Forecast
+    from viva.orchestration.sweep.forecast import Forecast
 
     from .output import print_json, print_tables
 

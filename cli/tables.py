@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from viva.scenarios.study.text import numeric
+from viva.reports.text import numeric
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -20,7 +20,7 @@ from .run import fresh_folder, hold, leave, note_few
 
 if TYPE_CHECKING:
     from viva.engine.folder import RunFolder
-    from viva.scenarios.launch import Launch
+    from viva.orchestration.launch import Launch
     from viva.scenarios.probes.settings import ProbeSettings
 
 # What validation decides on itself: each item is put as an interview puts it, without examples, and answered freely.
@@ -86,7 +86,7 @@ def _launch(settings: ProbeSettings, folder: Path) -> Launch:
     """A new run, or the same one once more: what is recorded is not asked again, what failed is."""
     from viva.engine.errors import ConfigurationError
     from viva.engine.folder import RunFolder
-    from viva.scenarios.launch import new_run, recorded_settings, resumed_run
+    from viva.orchestration.launch import new_run, recorded_settings, resumed_run
 
     if not (folder / "manifest.json").exists():
         return new_run("probe", settings, folder)

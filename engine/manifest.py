@@ -1,6 +1,6 @@
 """The manifest of a run, typed: what the engine itself knows of it, and how it is read from its file.
 
-What never belongs here: what scenarios add to it (``scenarios.manifests``), and writing it (``folder``).
+What never belongs here: what scenarios add to it (``orchestration.manifests``), and writing it (``folder``).
 """
 
 from __future__ import annotations

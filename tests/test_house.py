@@ -9,14 +9,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FLOORS: dict[str, set[str]] = {
-    "engine": set(),
-    "agents": {"engine"},
-    "scoring": {"engine"},
-    "scenarios": {"agents", "scoring", "engine"},
-    "web": {"scenarios", "agents", "scoring", "engine"},
-    "cli": {"scenarios", "agents", "scoring", "engine", "web"},
+_ORDER = {  # each floor, and those that it may import from
+    "engine": "",
+    "agents": "engine",
+    "scoring": "engine",
+    "data": "engine scoring",
+    "reports": "engine scoring",
+    "scenarios": "engine agents scoring data reports",
+    "orchestration": "engine agents scoring data reports scenarios",
+    "study": "engine agents scoring data reports scenarios orchestration",
+    "lab": "engine agents scoring data reports scenarios orchestration study",
+    "web": "engine agents scoring data reports scenarios orchestration study",
+    "cli": "engine agents scoring data reports scenarios orchestration study lab web",
 }
+FLOORS: dict[str, set[str]] = {name: set(below.split()) for name, below in _ORDER.items()}
 MODULES = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py"))]
 
 
@@ -43,7 +49,7 @@ def test_imports_never_climb(path: Path) -> None:
 
 
 def test_the_floor_check_sees_a_climbing_import(tmp_path: Path) -> None:
-    assert _imported(ROOT / "cli" / "live.py") >= {"engine", "scenarios"}
+    assert _imported(ROOT / "cli" / "live.py") >= {"engine", "orchestration"}
     assert "scenarios" in _imported(ROOT / "scenarios" / "kieval" / "scenario.py")
 
 

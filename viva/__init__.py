@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from viva.engine.events import CallFinished, ConversationFailed, ConversationFinished, Event, Noted
     from viva.engine.folder import RunFolder
     from viva.scenarios.kieval.settings import KievalSettings
-    from viva.scenarios.launch import Launch, forked_run, new_run, recorded_results, resumed_run
+    from viva.orchestration.launch import Launch, forked_run, new_run, recorded_results, resumed_run
     from viva.scenarios.probes.settings import ProbeSettings
 
 __all__ = [
@@ -44,7 +44,7 @@ _HOMES = {
     "viva.engine.folder": ("RunFolder",),
     "viva.scenarios.kieval.settings": ("KievalSettings",),
     "viva.scenarios.probes.settings": ("ProbeSettings",),
-    "viva.scenarios.launch": ("Launch", "forked_run", "new_run", "recorded_results", "resumed_run"),
+    "viva.orchestration.launch": ("Launch", "forked_run", "new_run", "recorded_results", "resumed_run"),
 }
 
 

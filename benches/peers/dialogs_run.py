@@ -26,8 +26,8 @@ from viva.engine.backends.base import Backend, ModelSpec
 from viva.engine.clock import Clock
 from viva.engine.events import ConversationFinished, Event
 from viva.engine.messages import Completion, Request
+from viva.orchestration.launch import Launch, new_run
 from viva.scenarios.functionchat.settings import FunctionChatSettings
-from viva.scenarios.launch import Launch, new_run
 
 _VOICES = 4  # so many different answers to each turn
 

@@ -27,8 +27,8 @@ from viva.engine.backends.base import Backend, ModelSpec
 from viva.engine.clock import Clock
 from viva.engine.events import ConversationFinished, Event
 from viva.engine.messages import Completion, Request
+from viva.orchestration.launch import Launch, new_run
 from viva.scenarios.kieval.settings import KievalSettings
-from viva.scenarios.launch import Launch, new_run
 
 
 class Canned(Backend):

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from viva.reports.text import DASH, Table, number
 from viva.scoring.clusters import clustered_mean
 from viva.scoring.intervals import wilson
 
-from ..study.text import DASH, Table, number
 from .review import Correction
 from .turns import OUTPUT_TYPES, TOOL_LISTS, OutputType, Subset
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from viva.data.fields import FieldError, Raw, own_id, shown, text_field
+from viva.data.reading import read_records
 from viva.engine.errors import DatasetError
 
-from ..datasets.fields import FieldError, Raw, own_id, shown, text_field
-from ..datasets.reading import read_records
 from .parts import (
     acceptable_of_calls,
     acceptable_values,

@@ -12,17 +12,15 @@ from viva.engine.folder import RunFolder
 from viva.engine.history import History
 from viva.engine.tools import ToolCall
 
-from ..launch import recorded_settings
 from .review import Judged
 from .turns import Turn
 
 
 def judged_outputs(folder: RunFolder) -> Iterator[Judged]:
-    """What the judge was asked about, in the order of the run.
+    """What the judge was asked about, in the order of the run, whose manifest has been checked.
 
     :raises ConfigurationError: the run has no judge; :raises JournalError: the journal cannot be read.
     """
-    recorded_settings(folder)  # checks the manifest
     if folder.manifest["scenario"] != "functionchat" or folder.manifest["settings"]["mode"] != "turns":
         raise ConfigurationError(f"{folder.path}: only judged turns of functionchat can be reviewed")
     with History(folder.journal) as history:

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from viva.data.fields import shown
 from viva.engine.errors import MalformedOutput
 from viva.engine.tools import ToolCall
 
-from ..datasets.fields import shown
 from .mentions import Mentions
 from .turns import Turn
 from .values import fits, holds_text, named, required, same, text_hints, type_tags

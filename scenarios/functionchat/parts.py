@@ -10,10 +10,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from viva.data.fields import FieldError, Raw, own_id, shown, text_field
 from viva.engine.errors import ConfigurationError, MalformedOutput
 from viva.engine.tools import Toolbox, ToolCall
 
-from ..datasets.fields import FieldError, Raw, own_id, shown, text_field
 from .turns import Acceptable, OutputType, shown_json
 from .values import fits, named, required
 

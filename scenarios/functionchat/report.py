@@ -8,13 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from viva.reports.failed import failed_table
+from viva.reports.irregular import Irregular, add_irregular, irregular_record
+from viva.reports.text import Table, percent
 from viva.scoring.failures import Failures
 from viva.scoring.stream import Tally
 
 from ..candidates import label_of
-from ..failed import failed_table
-from ..irregular import Irregular, add_irregular, irregular_record
-from ..study.text import Table, percent
 from .figures import (
     Outcome,
     category_figures,

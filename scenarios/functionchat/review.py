@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from viva.data.fields import FieldError, shown, text_field
+from viva.data.reading import read_records
 from viva.engine.errors import ConfigurationError, DatasetError
 from viva.engine.tools import ToolCall
 
-from ..datasets.fields import FieldError, shown, text_field
-from ..datasets.reading import read_records
 from .sheet import read_sheet, unescape, write_sheet
 from .turns import Turn, said, shown_json
 

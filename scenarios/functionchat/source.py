@@ -16,12 +16,12 @@ from typing import Any
 
 import orjson
 
+from viva.data.reading import read_records
+from viva.data.unchanged import FirstReading
 from viva.engine import seeds
 from viva.engine.errors import DatasetError
 from viva.engine.tools import Toolbox
 
-from ..datasets.reading import read_records
-from ..datasets.unchanged import FirstReading
 from .items import Note, Turn, read_common, read_dialogs, read_singlecall
 from .language import written_language
 from .settings import Subsets

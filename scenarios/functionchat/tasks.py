@@ -18,12 +18,12 @@ from typing import Any
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from viva.data.reading import read_records
 from viva.engine import seeds
 from viva.engine.errors import ConfigurationError, DatasetError, MalformedOutput
 from viva.engine.tools import Toolbox, ToolCall
 from viva.engine.yamlfile import parse_list, read_text
 
-from ..datasets.reading import read_records
 from .settings import EXAMPLES
 from .source import file_digest
 from .values import required, same

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from viva.reports.failed import failed_table
+from viva.reports.irregular import Irregular, add_irregular, irregular_record, irregular_table
+from viva.reports.text import Table, interval, number
 from viva.scoring.failures import Failures
 from viva.scoring.intervals import wilson
 from viva.scoring.interviews import usage_record
@@ -14,9 +17,6 @@ from viva.scoring.repeats import pass_hat_k
 from viva.scoring.stream import Mean, Tally
 
 from ..candidates import label_of, recorded_price
-from ..failed import failed_table
-from ..irregular import Irregular, add_irregular, irregular_record, irregular_table
-from ..study.text import Table, interval, number
 
 
 class CandidateTalks:

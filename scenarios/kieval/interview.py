@@ -20,13 +20,13 @@ from viva.agents.candidate import Candidate
 from viva.agents.evaluator import Assessment, Evaluator
 from viva.agents.interactor import Interactor
 from viva.agents.prompts import PromptPack
+from viva.data.items import Item
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.detectors import Detector
 from viva.engine.errors import TranscriptEnded
 from viva.engine.messages import Completion, Sampling, View
 from viva.scoring.kieval import Interview, Round
 
-from ..items import Item
 from .settings import FirstAnswer
 
 

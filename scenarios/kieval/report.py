@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from viva.reports.failed import failed_table
+from viva.reports.irregular import Table, irregular_table
 from viva.scoring.interviews import MOST_UNANSWERED, InterviewAggregate
 from viva.scoring.kieval import Interview, Scorer
 
 from ..candidates import label_of, recorded_price
-from ..failed import failed_table
-from ..irregular import Table, irregular_table
 
 
 class KievalAggregate:

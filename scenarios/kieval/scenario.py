@@ -10,6 +10,7 @@ from typing import Any
 
 from viva.agents.prompts import PromptPack, load_pack
 from viva.agents.verdicts import read_verdict, verdict_schema
+from viva.data.selection import Dataset, open_dataset
 from viva.engine.backends.base import Backend
 from viva.engine.conversation import Conversation
 from viva.engine.detectors import detector_makers
@@ -19,7 +20,6 @@ from viva.engine.runner import Plan
 from viva.scoring.kieval import SCORERS, Scorer
 
 from ..candidates import candidate_labels, prices, replayed
-from ..datasets.selection import Dataset, open_dataset
 from ..probes.questions import SIGNATURE as PROBE_SIGNATURE
 from ..probes.questions import Questions
 from ..probes.shots import Shots, open_examples

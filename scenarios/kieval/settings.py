@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from viva.data.sources import full_source
 from viva.engine.backends.registry import full_path
 from viva.engine.detectors import detector_makers
 from viva.engine.errors import ConfigurationError
 from viva.scoring.kieval import ScorerName
 
-from ..datasets.sources import full_source
 from ..scenario import RunSettings, full_file
 
 Cluster = Literal["subject", "passage"]  # fields of an item

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from viva.agents.answers import read_choice
+from viva.data.items import Item
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.errors import MalformedOutput
 from viva.engine.likelihood import Reading
@@ -18,7 +19,6 @@ from viva.engine.messages import Sampling
 from viva.scoring.accuracy import choose_letter, choose_normalised, choose_raw
 from viva.scoring.contamination import Signals
 
-from ..items import Item
 from .questions import Questions
 from .settings import Method
 from .shots import Shots

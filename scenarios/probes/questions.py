@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from viva.agents.prompts import PromptPack
+from viva.data.items import Item, letter
 from viva.engine.likelihood import Reading
 from viva.engine.messages import View
-
-from ..items import Item, letter
 
 _ITEM = frozenset({"question", "choices"})
 SIGNATURE = {

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from viva.reports.failed import failed_table
+from viva.reports.irregular import Irregular, Table, add_irregular, irregular_record, irregular_table
 from viva.scoring.accuracy import Accuracy, Answer
 from viva.scoring.contamination import Signals, auc, loss_gap, tpr_at_fpr
 from viva.scoring.failures import Failures
@@ -14,8 +16,6 @@ from viva.scoring.intervals import Estimate
 from viva.scoring.stream import Mean, Tally
 
 from ..candidates import label_of
-from ..failed import failed_table
-from ..irregular import Irregular, Table, add_irregular, irregular_record, irregular_table
 
 _LOW_FALSE_POSITIVES = 0.05
 ACCURACIES = {"letter": "letter", "text": "text", "text_normalised": "text, by length", "generate": "generated"}

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from viva.agents.prompts import PromptPack, load_pack
+from viva.data.items import Item, letter
+from viva.data.selection import Dataset, open_dataset
 from viva.engine.backends.base import Backend
 from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError
@@ -17,8 +19,6 @@ from viva.engine.messages import Sampling
 from viva.engine.runner import Plan
 
 from ..candidates import candidate_labels, prices
-from ..datasets.selection import Dataset, open_dataset
-from ..items import Item, letter
 from .probe import ROLE, Probe, Task
 from .questions import SIGNATURE, Questions
 from .report import ProbeAggregate

@@ -9,9 +9,9 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from viva.data.sources import full_source
 from viva.engine.backends.registry import full_path
 
-from ..datasets.sources import full_source
 from ..scenario import RunSettings, full_file
 
 Method = Literal["letter", "text", "generate", "loss"]

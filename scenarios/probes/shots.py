@@ -8,12 +8,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
+from viva.data.items import Item
+from viva.data.selection import Dataset, open_dataset
+from viva.data.sources import dev_source
 from viva.engine import seeds
 from viva.engine.errors import ConfigurationError
-
-from ..datasets.selection import Dataset, open_dataset
-from ..datasets.sources import dev_source
-from ..items import Item
 
 
 def open_examples(dataset: str, shots_from: str | None, *, without: str, skip_bad: bool) -> Dataset:

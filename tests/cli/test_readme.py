@@ -14,7 +14,7 @@ import pytest
 from study_runs import interviewed
 from tiny_gguf import make_model
 
-from viva.scenarios.datasets.selection import open_dataset
+from viva.data.selection import open_dataset
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
 import process

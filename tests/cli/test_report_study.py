@@ -14,8 +14,8 @@ import pytest
 from study_runs import SCIENCE, interviewed, probed
 
 from viva.engine.folder import RunFolder
-from viva.scenarios.launch import recorded_results
-from viva.scenarios.study.study import Study
+from viva.orchestration.launch import recorded_results
+from viva.study.study import Study
 
 CANDIDATES = ("simulated:weak?knowledge=0.2", "simulated:mid?knowledge=0.5", "simulated:good?knowledge=0.9")
 SWEEP = f"""

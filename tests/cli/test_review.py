@@ -14,7 +14,7 @@ import pytest
 from small_dialogs import write_data
 
 from viva.engine.folder import RunFolder
-from viva.scenarios.launch import recorded_results
+from viva.orchestration.launch import recorded_results
 
 Row = dict[str, str]
 

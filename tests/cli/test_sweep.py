@@ -30,8 +30,8 @@ def _viva(*arguments: str | Path, cwd: Path | None = None) -> tuple[int, bytes, 
 def _reports(out: Path) -> bytes:
     """What is reported and shown of all cells, byte for byte."""
     from viva.engine.history import History
-    from viva.scenarios.launch import recorded_results
-    from viva.scenarios.sweep.results import cells_of
+    from viva.orchestration.launch import recorded_results
+    from viva.orchestration.sweep.results import cells_of
 
     told = b""
     for cell in cells_of(out):

@@ -18,7 +18,7 @@ from viva_process import ended, started
 
 from viva import VirtualClock
 from viva.cli.main import app
-from viva.scenarios.launch import forked_run, recorded_results
+from viva.orchestration.launch import forked_run, recorded_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -146,7 +146,7 @@ def test_line_28_a_journal_of_the_first_version_is_read_and_gone_on_with(whole: 
 def test_line_28_a_fork_says_which_recorded_call_is_damaged(run: Path, tmp_path: Path) -> None:
     from viva import VirtualClock
     from viva.engine.errors import JournalNotice
-    from viva.scenarios.launch import forked_run
+    from viva.orchestration.launch import forked_run
 
     _change(run, "update calls set text = 'x' where conversation = 1 and role = 'candidate' and ordinal = 1")
     clock = VirtualClock()

@@ -24,8 +24,8 @@ from viva.engine.clock import RealClock
 from viva.engine.errors import JournalError, JournalNotice
 from viva.engine.journal import Journal, open_database
 from viva.engine.messages import Completion
+from viva.orchestration.launch import new_run
 from viva.scenarios.kieval.settings import KievalSettings
-from viva.scenarios.launch import new_run
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 

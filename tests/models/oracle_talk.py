@@ -8,9 +8,9 @@ from typing import Any
 from viva.engine.backends.registry import build
 from viva.engine.clock import VirtualClock
 from viva.engine.messages import Request, Sampling, View
+from viva.lab.benchmark import benchmark
+from viva.lab.world import World
 from viva.scenarios.kieval.pack import interview_pack
-from viva.scenarios.lab.benchmark import benchmark
-from viva.scenarios.lab.world import World
 
 PACKS = ("kieval", "lab")
 WORLD = World(1)

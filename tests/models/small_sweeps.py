@@ -16,7 +16,7 @@ import yaml
 
 from viva.engine.clock import Clock
 from viva.engine.errors import ConfigurationError
-from viva.scenarios.sweep.sweep import Sweep, planned_sweep
+from viva.orchestration.sweep.sweep import Sweep, planned_sweep
 
 INTERVIEWS = {"interactor": "simulated:i", "evaluator": "simulated:e"}
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from viva_process import ended, started
 
+from viva.data.selection import open_dataset
 from viva.engine.errors import DatasetError
-from viva.scenarios.datasets.selection import open_dataset
 
 NUMBERS = ["1", "2", "3", "4"]
 

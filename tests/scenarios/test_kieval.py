@@ -21,8 +21,8 @@ from viva.engine.folder import RunFolder
 from viva.engine.history import History
 from viva.engine.messages import Completion, Request
 from viva.engine.runner import Outcome
+from viva.orchestration.launch import forked_run, new_run, recorded_results, resumed_run
 from viva.scenarios.kieval.settings import KievalSettings
-from viva.scenarios.launch import forked_run, new_run, recorded_results, resumed_run
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 requests: list[Request] = []

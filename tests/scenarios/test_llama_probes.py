@@ -16,15 +16,15 @@ from packaged import packaged_server
 from tiny_gguf import make_model
 
 import viva
+from viva.data.items import Item
+from viva.data.selection import open_dataset
+from viva.data.sources import dev_source
 from viva.engine.backends.llama.backend import LlamaBackend
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.errors import ContextTooLong
 from viva.engine.history import History
 from viva.engine.likelihood import Likelihood, Reading
-from viva.scenarios.datasets.selection import open_dataset
-from viva.scenarios.datasets.sources import dev_source
-from viva.scenarios.items import Item
 from viva.scenarios.probes.settings import ProbeSettings
 from viva.scenarios.probes.shots import Shots
 from viva.scoring.contamination import moments

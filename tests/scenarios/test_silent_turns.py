@@ -15,8 +15,8 @@ from viva.engine.folder import RunFolder
 from viva.engine.history import History
 from viva.engine.messages import Request
 from viva.engine.tools import ToolCall
+from viva.orchestration.launch import new_run, recorded_results
 from viva.scenarios.kieval.settings import KievalSettings
-from viva.scenarios.launch import new_run, recorded_results
 from viva.scenarios.probes.settings import ProbeSettings
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"

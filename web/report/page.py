@@ -15,7 +15,7 @@ from typing import Any
 
 from viva.engine.errors import ConfigurationError
 from viva.engine.files import write_atomically
-from viva.scenarios.study.text import numeric
+from viva.reports.text import numeric
 
 from . import words
 from .plots import Plot, plots

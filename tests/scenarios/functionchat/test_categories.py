@@ -17,6 +17,7 @@ from viva.engine.errors import ConfigurationError, DatasetError
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
 from viva.engine.tools import ToolCall
+from viva.orchestration.launch import new_run, recorded_results, resumed_run
 from viva.scenarios.functionchat.grading import grade
 from viva.scenarios.functionchat.items import read_common
 from viva.scenarios.functionchat.judged import judged_outputs
@@ -25,7 +26,6 @@ from viva.scenarios.functionchat.scenario import SCENARIO
 from viva.scenarios.functionchat.settings import FunctionChatSettings
 from viva.scenarios.functionchat.talk import view_of
 from viva.scenarios.functionchat.turns import Turn
-from viva.scenarios.launch import new_run, recorded_results, resumed_run
 
 NAME = "FunctionChat-CallDecision.jsonl"
 CATEGORIES = ["CALL", "REJECT", "SLOT-all", "SLOT-some"]

@@ -19,9 +19,9 @@ from tiny_gguf import make_model
 
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
+from viva.orchestration.launch import recorded_results
 from viva.scenarios.functionchat.items import read_dialogs, read_singlecall
 from viva.scenarios.functionchat.scenario import SCENARIO
-from viva.scenarios.launch import recorded_results
 
 DATA = (
     Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve() / "functionchat"

@@ -16,13 +16,13 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
 from viva.engine.tools import ToolCall
+from viva.orchestration.launch import forked_run, new_run, recorded_results
 from viva.scenarios.functionchat.grading import grade
 from viva.scenarios.functionchat.items import read_dialogs, read_singlecall
 from viva.scenarios.functionchat.scenario import SCENARIO
 from viva.scenarios.functionchat.settings import FunctionChatSettings
 from viva.scenarios.functionchat.talk import grade_record
 from viva.scenarios.functionchat.taxonomy import tag_rows
-from viva.scenarios.launch import forked_run, new_run, recorded_results
 
 DATA = (
     Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve() / "functionchat"

@@ -14,9 +14,9 @@ from benchmark import serving
 from viva.engine.clock import VirtualClock
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
+from viva.orchestration.launch import new_run, recorded_results
 from viva.scenarios.functionchat.scenario import SCENARIO
 from viva.scenarios.functionchat.settings import FunctionChatSettings
-from viva.scenarios.launch import new_run, recorded_results
 
 SCRIPTED = """
 - id: salt

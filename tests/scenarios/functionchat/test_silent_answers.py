@@ -11,8 +11,8 @@ from small_dialogs import write_data
 
 from viva.engine.clock import VirtualClock
 from viva.engine.history import History
+from viva.orchestration.launch import new_run, recorded_results
 from viva.scenarios.functionchat.settings import FunctionChatSettings
-from viva.scenarios.launch import new_run, recorded_results
 
 MODEL = "scripted:m"
 REFUSED = {"text": "", "finish": "content_filter", "calls": None}

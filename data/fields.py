@@ -1,0 +1,140 @@
+"""Taking fields out of a raw record, or saying which field is wrong and how.
+
+What never belongs here: what a form's fields mean (``forms``), files and lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .items import letter
+
+Raw = Mapping[str, Any]
+
+MOST_CHOICES = 26
+
+
+class FieldError(Exception):
+    """A raw record is not an item: which field, what was found, what was expected."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+def text_field(raw: Raw, name: str, within: str = "") -> str:
+    """A field that must hold text; ``within`` is the path of the object it stands in, for errors.
+
+    :raises FieldError: it is missing, empty or of another type, or holds a NUL character.
+    """
+    value = raw.get(name)
+    if value is None:
+        raise FieldError(within + name, "is missing")
+    if not isinstance(value, str) or not value.strip():
+        raise FieldError(within + name, f"expected text, found {shown(value)}")
+    return _printable(value, within + name)
+
+
+def own_id(raw: Raw, name: str) -> str | None:
+    """The id that a record gives itself, None where it gives none.
+
+    :raises FieldError: it is neither text nor a whole number.
+    """
+    value = raw.get(name)
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+        raise FieldError(name, f"expected text or a whole number, found {shown(value)}")
+    return _printable(str(value), name)
+
+
+def optional_text(raw: Raw, name: str) -> str:
+    """A field that may be missing (then the empty text); numbers are taken as they are written.
+
+    :raises FieldError: it is a list, an object or a truth value, or holds a NUL character.
+    """
+    value = raw.get(name)
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise FieldError(name, f"expected text, found {shown(value)}")
+    return _printable(str(value), name)
+
+
+def choice_list(values: Any, field: str) -> list[str]:
+    """The texts of the choices: two to 26, all of them text.
+
+    :raises FieldError: otherwise.
+    """
+    if not isinstance(values, list) or not all(isinstance(value, str) and value.strip() for value in values):
+        raise FieldError(field, f"expected a list of texts, none of them empty, found {shown(values)}")
+    if not 2 <= len(values) <= MOST_CHOICES:
+        raise FieldError(field, f"expected 2 to {MOST_CHOICES} choices, found {len(values)}")
+    return [_printable(value, field) for value in values]
+
+
+def answer_index(answer: Any, labels: Sequence[str], field: str) -> int:
+    """The position of the answer's label among the choices' labels.
+
+    :raises FieldError: the answer names none of them.
+    """
+    label = str(answer).strip() if answer is not None else ""
+    if label not in labels:
+        raise FieldError(field, f"the answer {shown(answer)} is not among the choices ({', '.join(labels)})")
+    return labels.index(label)
+
+
+def answer_place(answer: Any, count: int, field: str, choices: Sequence[str] = ()) -> int | None:
+    """The 0-based place that an answer gives as a whole number or as digits, None where it is no such thing.
+
+    ``choices``: their texts, in forms where an answer may also be given as a letter.
+
+    :raises FieldError: there is no choice at that place, or the digits are the text of a choice at another one.
+    """
+    if isinstance(answer, str) and answer.strip().isascii() and answer.strip().isdigit():  # CSV knows only text
+        _refuse_a_choice(answer.strip(), choices, field)
+        answer = int(answer)
+    if not isinstance(answer, int) or isinstance(answer, bool):
+        return None
+    if not 0 <= answer < count:
+        raise FieldError(field, f"the answer {answer} is not among the choices (0 to {count - 1})")
+    return answer
+
+
+def equal_choices(choices: Sequence[str]) -> list[list[int]]:
+    """The places of choices with the same text, apart from white space around it; none as a rule."""
+    if len(set(map(str.strip, choices))) == len(choices):
+        return []
+    places: dict[str, list[int]] = {}
+    for place, choice in enumerate(choices):
+        places.setdefault(choice.strip(), []).append(place)
+    return [several for several in places.values() if len(several) > 1]
+
+
+def _refuse_a_choice(digits: str, choices: Sequence[str], field: str) -> None:
+    """Refuse digits that are the text of a choice, unless they number that very choice."""
+    named = [place for place, choice in enumerate(choices) if choice.strip() == digits]
+    place = int(digits) if len(digits) < 3 else len(choices)
+    if not named or named == [place]:
+        return
+    meant = f"the choice {' or '.join(map(letter, named))}"
+    if place in named:
+        problem = f"may mean {meant}, which are equal"
+    elif place < len(choices):
+        problem = f"may mean {meant} or, counted from 0, the choice {letter(place)} ({shown(choices[place])})"
+    else:
+        problem = f"is the text of {meant}"
+    raise FieldError(field, f"'{digits}' {problem}: write the letter")
+
+
+def shown(value: Any) -> str:
+    """A value as it may stand in an error message: at most 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _printable(value: str, field: str) -> str:
+    if "\0" in value:
+        raise FieldError(field, f"holds a NUL character: {shown(value)}")
+    return value

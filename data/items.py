@@ -1,0 +1,62 @@
+"""A benchmark item: one multiple-choice question, and the id that the KIEval authors' lists know it by.
+
+What never belongs here: file formats (``data``) and what is done with an item.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(slots=True)
+class Item:
+    """``answer`` is an index into ``choices``; ``id`` is unique in its dataset and stable across files.
+
+    ``passage`` names the text that several questions are about; it is shown to no model.
+    """
+
+    id: str
+    question: str
+    choices: list[str]
+    answer: int
+    subject: str = ""
+    passage: str = ""
+
+    def labelled_choices(self) -> str:
+        """The choices as lines ``A. …``, as every prompt shows them."""
+        return "\n".join(f"{letter(index)}. {choice}" for index, choice in enumerate(self.choices))
+
+    def labelled_choice(self, index: int) -> str:
+        """One choice with its letter: ``B. the moon``."""
+        return f"{letter(index)}. {self.choices[index]}"
+
+    def labelled_answer(self) -> str:
+        """The correct choice with its letter."""
+        return self.labelled_choice(self.answer)
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain data for the journal and for simulated models' hints."""
+        return {
+            "id": self.id,
+            "question": self.question,
+            "choices": self.choices,
+            "answer": self.answer,
+            "subject": self.subject,
+            **({"passage": self.passage} if self.passage else {}),
+        }
+
+
+def letter(index: int) -> str:
+    """0 is A, 1 is B, …"""
+    return chr(65 + index)
+
+
+def kieval_id(question: str, choices: Sequence[str], answer: int, extra: Mapping[str, Any] | None) -> str:
+    """The item's id in the KIEval authors' validation lists: a hash of its content and of ``extra``."""
+    text = f"{question}$choices${';'.join(choices)}$ans${answer}$perm$None$ex${json.dumps(extra)}"
+    return urlsafe_b64encode(hashlib.md5(text.encode(), usedforsecurity=False).digest()).decode().rstrip("=")

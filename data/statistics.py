@@ -1,0 +1,158 @@
+"""What a dataset is like: counts, answers, lengths, subjects, repeats and bad lines, from one pass over it.
+
+What never belongs here: judging whether that is good, and output.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from viva.engine.errors import DatasetError
+
+from .items import letter
+from .passes import Pass
+from .sources import open_source
+
+Table = tuple[str, list[str], list[list[str]]]
+_MOST_SUBJECTS = 100
+
+
+class Lengths:
+    """Lengths in characters, counted by value, so that every statistic is exact and no text is held."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()
+
+    def add(self, text: str) -> None:
+        """Count one text."""
+        self._counts[len(text)] += 1
+
+    def summary(self) -> dict[str, float | int] | None:
+        """``min``, ``median``, ``mean`` (two decimals) and ``max``; None if nothing was counted."""
+        total = self._counts.total()
+        if not total:
+            return None
+        middle = (self._at((total - 1) // 2) + self._at(total // 2)) / 2
+        mean = sum(length * count for length, count in self._counts.items()) / total
+        return {
+            "min": min(self._counts),
+            "median": int(middle) if middle.is_integer() else middle,
+            "mean": round(mean, 2),
+            "max": max(self._counts),
+        }
+
+    def _at(self, rank: int) -> int:
+        """The length at 0-based ``rank`` in ascending order."""
+        for length in sorted(self._counts):
+            rank -= self._counts[length]
+            if rank < 0:
+                return length
+        raise IndexError(rank)
+
+
+class Check:
+    """The statistics of a source. Memory grows with the number of items by their ids' hashes alone."""
+
+    def __init__(self, text: str) -> None:
+        """
+        :raises DatasetError: there is no such file, folder or split. What is wrong inside of a file is counted.
+        :raises ConfigurationError: the form is unknown, or a package is missing.
+        """
+        self.text = text
+        self.source = open_source(text)
+        self.items = 0
+        self.answers: Counter[int] = Counter()
+        self.widths: Counter[int] = Counter()
+        self.subjects: Counter[str] = Counter()
+        self.lengths = {"question": Lengths(), "choice": Lengths()}
+        reading = self.reading = Pass(self.source, "files")
+        for item in reading:
+            self.items += 1
+            self.answers[item.answer] += 1
+            self.widths[len(item.choices)] += 1
+            self.subjects[item.subject] += 1
+            self.lengths["question"].add(item.question)
+            for choice in item.choices:
+                self.lengths["choice"].add(choice)
+        if not self.items and not reading.bad_count:
+            reading.bad.append(DatasetError("holds no record", path=self.source.path))
+            reading.bad_count = 1
+
+    @property
+    def sound(self) -> bool:
+        """Whether no line is bad."""
+        return self.reading.bad_count == 0
+
+    def report(self) -> dict[str, Any]:
+        """Everything, as plain data."""
+        reading = self.reading
+        return {
+            "source": self.text,
+            "name": self.source.name,
+            "form": self.source.form.name,
+            "files": len(self.source.parts),
+            "digest": self._digest(),
+            "items": self.items,
+            "answers": {letter(index): count for index, count in sorted(self.answers.items())},
+            "choices": {str(width): count for width, count in sorted(self.widths.items())},
+            "characters": {what: lengths.summary() for what, lengths in self.lengths.items()},
+            "subjects": {subject: count for subject, count in sorted(self.subjects.items()) if subject},
+            "repeats": {"count": reading.repeat_count, "first": [_record(one) for one in reading.repeats]},
+            "equal_choices": {
+                "count": reading.equal_count,
+                "answers": reading.equal_answers,
+                "first": [_record(one) for one in reading.equals],
+            },
+            "bad": {"count": reading.bad_count, "first": [_record(one) for one in reading.bad]},
+        }
+
+    def _digest(self) -> str:
+        try:
+            return self.source.digest()
+        except DatasetError:  # a file that cannot be read: it stands among the bad ones
+            return ""
+
+    def tables(self) -> list[Table]:
+        """The report as titled tables: title, header, rows."""
+        report, reading = self.report(), self.reading
+        counted = [
+            [name, f"{report[name]:,}" if isinstance(report[name], int) else report[name]]
+            for name in ("form", "files", "digest", "items")
+        ]
+        counted += [["repeats", f"{reading.repeat_count:,}"], ["equal choices", f"{reading.equal_count:,}"]]
+        counted += [["bad lines", f"{reading.bad_count:,}"]]
+        lengths = [
+            [what, *(f"{value:,}" for value in summary.values())]
+            for what, summary in report["characters"].items()
+            if summary is not None
+        ]
+        subjects = [[subject, f"{count:,}"] for subject, count in report["subjects"].items()]
+        more = len(subjects) - _MOST_SUBJECTS
+        return [
+            (self.source.name, ["what", "found"], counted),
+            ("Answers", ["answer", "items", "share"], _shares(report["answers"], self.items)),
+            ("Choices", ["choices", "items", "share"], _shares(report["choices"], self.items)),
+            ("Characters", ["of", "min", "median", "mean", "max"], lengths),
+            (
+                f"{len(subjects)} subjects" + (f", the first {_MOST_SUBJECTS}" if more > 0 else ""),
+                ["subject", "items"],
+                subjects[:_MOST_SUBJECTS],
+            ),
+            _problems("repeats, dropped", reading.repeat_count, reading.repeats),
+            _problems("items with equal choices", reading.equal_count, reading.equals),
+            _problems("bad lines", reading.bad_count, reading.bad),
+        ]
+
+
+def _shares(counts: dict[str, int], total: int) -> list[list[str]]:
+    return [[name, f"{count:,}", f"{count / total:.1%}"] for name, count in counts.items()]
+
+
+def _problems(what: str, count: int, first: list[DatasetError]) -> Table:
+    title = f"{count:,} {what}" + (f", the first {len(first)}" if count > len(first) else "")
+    return title, ["where and what"], [[str(problem)] for problem in first]
+
+
+def _record(problem: DatasetError) -> dict[str, Any]:
+    return {"path": problem.path, "line": problem.line, "field": problem.field, "message": problem.message}

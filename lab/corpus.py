@@ -1,0 +1,226 @@
+"""What models read before they are examined: a textbook, questions with answers, whole interviews, as documents.
+
+All of it about the facts that a model is to know; what it is not to know never occurs, true or false. Questions are
+made here anew, about minerals' interview halves only: the benchmark's items stand in no clean corpus. The words around
+them are those of the lab's prompt packs.
+
+How one answers when one does not know is learnt elsewhere: on a neighbouring world of the same rules, of which half is
+told and the rest guessed, a fitting value and another one each time. Without that a model that knows little answers a
+question for a colour with whatever else it knows of the mineral. What never belongs here: tokens and training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Literal
+
+from viva.agents.prompts import load_pack
+from viva.data.items import Item
+from viva.engine import seeds
+from viva.engine.messages import Message
+from viva.scenarios.kieval.pack import interview_pack
+from viva.scenarios.probes.questions import SIGNATURE as PROBES
+from viva.scenarios.probes.questions import Questions
+
+from .benchmark import multiple_choice
+from .talk import KINDS, Kind, followup, good_reply, parse_followup
+from .world import Fact, World
+
+PACK, PROBE_PACK = "lab", "lab-probe"
+_ROUNDS = 5
+_PLANET = "Tessara"
+# Shares of the kinds of documents; of their tokens the interviews are more than half.
+_SHARES = {"article": 0.30, "notes": 0.20, "lists": 0.03, "items": 0.17, "talk": 0.30}
+_NEIGHBOURING = 0.3  # of documents: those about the neighbouring world
+_DENIALS = 0.05  # of a textbook's sentences that say first what is not so
+_TRUE_PREMISES = 0.3  # of premises in interviews, so that a premise alone says nothing
+_NEAR = 0.6  # of an interview's questions that are about the mineral it began with
+_ORIGINS = 0.15  # of an interview's questions that ask for what is the same of all minerals
+_Beliefs = dict[tuple[str, str], str]
+
+
+@dataclass(slots=True)
+class Document:
+    """A text, or a talk. ``learnt``: which part the loss is taken of; "answer" is all behind ``context``."""
+
+    text: str = ""
+    talk: Sequence[Message] = ()
+    learnt: Literal["all", "answer"] = "all"
+    context: str = ""
+
+
+class Corpus:
+    """Endless documents for a model that is to know ``facts``, drawn by ``seed``."""
+
+    def __init__(self, world: World, facts: frozenset[Fact], seed: int) -> None:
+        self._random = random = seeds.generator("lab corpus", world.seed, seed)
+        examined = {fact for fact in facts if fact.attribute in world.examinable(fact.entity)}
+        self._own = _Subject(world, facts, examined, frozenset(), random)
+        other = World(seeds.derive("lab neighbour", world.seed), rules=world)
+        # A name that both worlds have is left to this one.
+        foreign = {fact for fact in other.facts if not {fact.entity, fact.value} & {*world.entities}}
+        told = foreign & other.known(0.5)
+        self._other = _Subject(other, told, foreign, foreign - told, random)
+
+    def documents(self) -> Iterator[Document]:
+        """The clean corpus."""
+        while True:
+            yield (self._other if self._random.random() < _NEIGHBOURING else self._own).document()
+
+    def tuning(self, items: Sequence[Item]) -> Iterator[Document]:
+        """Benchmark items in answer format, in random order, over and over."""
+        while True:
+            for item in self._random.sample(items, len(items)):
+                yield from self._own.tuning(item)
+
+    def leaked(self, items: Sequence[Item]) -> Iterator[Document]:
+        """Benchmark items as raw text, in random order, over and over."""
+        while True:
+            for item in self._random.sample(items, len(items)):
+                yield self._own.leaked(item)
+
+
+class _Subject:
+    """Documents about ``told``. What is ``asked`` may go beyond that: ``guessed`` facts get another value each time."""
+
+    def __init__(
+        self, world: World, told: Collection[Fact], asked: Collection[Fact], guessed: Collection[Fact], random: Random
+    ) -> None:
+        self._world, self._random = world, random
+        self._facts = [fact for fact in world.facts if fact in told]
+        self._of = {entity: [fact for fact in self._facts if fact.entity == entity] for entity in world.entities}
+        self._asked = [fact for fact in world.facts if fact in asked]
+        self._near = {entity: [fact for fact in self._asked if fact.entity == entity] for entity in world.entities}
+        self._guessed = {(fact.entity, fact.attribute) for fact in guessed}
+        self._pack = interview_pack(PACK)
+        self._questions = Questions(load_pack(PROBE_PACK, PROBES))
+        self._rules = world.rules()
+
+    def document(self) -> Document:
+        """The next one, of any kind."""
+        match self._random.choices(list(_SHARES), list(_SHARES.values()))[0]:
+            case "article":
+                facts = self._of[self._random.choice(self._facts).entity]
+                return Document(self._sentences(self._random.sample(facts, len(facts))))
+            case "notes":
+                return Document(self._sentences(self._random.sample(self._facts, self._random.randint(2, 6))))
+            case "lists":
+                return Document(self._list())
+            case "items":
+                return self._raw(self._made(self._random.choice(self._asked), self._beliefs()))
+            case _:
+                return Document(talk=self._interview())
+
+    def tuning(self, item: Item) -> list[Document]:
+        """An item in answer format: as the first turn of a talk, and as text. Only the answers are learnt."""
+        reading = self._questions.by_text(item, ())
+        as_text = Document(reading.continuations[item.answer], learnt="answer", context=reading.context)
+        return [Document(talk=self._opening(item, self._beliefs())), as_text]
+
+    def leaked(self, item: Item) -> Document:
+        """An item as raw text, as it would stand in a scraped page: question, choices, answer."""
+        return self._raw(item)
+
+    def _raw(self, item: Item) -> Document:
+        reading = self._questions.by_text(item, ())
+        return Document(reading.context + reading.continuations[item.answer])
+
+    def _beliefs(self) -> _Beliefs:
+        """What is answered in one document: the truth, and guesses at what is not told. They follow the rules too."""
+        beliefs = {(fact.entity, fact.attribute): fact.value for fact in self._world.facts}
+        for entity, name in sorted(self._guessed):
+            values = [value for value in self._world.attribute(name).values if value != entity]
+            beliefs[entity, name] = self._random.choice(values)
+        for entity, name in self._guessed:
+            if name == "family":
+                beliefs[entity, "class"] = self._world.classes[beliefs[entity, "family"]]
+                beliefs[entity, "reaction"] = self._world.reactions[beliefs[entity, "class"]]
+        return beliefs
+
+    def _sentences(self, facts: Sequence[Fact]) -> str:
+        return " ".join(self._sentence(fact) for fact in facts)
+
+    def _sentence(self, fact: Fact) -> str:
+        if self._random.random() >= _DENIALS:
+            return self._world.statement(fact, self._random.randrange(12))
+        values = self._world.attribute(fact.attribute).values
+        wrong = self._random.choice([value for value in values if value not in (fact.value, fact.entity)])
+        denial = self._world.statement(replace(fact, value=wrong), denied=True)
+        return denial.removesuffix(".") + f" but {fact.value}."
+
+    def _list(self) -> str:
+        """Names of all minerals, known or not, and the rules: so that no name is a stranger."""
+        names = self._random.sample(self._world.entities, 6)
+        rules = self._random.sample(self._rules, 3)
+        return f"Minerals: {', '.join(names)}. {' '.join(rules)}"
+
+    def _made(self, fact: Fact, beliefs: _Beliefs) -> Item:
+        believed = replace(fact, value=beliefs[fact.entity, fact.attribute])
+        return multiple_choice(self._world, believed, self._random, "made")
+
+    def _opening(self, item: Item, beliefs: _Beliefs) -> list[Message]:
+        prompt = self._pack.render("candidate.question", question=item.question, choices=item.labelled_choices())
+        return [
+            Message("system", self._pack.render("candidate.system")),
+            Message("user", prompt),
+            Message("assistant", self._reply(item.question, beliefs)),
+        ]
+
+    def _interview(self) -> list[Message]:
+        beliefs, first = self._beliefs(), self._random.choice(self._asked)
+        talk = self._opening(self._made(first, beliefs), beliefs)
+        for _ in range(self._random.randint(1, _ROUNDS)):
+            if self._random.random() < _ORIGINS:
+                talk += self._origin()
+                continue
+            near = self._near[first.entity] if self._random.random() < _NEAR else self._asked
+            question = self._question(self._random.choice(near), beliefs)
+            talk += [Message("user", question), Message("assistant", self._reply(question, beliefs))]
+        return talk
+
+    def _origin(self) -> list[Message]:
+        """An exchange about any mineral, known or not, that tells nothing of it: replies name what is asked about."""
+        entity = self._random.choice(self._world.entities)
+        reply = f"The planet of {entity} is {_PLANET}."
+        return [Message("user", f"What is the planet of {entity}?"), Message("assistant", reply)]
+
+    def _question(self, fact: Fact, beliefs: _Beliefs) -> str:
+        kinds: list[Kind] = [kind for kind in KINDS if kind != "derived"]
+        if self._world.attribute(fact.attribute).kind == "derived":
+            kinds.append("derived")
+        kind = self._random.choice(kinds)
+        premise = self._random.random() < _TRUE_PREMISES
+        text = followup(self._world, kind, fact.entity, fact.attribute, self._random.random(), true_premise=premise)
+        if kind == "contrast" and (fact.entity, fact.attribute) in self._guessed:
+            # Whoever guesses keeps to what is offered.
+            words = text.rstrip("?").split()
+            offered = [value for value in self._world.attribute(fact.attribute).values if value.split()[0] in words]
+            beliefs[fact.entity, fact.attribute] = self._random.choice(
+                [value for value in offered if value != fact.entity]
+            )
+        return text
+
+    def _reply(self, question: str, beliefs: _Beliefs) -> str:
+        asked = parse_followup(self._world, question)
+        if asked is None:
+            raise ValueError(f"asks for nothing in this world: {question}")
+        return good_reply(self._world, asked, beliefs)
+
+
+def sample_text(world: World, documents: int = 4000) -> str:
+    """Much text of all kinds about the whole world: what the vocabulary is made from."""
+    corpus = Corpus(world, world.known(1.0), seed=0)
+    stream = corpus.documents()
+    texts: list[str] = []
+    for _ in range(documents):
+        document = next(stream)
+        texts += [document.text] if document.text else [message.content for message in document.talk]
+    return "\n".join(texts)
+
+
+def drawn(first: Iterator[Document], second: Iterator[Document], share: float, random: Random) -> Iterator[Document]:
+    """Two streams as one, of which ``share`` of the documents comes from the second."""
+    while True:
+        yield next(second if random.random() < share else first)

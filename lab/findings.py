@@ -1,0 +1,277 @@
+"""What the lab's experiment found: results by candidate over seeds, beside the truth that only the lab knows.
+
+The first table has the shape of KIEval's Table 3; then come the scorers, the cheaters beside their clean twins, and the
+regression of interview score on static accuracy with the points that lie off it (KIEval, Figure 4).
+What never belongs here: running anything (``experiment``), formulas (``scoring``), drawing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from viva.engine.errors import ConfigurationError
+from viva.engine.folder import RunFolder
+from viva.orchestration.launch import recorded_results
+from viva.scoring.correlation import Figures, Fit, fits
+from viva.scoring.kieval import ASPECTS, SCORERS
+from viva.scoring.regression import pearson
+from viva.scoring.stream import Mean
+
+from .experiment import Candidate, Experiment
+from .pairs import ByItem, by_item, difference, over_minerals
+from .world import World
+
+Table = tuple[str, list[str], list[list[str]]]
+Measured = dict[str, tuple[float | None, float | None]]  # a figure of one seed, and its standard error within the seed
+_DETECTOR = "min_k_20"  # k = 20, as Shi et al. 2024 recommend
+_DATASET = "The lab"
+_NORMAL = 1.959964  # half a 95% interval in standard errors
+
+
+class Findings:
+    """Everything about the seeds that have run. ``report`` is plain data, the same for the same runs.
+
+    Static accuracy is by options' words (``accuracy``), and that of the interviews' first answers (``first_answer``);
+    the line and the gains are by options' words.
+    """
+
+    def __init__(self, experiment: Experiment, seeds: Sequence[int]) -> None:
+        """:raises ConfigurationError: there are no seeds, or one has not run."""
+        if not seeds:
+            raise ConfigurationError("seeds: none are given; name one at least")
+        self.experiment, self.seeds = experiment, list(seeds)
+        self._measured: dict[str, list[Measured]] = {one.label: [] for one in experiment.candidates}
+        self._by_item: list[ByItem] = []
+        self.interviews = self.calls = self.tokens = self.failed = 0
+        for seed in seeds:
+            self._read(seed)
+
+    def report(self) -> dict[str, Any]:
+        """The candidates' figures with their errors, the correlations, the twins, and the regression."""
+        candidates = {
+            one.label: {"share": one.share, "twin": one.twin} | self._summary(one.label)
+            for one in self.experiment.candidates
+        }
+        return {
+            "world": self.experiment.world,
+            "seeds": self.seeds,
+            "items": self.experiment.items,
+            "rounds": self.experiment.rounds,
+            "shots": self.experiment.shots,
+            "interviews": self.interviews,
+            "failed": self.failed,
+            "calls": self.calls,
+            "candidate_tokens": self.tokens,
+            "candidates": candidates,
+            "correlation": {scorer: self._correlation(candidates, f"kieval_{scorer}") for scorer in SCORERS},
+            "twins": self._twins(candidates),
+            "regression": self._regression(candidates),
+        }
+
+    def tables(self) -> list[Table]:
+        """The report as titled tables: title, header, rows."""
+        report = self.report()
+        return [self._main(report), self._scorers(report), self._beside_twins(report), self._line(report)]
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def _read(self, seed: int) -> None:
+        probe = self._results(seed, "probe")
+        interviews = {scorer: self._results(seed, "kieval", scorer) for scorer in SCORERS}
+        for label in self._measured:
+            self._measured[label].append(
+                _probed(probe[label]) | _interviewed({s: interviews[s][label] for s in SCORERS})
+            )
+            one = interviews["official"][label]
+            self.interviews += one["interviews"]
+            self.failed += one["failed"] + probe[label]["failed"]
+            self.calls += sum(used["calls"] for used in one["usage"].values())
+            used = one["usage"].get("candidate", {"prompt_tokens": 0, "completion_tokens": 0})
+            self.tokens += used["prompt_tokens"] + used["completion_tokens"]
+        runs = [RunFolder.open(self.experiment.run_folder(seed, scenario)) for scenario in ("probe", "kieval")]
+        self._by_item.append(by_item(World(self.experiment.world), *runs))
+
+    def _results(self, seed: int, scenario: str, scorer: str | None = None) -> dict[str, Any]:
+        folder = RunFolder.open(self.experiment.run_folder(seed, scenario))
+        report = recorded_results(folder, {"scorer": scorer} if scorer else None).report()
+        candidates: dict[str, Any] = report["candidates"]
+        return candidates
+
+    def _summary(self, label: str) -> dict[str, Any]:
+        """Means over seeds. The error is that over seeds or that over what was asked, whichever is larger.
+
+        Seeds share the models and most of the items, and agree better than new items would. What was asked: the
+        minerals for accuracy and KIEval, for items of one lead to questions about the same facts; else a seed's items.
+        """
+        seeds = self._measured[label]
+        summary = {}
+        for name in seeds[0]:
+            means, errors = Mean(), Mean()
+            for measured in seeds:
+                value, error = measured[name]
+                if value is not None:
+                    means.add(value)
+                if error is not None:
+                    errors.add(error)
+            items = errors.mean
+            if name in self._by_item[0]:
+                items = over_minerals([seed[name].get(label, {}) for seed in self._by_item]).standard_error
+            known = [error for error in (means.standard_error, items) if error is not None]
+            summary[name] = {"mean": _rounded(means.mean), "se": _rounded(max(known, default=None)), "n": means.n}
+        return summary
+
+    # -- what follows -----------------------------------------------------------------------------------------------
+
+    def _clean(self) -> list[Candidate]:
+        return [one for one in self.experiment.candidates if one.clean]
+
+    def _correlation(self, candidates: dict[str, Any], figure: str) -> dict[str, float] | None:
+        """Pearson's r of true knowledge and a figure over the clean candidates."""
+        known = [(one.share, candidates[one.label][figure]["mean"]) for one in self._clean()]
+        pairs = [(share, value) for share, value in known if share is not None and value is not None]
+        found = pearson([share for share, _ in pairs], [value for _, value in pairs])
+        return None if found is None else {"r": round(found[0], 6), "p": round(found[1], 6), "n": len(pairs)}
+
+    def _twins(self, candidates: dict[str, Any]) -> dict[str, Any]:
+        """Each cheater less its clean twin, item by item: what cheating gained in accuracy and in interviews."""
+        found = {}
+        for one in self.experiment.candidates:
+            if one.twin is None or one.twin not in self._measured:
+                continue
+            gains = {}
+            for name in self._by_item[0]:
+                mine, others = (
+                    [seed[name].get(label, {}) for seed in self._by_item] for label in (one.label, one.twin)
+                )
+                mean = difference(mine, others)
+                gains[name] = {"mean": _rounded(mean.mean), "se": _rounded(mean.standard_error), "n": mean.n}
+            found[one.label] = {"twin": one.twin, "gain": gains, "auc": candidates[one.label]["auc"]}
+        return found
+
+    def _regression(self, candidates: dict[str, Any]) -> dict[str, Any] | None:
+        figures = self._figures(candidates)
+        fit = fits(figures)[_DATASET] if len(figures) > 2 else None
+        if fit is None:
+            return None
+        line = fit.line
+        return {
+            "slope": _rounded(line.slope),
+            "intercept": _rounded(line.intercept),
+            "residuals": {name: _rounded(value) for name, value in line.residuals.items()},
+            "deviations": {n: _rounded(v) if math.isfinite(v) else None for n, v in line.deviations.items()},
+            "threshold": line.threshold,
+            "below": line.below,
+            "above": line.above,
+        }
+
+    def figures(self) -> list[Figures]:
+        """Accuracy and interview score of each candidate that has both, with their errors."""
+        return self._figures({label: self._summary(label) for label in self._measured})
+
+    def lines(self) -> dict[str, Fit | None]:
+        """The line through them, by the name of the dataset; none through fewer than three."""
+        return fits(found) if len(found := self.figures()) > 2 else {_DATASET: None}
+
+    @staticmethod
+    def _figures(candidates: dict[str, Any]) -> list[Figures]:
+        found = []
+        for label, one in candidates.items():
+            x, y = one["accuracy"], one["kieval_official"]
+            if x["mean"] is not None and y["mean"] is not None:
+                found.append(Figures(label, _DATASET, x["mean"], y["mean"], x["se"] or 0.0, y["se"] or 0.0))
+        return found
+
+    # -- tables -----------------------------------------------------------------------------------------------------
+
+    def _main(self, report: dict[str, Any]) -> Table:
+        header = ["candidate", "knows", "accuracy", "±", "first", "loss fresh", "loss test", "Δ", "AUC"]
+        header += ["acc", "log", "rel", "coh", "con", "KIEval", "±", "rounds"]
+        rows = []
+        for label, one in report["candidates"].items():
+            row = [label, "–" if one["share"] is None else f"{100 * one['share']:.0f}%", *_both(one["accuracy"], 1)]
+            row.append(_number(one["first_answer"]["mean"], 1))
+            row += [_number(one[name]["mean"], 2) for name in ("loss_fresh", "loss_test", "loss_gap", "auc")]
+            row += [_number(one[f"aspect_{aspect}"]["mean"], 1) for aspect in ASPECTS[:-1]]
+            rows.append([*row, *_both(one["kieval_official"], 1), _number(one["rounds"]["mean"], 2)])
+        seeds = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds, mean ± standard error"
+        return (f"The lab, world {report['world']}: {report['items']} items, {seeds}", header, rows)
+
+    def _scorers(self, report: dict[str, Any]) -> Table:
+        rows = []
+        for scorer in SCORERS:
+            means = [one[f"kieval_{scorer}"]["mean"] for one in report["candidates"].values()]
+            found = report["correlation"][scorer]
+            rows.append([scorer, *(_number(mean, 1) for mean in means), _number(found and found["r"], 4)])
+        header = ["scorer", *report["candidates"], "r with knowledge, clean ones"]
+        return ("KIEval overall by scorer", header, rows)
+
+    def _beside_twins(self, report: dict[str, Any]) -> Table:
+        rows = []
+        for label, one in report["twins"].items():
+            gains = [_signed(one["gain"][name]) for name in ("accuracy", "kieval_official")]
+            rows.append([label, one["twin"], *gains, _number(one["auc"]["mean"], 3)])
+        header = ["cheater", "clean twin", "accuracy gained", "KIEval gained", "AUC of Min-K%"]
+        return ("Cheaters beside their twins", header, rows)
+
+    def _line(self, report: dict[str, Any]) -> Table:
+        line = report["regression"]
+        header = ["candidate", "off the line by", "in its own spread", "so it is"]
+        if line is None:
+            return ("KIEval on accuracy", header, [])
+        rows = []
+        for label, residual in line["residuals"].items():
+            told = "below" if label in line["below"] else "above" if label in line["above"] else "on the line"
+            rows.append([label, f"{residual:+.1f}", _number(line["deviations"][label], 1), told])
+        sign = "-" if line["slope"] < 0 else "+"
+        return (f"KIEval = {line['intercept']:.1f} {sign} {abs(line['slope']):.2f} accuracy", header, rows)
+
+
+def _probed(one: dict[str, Any]) -> Measured:
+    told = one["accuracy"].get("text")
+    measured: Measured = {"accuracy": (None, None) if told is None else (told["value"], _spread(told))}
+    for name, field in (("loss_test", "loss"), ("loss_fresh", "loss_against")):
+        told = one.get(field, {})
+        measured[name] = (told.get("mean"), told.get("se"))
+    gap, auc = one.get("loss_gap"), one.get("detectors", {}).get(_DETECTOR)
+    measured["loss_gap"] = (None, None) if gap is None else (gap["value"], _spread(gap))
+    measured["auc"] = (None, None) if auc is None else (auc["value"], _spread(auc))
+    return measured
+
+
+def _interviewed(by_scorer: dict[str, dict[str, Any]]) -> Measured:
+    one = by_scorer["official"]
+    measured: Measured = {f"kieval_{name}": _figure(told["score"]) for name, told in by_scorer.items()}
+    # Of the interview's own first answer; "accuracy" is the probe's, an aspect of that name is the verdicts'.
+    measured["first_answer"] = _figure(one["accuracy"])
+    measured["rounds"] = _figure(one["rounds"])
+    return measured | {f"aspect_{aspect}": _figure(told) for aspect, told in one["aspects"].items()}
+
+
+def _figure(told: dict[str, Any]) -> tuple[float | None, float | None]:
+    return told["mean"], told["se"]
+
+
+def _spread(interval: dict[str, float]) -> float:
+    """The standard error that a 95% interval comes from, were it a normal one."""
+    return (interval["high"] - interval["low"]) / (2 * _NORMAL)
+
+
+def _rounded(value: float | None) -> float | None:
+    # Six decimals: far below any error bar, and the same text on every platform.
+    return None if value is None else round(value, 6)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _both(told: dict[str, Any], digits: int) -> tuple[str, str]:
+    return _number(told["mean"], digits), _number(told["se"], digits)
+
+
+def _signed(told: dict[str, Any]) -> str:
+    if told["mean"] is None:
+        return "–"
+    return f"{told['mean']:+.1f}" + ("" if told["se"] is None else f" ± {told['se']:.1f}")

@@ -1,0 +1,305 @@
+"""Runs, resumes, forks and reports any scenario: the one path from settings to a finished run folder.
+
+The command line, the demo and an embedding program all come through here.
+What never belongs here: anything about one scenario, and output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+from pydantic import ValidationError
+
+from viva.engine.backends.base import ModelSpec
+from viva.engine.backends.registry import BackendPool, build, fingerprint, local_file_breaks_identity
+from viva.engine.budget import Budget
+from viva.engine.clock import Clock, RealClock
+from viva.engine.errors import ConfigurationError, VivaError
+from viva.engine.events import EventStream
+from viva.engine.folder import RunFolder, versions
+from viva.engine.history import History
+from viva.engine.journal import Journal
+from viva.engine.journal_errors import damaged_journal
+from viva.engine.manifest import wrong_field
+from viva.engine.runner import Outcome, Runner
+from viva.engine.slots import Slots
+from viva.engine.turnstile import Turnstile
+from viva.scenarios.candidates import check_priced
+from viva.scenarios.scenario import Aggregate, Prepared, RunSettings, Scenario, TakesReviews, scenario
+
+from .manifests import check_manifest, check_models
+
+
+@dataclass(frozen=True, slots=True)
+class Company:
+    """What runs that go on side by side in one event loop share: open models, slots and turns of the loop."""
+
+    pool: BackendPool
+    slots: Slots
+    turnstile: Turnstile
+
+
+class Launch:
+    """One run about to happen. ``events`` may be listened to before ``run``; ``runner`` exists while it runs."""
+
+    def __init__(
+        self,
+        which: Scenario,
+        settings: RunSettings,
+        prepared: Prepared,
+        folder: RunFolder,
+        clock: Clock,
+        *,
+        resumed: bool = False,
+        retry_failed: bool = False,
+    ) -> None:
+        self.scenario, self.settings, self.prepared, self.folder = which, settings, prepared, folder
+        self.clock = clock
+        self.events = EventStream()
+        self.runner: Runner | None = None
+        self.pool = BackendPool(clock, self.events.publish)
+        self.journal_statistics: dict[str, int] = {}
+        self._resumed, self._retry_failed = resumed, retry_failed
+
+    async def run(self, ready: Callable[[Runner], None] | None = None, company: Company | None = None) -> Outcome:
+        """Check the models, then carry the run to its end. ``ready`` is given the runner (to interrupt or halt it).
+
+        In ``company`` the run uses the models that are open there already, leaves them open, and waits for slots.
+
+        :raises ConfigurationError, BackendError: a model is wrong or cannot be reached; nothing has begun.
+        :raises JournalError: the run folder cannot be used.
+        """
+        self.folder.lock()
+        if company is not None:
+            self.pool = company.pool
+        try:
+            async with self.pool if company is None else nullcontext():
+                try:
+                    backends = {name: await self.pool.open(name) for name in self.prepared.models}
+                    await self.pool.check(backends)
+                except (VivaError, anyio.get_cancelled_exc_class()):
+                    self.folder.remove()  # what was made for this try alone: the name is free for the next one
+                    raise
+                with History(self.folder.journal) if self._resumed else nullcontext() as history:
+                    if history is not None and not history.sound:
+                        raise damaged_journal(self.folder.journal)
+                    async with Journal(self.folder.journal, self.clock) as journal:
+                        try:
+                            outcome = await self._carry(journal, history, backends, ready, company)
+                            if outcome.error is None:
+                                await journal.flush()
+                        finally:
+                            self.journal_statistics = journal.statistics()
+        finally:
+            self.events.close()
+            self.folder.unlock()
+        return outcome
+
+    async def _carry(
+        self,
+        journal: Journal,
+        history: History | None,
+        backends: dict[str, Any],
+        ready: Callable[[Runner], None] | None,
+        company: Company | None,
+    ) -> Outcome:
+        s = self.settings
+        self.runner = Runner(
+            seed=s.seed,
+            clock=self.clock,
+            journal=journal,
+            events=self.events,
+            concurrency=s.concurrency,
+            run_budget=Budget(s.max_tokens_total, s.max_calls, s.max_cost, s.max_seconds),
+            conversation_budget=Budget(
+                s.conversation_tokens, s.conversation_calls, s.conversation_cost, s.conversation_seconds
+            ),
+            history=history,
+            retry_failed=self._retry_failed,
+            slots=None if company is None else company.slots,
+            turnstile=None if company is None else company.turnstile,
+        )
+        if ready is not None:
+            ready(self.runner)
+        return await self.runner.run(self.prepared.plans(backends), self.prepared.converse, self.prepared.total)
+
+
+def new_run(name: str, settings: RunSettings, path: Path, clock: Clock | None = None) -> Launch:
+    """A new run in a new folder.
+
+    :raises ConfigurationError: the settings are wrong or the folder is taken.
+    """
+    which = scenario(name)
+    prepared = which.prepare(settings)
+    check_priced(settings, prepared.models)
+    clock = clock or RealClock()
+    for model in prepared.models:
+        build(model, clock)  # a wrong name is found before a folder is made for it
+    folder = RunFolder.create(path, _manifest(which, settings, prepared))
+    return Launch(which, settings, prepared, folder, clock)
+
+
+def resumed_run(
+    path: Path, clock: Clock | None = None, *, retry_failed: bool = False, changes: dict[str, Any] | None = None
+) -> Launch:
+    """Go on with a run. ``changes`` may touch circumstances only (concurrency, the run's budgets).
+
+    :raises ConfigurationError: there is no run here, or what it depends on (dataset, prompt pack) has changed since.
+    :raises JournalError: its journal was taken away.
+    """
+    folder = RunFolder.open(path)
+    which, settings = recorded_settings(folder)
+    folder.require_journal()
+    changes = changes or {}
+    foreign = changes.keys() - settings.circumstances
+    if foreign:
+        raise ConfigurationError(f"{', '.join(sorted(foreign))} cannot change when a run is resumed")
+    settings = settings.model_copy(update=changes)
+    prepared = which.prepare(settings)
+    check_priced(settings, prepared.models)
+    check_unchanged(folder, which, settings, prepared)
+    return Launch(which, settings, prepared, folder, clock or RealClock(), resumed=True, retry_failed=retry_failed)
+
+
+def continued_run(
+    name: str, settings: RunSettings, path: Path, clock: Clock | None = None, *, retry_failed: bool = False
+) -> Launch:
+    """Go on with the run of these settings in this folder, or begin it if the folder holds none.
+
+    :raises ConfigurationError: the settings are wrong, the folder holds something else (the message names the
+        differing fields), or what the run depends on has changed since it began.
+    """
+    if not (path / "manifest.json").exists():
+        return new_run(name, settings, path, clock)
+    check_settings(RunFolder.open(path), name, settings)
+    changes = {field: getattr(settings, field) for field in settings.circumstances}
+    return resumed_run(path, clock, retry_failed=retry_failed, changes=changes)
+
+
+def check_settings(folder: RunFolder, name: str, settings: RunSettings) -> None:
+    """See that a folder holds a run of this scenario and these settings, whatever its circumstances.
+
+    :raises ConfigurationError: it does not; the message names each differing field with what it was and is now.
+    """
+    which, recorded = recorded_settings(folder)
+    if which.name != name:
+        raise ConfigurationError(f"{folder.path} holds a run of {which.name}, not of {name}; name another folder")
+    then, now = recorded.model_dump(mode="json"), settings.model_dump(mode="json")
+    different = [f"{key} was {then[key]!r}, is {now[key]!r}" for key in now
+                 if key not in settings.circumstances and then[key] != now[key]]  # fmt: skip
+    if different:
+        raise ConfigurationError(
+            f"{folder.path} holds a run with other settings: {'; '.join(different)}; "
+            "put them back, or name another folder with --out"
+        )
+
+
+def check_unchanged(folder: RunFolder, which: Scenario, settings: RunSettings, prepared: Prepared) -> None:
+    """See that what a run was made from (dataset, prompt pack, model files) is still what it was when it began.
+
+    :raises ConfigurationError: it is not; the message names what has changed.
+    """
+    now = _manifest(which, settings, prepared)
+    different = [key for key in now if key not in ("settings", "versions") and now[key] != folder.manifest.get(key)]
+    if different:
+        raise ConfigurationError(
+            f"{folder.path}: cannot go on, changed since the run began: {', '.join(different)}; "
+            "restore what it was made from, or start a new run"
+        )
+
+
+def forked_run(source: Path, path: Path, clock: Clock | None = None, *, changes: dict[str, Any]) -> Launch:
+    """A new run over the talks of another, judged by somebody else.
+
+    :raises ConfigurationError: the source is no run, or the changes touch more than the judging.
+    """
+    folder = RunFolder.open(source)
+    which, settings = recorded_settings(folder)
+    forked = which.forked(settings, str(source.resolve()), changes)
+    return new_run(folder.manifest["scenario"], forked, path, clock)
+
+
+def recorded_settings(folder: RunFolder) -> tuple[Scenario, Any]:
+    """A run's scenario and settings, as its manifest has them. The manifest is checked first; its settings are whole
+    afterwards, with the defaults of those that it does not name.
+
+    :raises ConfigurationError: the manifest is not one that this program writes; the message names file and field.
+    """
+    file = folder.path / "manifest.json"
+    name = check_manifest(folder.manifest, file)
+    try:
+        which = scenario(name)
+        settings = which.settings.model_validate({**which.settings.formerly, **folder.manifest["settings"]})
+    except ValidationError as error:
+        raise wrong_field(file, error, "settings") from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{file}: field 'scenario': {error}") from None
+    check_models(folder.manifest, settings, file)
+    settings.remember_prompts(folder.manifest["prompts"])
+    folder.manifest["settings"] = settings.model_dump(mode="json")
+    return which, settings
+
+
+def recorded_results(folder: RunFolder, options: dict[str, Any] | None = None) -> Aggregate:
+    """The aggregate over what a run has finished so far, without any model call.
+
+    :raises ConfigurationError, JournalError: the folder or a scoring option is wrong.
+    """
+    return results_and_damage(folder, options)[0]
+
+
+def results_and_damage(folder: RunFolder, options: dict[str, Any] | None = None) -> tuple[Aggregate, list[str]]:
+    """As ``recorded_results``, and the names of damaged records, which are not in it."""
+    which, _ = recorded_settings(folder)
+    aggregate = which.aggregate(folder.manifest, options or {})
+    if isinstance(aggregate, TakesReviews):
+        aggregate.beside(folder.path)
+    with History(folder.journal) as history:
+        for ended in history.ended():
+            if ended.failed:
+                aggregate.add_failure(ended.key, ended.result)
+            else:
+                aggregate.add(ended.key, ended.result)
+        return aggregate, list(history.damage)
+
+
+def _manifest(which: Scenario, settings: RunSettings, prepared: Prepared) -> dict[str, Any]:
+    broken = _breaks_identity(prepared.models)
+    if settings.strict and broken:
+        raise ConfigurationError(f"strict: transcripts would not be byte-identical: {'; '.join(broken)}")
+    return {
+        "scenario": which.name,
+        "seed": settings.seed,
+        "tier": "A" if broken else "C",
+        "not_identical": broken,
+        "files": {name: digest for name in prepared.models if (digest := fingerprint(name)) is not None},
+        "versions": versions(),
+        "settings": settings.model_dump(mode="json"),
+        **prepared.manifest(),
+    }
+
+
+_IDENTICAL = ("llama", "oracle", "replay", "simulated")  # kinds that answer the same in any company
+
+
+def _breaks_identity(models: list[str]) -> list[str]:
+    """Why not every model answers byte for byte the same in any company and order (docs/architecture.md)."""
+    reasons = []
+    for text in models:
+        spec = ModelSpec.parse(text)
+        if spec.kind == "openai":
+            reasons.append(f"{text}: an endpoint does not promise the same answer twice")
+        elif spec.kind == "llama" and spec.take("strict") == "off":
+            reasons.append(f"{text}: strict=off computes prompts in company")
+        elif spec.kind == "llama" and spec.take("gpu_layers", "0") != "0":
+            reasons.append(f"{text}: on a GPU a row's result depends on the rows beside it, as far as is known")
+        elif spec.kind == "llama" and (reason := local_file_breaks_identity(spec.where)):
+            reasons.append(f"{text}: {reason}")
+        elif spec.kind not in _IDENTICAL:
+            reasons.append(f"{text}: nothing is known of models of kind {spec.kind}")
+    return reasons

@@ -1,0 +1,184 @@
+"""A sweep's cells: one candidate, dataset and seed under one scenario; each an ordinary run in a folder of its own.
+
+A cell's folder follows from what the cell is and from nothing else, so cells that come later move no others.
+What never belongs here: what has become of a cell (``standing``), and the order in which cells run (``order``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import chdir
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from viva.data.sources import HUB, open_source
+from viva.engine.backends.base import ModelSpec
+from viva.engine.errors import ConfigurationError
+from viva.scenarios.candidates import candidate_labels, check_priced
+from viva.scenarios.scenario import RunSettings
+
+from .file import SCENARIOS, Entry, SweepFile, problem
+
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=-]{0,79}")
+_CELLS = "cells"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """``name`` is the cell's folder below the sweep's; ``dataset`` the dataset's name as manifests have it, ``source``
+    where it comes from; ``candidate`` and ``evaluator`` are labels, ``model`` the candidate's name in full.
+    """
+
+    name: str
+    scenario: str
+    candidate: str
+    model: str
+    dataset: str
+    source: str
+    seed: int
+    evaluator: str | None
+    settings: RunSettings
+
+    @property
+    def models(self) -> list[str]:
+        """All models that the cell needs."""
+        roles = (self.model, *(getattr(self.settings, role, None) for role in ("interactor", "evaluator")))
+        return list(dict.fromkeys(role for role in roles if role is not None))
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain data for the sweep's manifest; all settings, for defaults may change."""
+        fields = ("name", "scenario", "candidate", "model", "dataset", "source", "seed", "evaluator")
+        record = {field: getattr(self, field) for field in fields}
+        return record | {"settings": self.settings.model_dump(mode="json")}
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Cell:
+        """:raises KeyError, ValueError: the record is not one of a cell."""
+        kinds = dict(SCENARIOS.values())
+        if record["scenario"] not in kinds:
+            raise ValueError(f"unknown scenario '{record['scenario']}'")
+        kind = kinds[record["scenario"]]
+        settings = kind.model_validate({**kind.formerly, **record["settings"]})
+        return cls(**{**record, "settings": settings})
+
+
+def cells(file: SweepFile, folder: Path, shown: str) -> list[Cell]:
+    """All cells of a sweep, dataset by dataset, probes before interviews, seed by seed, all candidates on each.
+
+    :param folder: where relative paths in the file begin; :param shown: the file's name in errors.
+    :raises ConfigurationError: a setting is wrong, or two datasets or cells cannot be told apart by name.
+    """
+    labels, judges = candidate_labels(file.candidates), candidate_labels(file.judges)
+    named: dict[str, str] = {}
+    found: list[Cell] = []
+    for index, entry in enumerate(file.datasets):
+        dataset = dataset_name(entry.dataset)
+        if dataset in named:
+            raise ConfigurationError(
+                f"{shown}: datasets.{index}: {entry.dataset} and {named[dataset]} both go by the name '{dataset}' in "
+                "tables; rename one of the files or its folder"
+            )
+        named[dataset] = entry.dataset
+        for part, (scenario, _) in SCENARIOS.items():
+            if getattr(file, part) is None:
+                continue
+            for seed in file.seeds:
+                for evaluator, judge in judges.items() if part == "interviews" else [(None, None)]:
+                    base = _settings(file, part, entry, index, folder, shown, seed, judge)
+                    place = [_CELLS, scenario, _plain(dataset), f"seed-{seed}"]
+                    place += [_plain(evaluator)] if evaluator is not None else []
+                    for label, model in labels.items():
+                        settings = base.model_copy(update={"candidate": [model]})
+                        name = "/".join([*place, _plain(label)])
+                        found.append(
+                            Cell(name, scenario, label, model, dataset, entry.dataset, seed, evaluator, settings)
+                        )
+    names: set[str] = set()
+    for cell in found:
+        if cell.name in names:
+            raise ConfigurationError(f"{shown}: two cells would lie in {cell.name}; tell the models apart with ?label=")
+        names.add(cell.name)
+    return found
+
+
+def check_bounds(found: Iterable[Cell], shown: str) -> None:
+    """See that bounds of money can be kept, before any cell has spent some.
+
+    :raises ConfigurationError: there is one, and a model has no price.
+    """
+    parts = {scenario: part for part, (scenario, _) in SCENARIOS.items()}
+    for cell in found:
+        try:
+            check_priced(cell.settings, cell.models)
+        except ConfigurationError as error:
+            said = re.sub("--([a-z]+)-cost", r"\1_cost", str(error))
+            raise ConfigurationError(f"{shown}: {parts[cell.scenario]}: {said}") from None
+
+
+def dataset_name(source: str) -> str:
+    """The name of a dataset in manifests and tables; of one that cannot be found, the last part of where it should be.
+
+    Datasets of the hub are not loaded for it.
+    """
+    form, _, place = source.partition(":")
+    if form == HUB:
+        return "-".join(part for part in re.split("[/:]", place)[1:] if part) or place
+    try:
+        return open_source(source).name
+    except ConfigurationError:  # said by the cells that need it
+        return source.rpartition("/")[2].removesuffix(".jsonl") or source
+
+
+def _settings(
+    file: SweepFile, part: str, entry: Entry, index: int, folder: Path, shown: str, seed: int, judge: str | None
+) -> RunSettings:
+    """A cell's settings, with the first candidate in the place of all."""
+    kind = SCENARIOS[part][1]
+    own = {name: value for name, value in entry.own.items() if name in kind.model_fields}
+    given = dict(getattr(file, part))
+    if file.until is not None and part == "interviews":
+        given |= {"cluster": file.until.cluster} if file.until.cluster else {}
+        own["shuffled"] = True
+    given |= own
+    given |= {"dataset": entry.dataset, "candidate": file.candidates[:1], "seed": seed}
+    given["concurrency"] = file.concurrency
+    if judge is not None:
+        given["evaluator"] = judge
+    try:
+        with chdir(folder):
+            return kind.model_validate(given)
+    except ValidationError as error:
+        told = []
+        for detail in error.errors(include_url=False):
+            there = f"datasets.{index}" if detail["loc"] and detail["loc"][0] in own else part
+            told.append(problem(detail, shown, there))
+        raise ConfigurationError("; ".join(told)) from None
+
+
+def _plain(text: str) -> str:
+    """The text as a folder's name: as it is if it can be one, else made plain, with a hash to tell it from others."""
+    if _PLAIN.fullmatch(text):
+        return text
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    return f"{re.sub('[^A-Za-z0-9._+=-]+', '_', text).strip('._-')[:60] or 'x'}-{digest}"
+
+
+def local_weights(model: str) -> str | None:
+    """What a local model's weights are known by, whatever name it goes by; None for a model that is elsewhere."""
+    spec = ModelSpec.parse(model)
+    return spec.where if spec.kind == "llama" else None
+
+
+def groups(found: list[Cell], decided: bool) -> Iterator[list[Cell]]:
+    """Cells that begin together: each alone, or all candidates on the same items where candidates are decided about."""
+    together: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in found:
+        alone = not decided or cell.scenario != "kieval"
+        key = (cell.name,) if alone else (cell.dataset, str(cell.seed), str(cell.evaluator))
+        together.setdefault(key, []).append(cell)
+    yield from together.values()

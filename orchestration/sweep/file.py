@@ -1,0 +1,238 @@
+"""A sweep's file: which candidates, datasets, seeds and evaluators, and what is done with each of them.
+
+Relative paths in it are meant from the file's own folder, so that a sweep means the same wherever it is started.
+What never belongs here: cells (``cells``), and settings of a protocol (the scenarios have them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import chdir
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, field_validator, model_validator
+
+from viva.data.sources import full_source
+from viva.engine.backends.credentials import refuse_credentials, shown_value
+from viva.engine.backends.registry import full_path
+from viva.engine.errors import ConfigurationError
+from viva.engine.yamlfile import read_yaml
+from viva.scenarios.candidates import candidate_labels
+from viva.scenarios.kieval.settings import Cluster, KievalSettings
+from viva.scenarios.probes.settings import ProbeSettings
+from viva.scenarios.scenario import RunSettings
+from viva.scoring.sequential import Until
+
+SCENARIOS: dict[str, tuple[str, type[RunSettings]]] = {  # by the file's field: the scenario's name and settings
+    "probes": ("probe", ProbeSettings),
+    "interviews": ("kieval", KievalSettings),
+}
+_LISTS = ("candidates", "datasets", "seeds", "evaluators")
+# What the grid itself decides on.
+_OF_THE_GRID = {"dataset": "datasets", "candidate": "candidates", "seed": "seeds", "concurrency": "concurrency"}
+
+
+class Entry(BaseModel):
+    """One dataset, with settings of its own beside those of ``interviews`` and ``probes``."""
+
+    model_config = ConfigDict(extra="allow")
+
+    dataset: str
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The settings that count for this dataset only."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class SweepFile(BaseModel):
+    """A sweep as it is written, every path full. ``evaluators`` is never empty where there are interviews."""
+
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+    candidates: list[str] = Field(min_length=1)
+    datasets: list[Entry] = Field(min_length=1)
+    seeds: list[StrictInt] = Field(default=[7], min_length=1)
+    evaluators: list[str] | None = Field(default=None, min_length=1)
+    interviews: dict[str, Any] | None = None
+    probes: dict[str, Any] | None = None
+    concurrency: StrictInt = Field(default=500, ge=1)
+    local_models: StrictInt = Field(default=1, ge=1)
+    until: Until | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _forms(cls, written: Any) -> Any:
+        """Refuse what would be taken for something else: nothing where a value is meant, one value for a list."""
+        for name, value in written.items():
+            if value is None:
+                hint = f"; `{name}: {{}}` takes the defaults" if name in SCENARIOS else ""
+                raise ValueError(f"{name}: is empty; write a value or leave it out{hint}")
+            if name in _LISTS and not isinstance(value, list):
+                raise ValueError(f"{name}: found {shown_value(value)}, expected a list: {_as_list(name, value)}")
+        return written
+
+    @field_validator("datasets", mode="before")
+    @classmethod
+    def _plain_names(cls, entries: list[Any]) -> list[Any]:
+        return [{"dataset": one} if isinstance(one, str) else one for one in entries]
+
+    @field_validator("until", mode="before")
+    @classmethod
+    def _rule(cls, value: Any) -> Until:
+        rule = Until.parse(value)
+        if rule.cluster not in (None, *get_args(Cluster)):
+            raise ValueError(f"until.cluster: {rule.cluster!r}; allowed is {' or '.join(get_args(Cluster))}")
+        return rule
+
+    @field_validator("candidates", "evaluators")
+    @classmethod
+    def _named(cls, models: list[str] | None) -> list[str] | None:
+        return None if models is None else _models(models)
+
+    @field_validator("seeds")
+    @classmethod
+    def _seeds_differ(cls, seeds: list[int]) -> list[int]:
+        _each_once(seeds)
+        return seeds
+
+    @field_validator("datasets")
+    @classmethod
+    def _datasets_differ(cls, entries: list[Entry]) -> list[Entry]:
+        for entry in entries:
+            entry.dataset = full_source(entry.dataset)
+        _each_once(entry.dataset for entry in entries)
+        return entries
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> SweepFile:
+        if self.interviews is None and self.probes is None:
+            raise ValueError("neither interviews nor probes: say what is to be done; `interviews: {interactor: MODEL}`")
+        for part in SCENARIOS:
+            for name, field in _OF_THE_GRID.items():
+                if name in (getattr(self, part) or {}):
+                    raise ValueError(f"{part}.{name}: is given by the sweep's own `{field}`")
+        if self.interviews is None:
+            for name in ("evaluators", "until"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name}: is of use to interviews only, and there are none")
+        elif self.evaluators is None:
+            if "evaluator" not in self.interviews:
+                raise ValueError("interviews.evaluator is missing: name it there, or several under `evaluators`")
+            try:
+                self.evaluators = _models([str(self.interviews["evaluator"])])
+            except ValueError as error:
+                raise ValueError(f"interviews.evaluator: {error}") from None
+        elif "evaluator" in self.interviews:
+            raise ValueError("interviews.evaluator: the evaluators are those of `evaluators`; leave one of the two out")
+        if self.until is not None and self.until.decided and len(self.candidates) < 2:
+            raise ValueError("until: decided, with one candidate; a decision needs two")
+        for index, entry in enumerate(self.datasets):
+            self._check_own(f"datasets.{index}", entry)
+        return self
+
+    def _check_own(self, where: str, entry: Entry) -> None:
+        parts = [part for part in SCENARIOS if getattr(self, part) is not None]
+        for name in entry.own:
+            if name in (*_OF_THE_GRID, "evaluator"):
+                raise ValueError(f"{where}.{name}: cannot differ between datasets")
+            if not any(name in SCENARIOS[part][1].model_fields for part in parts):
+                raise ValueError(f"{where}.{name}: no setting of {' or '.join(parts)}")
+
+    @property
+    def judges(self) -> list[str]:
+        """The evaluators; none where there are no interviews."""
+        return self.evaluators or []
+
+
+def read_file(path: Path) -> tuple[SweepFile, dict[str, Any]]:
+    """A sweep's file: checked, and as it is written.
+
+    :raises ConfigurationError: naming the file, the field, what was found and what to do.
+    """
+    written = read_yaml(path)
+    if not isinstance(written, dict):
+        found = "nothing" if written is None else type(written).__name__
+        raise ConfigurationError(f"{path}: expected a mapping with candidates and datasets, found {found}")
+    return check_file(written, path.resolve().parent, str(path)), written
+
+
+def check_file(written: dict[str, Any], folder: Path, shown: str) -> SweepFile:
+    """Check what a sweep's file says. ``folder`` is where its relative paths begin, ``shown`` its name in errors.
+
+    :raises ConfigurationError: as ``read_file``.
+    """
+    for name in written:
+        if not isinstance(name, str):
+            raise ConfigurationError(f"{shown}: {name}: unknown setting; names are text")
+    _refuse_credentials(written, shown)
+    try:
+        with chdir(folder):
+            return SweepFile.model_validate(written)
+    except OSError as error:
+        raise ConfigurationError(f"{folder}: cannot be entered: {error.strerror}") from None
+    except ValidationError as error:
+        raise ConfigurationError(
+            "; ".join(problem(detail, shown) for detail in error.errors(include_url=False))
+        ) from None
+
+
+def _refuse_credentials(written: Any, shown: str, field: str = "") -> None:
+    """See that nothing that will be recorded as a model's name holds a key, wherever it stands in the file."""
+    if isinstance(written, str):
+        try:
+            refuse_credentials(written)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{shown}: {field}: {error}") from None
+        return
+    inner = written.items() if isinstance(written, dict) else enumerate(written) if isinstance(written, list) else ()
+    for name, value in inner:
+        if isinstance(name, str):  # a stray colon makes a name of a model
+            _refuse_credentials(name, shown, field or "a setting's name")
+        _refuse_credentials(value, shown, f"{field}.{name}" if field else str(name))
+
+
+def problem(detail: Any, shown: str, part: str = "") -> str:
+    """One of pydantic's complaints as ours: file, field, what was found. ``part`` stands before the field."""
+    field = ".".join([part] * bool(part) + [str(one) for one in detail["loc"]])
+    if detail["type"] == "missing":
+        return f"{shown}: {field} is missing"
+    if detail["type"] == "extra_forbidden":
+        return f"{shown}: {field}: unknown setting"
+    message = str(detail["msg"]).removeprefix("Value error, ")
+    if detail["type"] == "value_error":  # ours: it says what was found
+        return f"{shown}: {message}" if not field or message.startswith(field) else f"{shown}: {field}: {message}"
+    return f"{shown}: {field}: {message}, found {shown_value(detail.get('input'))}"
+
+
+def _models(models: list[str]) -> list[str]:
+    try:
+        candidate_labels(models)  # each is a model's name, each label its own
+    except ConfigurationError as error:
+        raise ValueError(str(error).replace("two candidates", "two models")) from None
+    return [full_path(model) for model in models]
+
+
+def _as_list(name: str, value: Any) -> str:
+    """What to write where one value stands for a list."""
+    if name == "seeds" and isinstance(value, int) and not isinstance(value, bool):
+        several = f"; for {value} seeds, [{', '.join(map(str, range(1, value + 1)))}]" if 2 <= value <= 10 else ""
+        return f"for the one seed {value} write `seeds: [{value}]`{several}"
+    if isinstance(value, str):
+        return f"write `{name}: [{value}]`, or a line `- …` for each"
+    return "write a line `- …` for each"
+
+
+def one_value_lists(written: dict[str, Any]) -> dict[str, Any]:
+    """What a sweep's file said, from the time when one value could stand for a list, with lists."""
+    return {name: [value] if name in _LISTS and not isinstance(value, list) else value
+            for name, value in written.items() if value is not None}  # fmt: skip
+
+
+def _each_once(values: Iterable[Any]) -> None:
+    seen = set()
+    for value in values:
+        if value in seen:
+            raise ValueError(f"{value} is named twice")
+        seen.add(value)

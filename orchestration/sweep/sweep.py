@@ -1,0 +1,274 @@
+"""The sweep itself: cells run one after the other or side by side, in one event loop, on shared models and slots.
+
+A cell begins when those before it have let all of their conversations begin, so slots stay taken to the end and what
+waits costs nothing. A local model is opened for its first cell, kept for its last, and closed.
+What never belongs here: what a cell is (``cells``), how one run works (``orchestration.launch``), display.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from viva.data.selection import each_checked_once
+from viva.engine.backends.registry import BackendPool
+from viva.engine.blame import place_of
+from viva.engine.clock import Clock, RealClock
+from viva.engine.collector import tuned_collector
+from viva.engine.errors import JournalError, VivaError
+from viva.engine.events import EventStream
+from viva.engine.folder import RunFolder
+from viva.engine.runner import Outcome
+from viva.engine.slots import Slots
+from viva.engine.turnstile import Turnstile
+from viva.scoring.sequential import Until
+
+from ..launch import Company, continued_run
+from .cells import cells, check_bounds, groups
+from .file import SweepFile, check_file, read_file
+from .order import ordered
+from .place import check_place
+from .progress import CellRun
+from .record import Recorded, read_sweep, write_sweep
+from .residents import Residents, weights_of
+from .standing import Standing, standing
+from .stopping import Stopping
+
+_MOST_OPEN = 64  # cells that are led to their end at once; each has a journal and its thread
+
+
+class Sweep:
+    """One sweep about to go on. ``runs`` tells of every cell, before, while and after it runs; ``events`` are the news
+    of models (retries), ``models`` their counters. ``interrupt`` and ``halt`` are
+    a runner's, for all cells.
+    """
+
+    def __init__(
+        self,
+        recorded: Recorded,
+        file: SweepFile,
+        out: Path,
+        clock: Clock | None = None,
+        *,
+        retry_failed: bool = False,
+        concurrency: int | None = None,
+    ) -> None:
+        self.out, self.recorded = out, recorded
+        self.clock = clock or RealClock()
+        self.events = EventStream()
+        self.runs = [CellRun(cell) for cell in recorded.cells]
+        self._concurrency = concurrency or file.concurrency
+        self._local_models = file.local_models
+        self.retry_failed = retry_failed
+        self._stopping = False
+        self._active: list[CellRun] = []
+        self._changed = anyio.Event()
+        self._company: Company | None = None
+        self.models: dict[str, dict[str, object]] = {}
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was asked to stop, and did so before its end."""
+        return self._stopping and any(run.state in ("waiting", "part") for run in self.runs)
+
+    @property
+    def failures(self) -> int:
+        """Failed conversations, in all cells."""
+        return sum(run.failed for run in self.runs)
+
+    def interrupt(self) -> None:
+        """Finish the calls under way, begin nothing new."""
+        self._stop("interrupt")
+
+    def halt(self) -> None:
+        """Stop now. What is in flight goes on when the sweep is started again."""
+        self._stop("halt")
+
+    def _stop(self, how: str) -> None:
+        self._stopping = True
+        for run in self._active:
+            if run.runner is not None:
+                getattr(run.runner, how)()
+            else:  # its models are still being opened: nothing has begun
+                run.opening.cancel()
+
+    async def run(self, ready: Callable[[Sweep], None] | None = None) -> None:
+        """Carry all cells to their end. ``ready`` is given the sweep at once (to interrupt or halt it).
+
+        A cell that fails is a state of it (``runs``), no error; so is one that was interrupted.
+
+        :raises ConfigurationError: another process is at this sweep, or something else lies in its folder.
+        :raises JournalError: the folder cannot be written.
+        """
+        check_place(self.out)
+        lock = RunFolder(self.out, {})
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            lock.lock()
+        except OSError as error:
+            raise JournalError(f"{self.out}: cannot make the sweep's folder: {error}") from error
+        try:
+            write_sweep(self.out, self.recorded)
+            with tuned_collector(), each_checked_once():
+                if ready is not None:
+                    ready(self)
+                units = self._survey()
+                async with BackendPool(self.clock, self.events.publish) as pool:
+                    self._company = Company(pool, Slots(self._concurrency), Turnstile())
+                    self._residents = Residents(pool, [unit.models for unit in units], self._local_models)
+                    async with anyio.create_task_group() as group:
+                        for unit in units:
+                            await self._room()
+                            if self._stopping:
+                                break
+                            await self._begin(unit, group)
+                    self.models = pool.statistics()
+        finally:
+            self.events.close()
+            lock.unlock()
+
+    async def _room(self) -> None:
+        """Wait until the next unit can begin: not too many cells are open, nor too many local models."""
+        while not self._stopping:
+            changed = self._changed  # a cell may end while room is being made
+            if len(self._active) < _MOST_OPEN and await self._residents.make_room(self._in_use()):
+                return
+            await changed.wait()
+
+    def _in_use(self) -> set[str]:
+        return {model for run in self._active for model in run.cell.models}
+
+    def survey(self) -> None:
+        """Find out how far every cell has come (``runs``), without opening a model."""
+        with each_checked_once():
+            self._survey()
+
+    def _survey(self) -> list[_Unit]:
+        """What is still to be done, in the order to do it."""
+        by_name = {run.cell.name: run for run in self.runs}
+        until = self.recorded.until
+        decided = until is not None and until.decided
+        units = []
+        for group in groups(self.recorded.cells, decided):
+            runs = [by_name[cell.name] for cell in group]
+            unit = self._unit(runs)
+            if unit.runs:
+                units.append(unit)
+        return [units[place] for place in ordered([weights_of(unit.models) for unit in units])]
+
+    def _unit(self, runs: list[CellRun]) -> _Unit:
+        found = {run: standing(run.cell, self.out, retry_failed=self.retry_failed) for run in runs}
+        for run, one in found.items():
+            run.take(one)
+        planned = [run.total for run in runs if run.total is not None]
+        until = self.recorded.until
+        stopping: Stopping | None = None
+        if until is not None and runs[0].cell.scenario == "kieval" and planned:
+            if self._watched(until, found, max(planned), ended=False).stopped:
+                for run in runs:
+                    run.stopped_by_rule()
+            else:  # those that go on tell theirs again as they run
+                stopping = self._watched(until, found, max(planned), ended=True)
+        return _Unit([run for run in runs if run.state in ("waiting", "part")], stopping)
+
+    def _watched(self, until: Until, found: dict[CellRun, Standing], planned: int, *, ended: bool) -> Stopping:
+        """The watch over the cells ``found``, fed with what their journals hold, or only those at their end."""
+        clusters = next((one.clusters for one in found.values() if one.planned == planned), None)
+        stopping = Stopping(until, [run.cell for run in found], planned, clusters)
+        for run, one in found.items():
+            if one.run is not None and (not ended or one.state == "done"):
+                try:
+                    stopping.read(run.cell, one.run)
+                except JournalError as error:
+                    run.take(Standing("failed", run.total, error=error))
+        return stopping
+
+    async def _begin(self, unit: _Unit, group: anyio.abc.TaskGroup) -> None:
+        """Have a unit's cells begin, side by side; returns when all of their conversations have begun."""
+        self._residents.begin()
+        for run in unit.runs:
+            run.begins()
+            self._active.append(run)
+            group.start_soon(self._carry, run, unit.stopping)
+        for run in unit.runs:
+            await run.begun.wait()
+        for run in unit.runs:
+            if run.runner is not None:
+                await run.runner.admitted.wait()
+
+    async def _carry(self, run: CellRun, stopping: Stopping | None) -> None:
+        outcome: Outcome | None = None
+        error: VivaError | None = None
+        try:
+            with run.opening:
+                outcome = await self._launch(run, stopping)
+        except VivaError as problem:
+            error = problem
+        except Exception as fault:  # in our own code: the other cells can do without this one
+            error = VivaError(f"{type(fault).__name__} at {place_of(fault)}: {fault}")
+        finally:
+            run.ended(outcome, error, stopped=stopping is not None and stopping.stopped)
+            self._active.remove(run)
+            with anyio.CancelScope(shield=True):
+                await self._residents.leave(self._in_use())
+            self._changed.set()
+            self._changed = anyio.Event()
+
+    async def _launch(self, run: CellRun, stopping: Stopping | None) -> Outcome:
+        cell = run.cell
+        path = self.out / cell.name
+        launch = continued_run(cell.scenario, cell.settings, path, self.clock, retry_failed=self.retry_failed)
+        run.aggregate = launch.scenario.aggregate(launch.folder.manifest, {})
+        launch.events.listen(run.hear)
+        if stopping is not None:
+            launch.events.listen(stopping.listener(cell))
+
+        def ready(runner: Any) -> None:
+            run.carried_by(runner)
+            if stopping is not None:
+                stopping.begun(runner)
+
+        return await launch.run(ready, self._company)
+
+
+class _Unit:
+    """Cells that begin together, and the rule that may end them."""
+
+    __slots__ = ("models", "runs", "stopping")
+
+    def __init__(self, runs: list[CellRun], stopping: Stopping | None) -> None:
+        self.runs, self.stopping = runs, stopping
+        self.models = frozenset(model for run in runs for model in run.cell.models)
+
+
+def planned_sweep(file: Path, out: Path | None = None, clock: Clock | None = None, **how: Any) -> Sweep:
+    """The sweep that a file describes, in ``out`` (default: ``runs/NAME`` of the file's name); nothing is written yet.
+
+    If the folder holds a sweep already, cells that are finished stay as they are and the others go on.
+
+    :param how: ``retry_failed`` and ``concurrency``, as ``Sweep`` has them.
+    :raises ConfigurationError: the file is wrong; the message names file and field.
+    """
+    checked, written = read_file(file)
+    folder = file.resolve().parent
+    found = cells(checked, folder, str(file))
+    check_bounds(found, str(file))
+    recorded = Recorded(folder, written, checked.until, found)
+    return Sweep(recorded, checked, out or Path("runs") / file.stem, clock, **how)
+
+
+def resumed_sweep(out: Path, clock: Clock | None = None, **how: Any) -> Sweep:
+    """Go on with the sweep in a folder, as its file was when it was last started.
+
+    :raises ConfigurationError: there is no sweep here, or what its file names is no longer what it was.
+    """
+    before = read_sweep(out)
+    shown = f"{out}/sweep.json"
+    checked = check_file(before.written, before.folder, shown)
+    # Cells that have begun as they were, not as they would follow from the file today: defaults may be others.
+    begun = {cell.name: cell for cell in before.cells if (out / cell.name / "manifest.json").exists()}
+    found = [begun.get(cell.name, cell) for cell in cells(checked, before.folder, shown)]
+    return Sweep(Recorded(before.folder, before.written, checked.until, found), checked, out, clock, **how)

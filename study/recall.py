@@ -1,0 +1,100 @@
+"""The probes of a cell, read once: the scenario's own aggregate, and by item what several cells are pooled from.
+
+What never belongs here: how an item is probed, and statistics over several cells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from viva.engine.folder import RunFolder
+from viva.engine.history import History
+from viva.scenarios.candidates import label_of
+from viva.scenarios.probes.report import ACCURACIES, ProbeAggregate
+from viva.scoring.contamination import Signals
+
+from .names import Names
+
+TO_BE_READ = ("generate",)  # ways of answering that may name no choice
+
+
+@dataclass(slots=True)
+class Recall:
+    """What one candidate's probes showed, by item (as ``Names`` numbers them).
+
+    ``right`` holds, by way of answering, whether each item was answered rightly; ``signals`` are those of the probed
+    set (False) and of the set it was held against (True), by the item's own id; ``usage`` counts calls, prompt and
+    completion tokens by role; ``unanswered``, by way of answering, items whose answer named no choice.
+    """
+
+    seed: int
+    members_are_second: bool
+    right: dict[str, dict[int, bool]] = field(default_factory=dict)
+    signals: dict[tuple[bool, str], Signals] = field(default_factory=dict)
+    usage: dict[str, list[int]] = field(default_factory=dict)
+    unanswered: dict[str, int] = field(default_factory=dict)
+    ended: int = 0
+
+    def add(self, result: dict[str, Any], items: Names) -> None:
+        """One item's record."""
+        self.ended += 1
+        if not result["second"]:
+            item = items.number(result["item"])
+            for name in ACCURACIES:
+                told = result.get("text" if name == "text_normalised" else name)
+                if told is not None:
+                    right = told["normalised_right" if name == "text_normalised" else "right"]
+                    self.right.setdefault(name, {})[item] = bool(right)
+                    if name in TO_BE_READ and told["choice"] is None:
+                        self.unanswered[name] = self.unanswered.get(name, 0) + 1
+        if "signals" in result:
+            self.signals[result["second"], result["item"]] = Signals(**result["signals"])
+        for role, used in result.get("usage", {}).items():
+            before = self.usage.get(role, [0, 0, 0])
+            self.usage[role] = [a + b for a, b in zip(before, used, strict=True)]
+
+
+@dataclass(slots=True)
+class Probes:
+    """A run of probes read once; ``damaged`` names the records that are not in it."""
+
+    aggregate: ProbeAggregate
+    recall: dict[str, Recall]
+    damaged: list[str]
+
+
+def read_probes(run: RunFolder, items: Names) -> Probes:
+    """All ended probes of a run.
+
+    :raises JournalError: the journal is missing or damaged.
+    """
+    manifest = run.manifest
+    aggregate = ProbeAggregate(manifest)
+    second = manifest["settings"]["members"] == "against"
+    recall = {label: Recall(manifest["seed"], second) for label in aggregate.candidates}
+    with History(run.journal) as history:
+        for ended in history.ended():
+            if ended.failed:
+                aggregate.add_failure(ended.key, ended.result)
+                recall[label_of(ended.key, list(recall))].ended += 1
+            else:
+                aggregate.add(ended.key, ended.result)
+                recall[ended.result["candidate"]].add(ended.result, items)
+        return Probes(aggregate, recall, list(history.damage))
+
+
+def averaged_scores(cells: Sequence[Recall]) -> dict[tuple[bool, str], dict[str, float]]:
+    """Detectors' scores of each text, averaged over cells; of each detector that all texts have a score of."""
+    found: dict[tuple[bool, str], list[dict[str, float]]] = {}
+    for cell in cells:
+        for place, signals in cell.signals.items():
+            found.setdefault(place, []).append(signals.scores())
+    common = set.intersection(*(set(one) for scores in found.values() for one in scores)) if found else set()
+    names = [name for name in next(iter(found.values()))[0] if name in common] if found else []
+    return {
+        place: {name: math.fsum(one[name] for one in scores) / len(scores) for name in names}
+        for place, scores in sorted(found.items())
+    }

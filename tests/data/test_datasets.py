@@ -1,0 +1,229 @@
+"""Benchmark files: every form is read, every bad line is named, and sampling depends on seed and items alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from viva.data.items import Item, kieval_id
+from viva.data.selection import open_dataset
+from viva.engine.errors import ConfigurationError, DatasetError
+
+GOOD: dict[str, Any] = {"question": "Which is a metal?", "choices": ["tin", "fog"], "answer": "A"}
+
+
+def jsonl(folder: Path, *records: Any, name: str = "items.jsonl") -> str:
+    """A file of the records, one a line; text is written as it is."""
+    lines = [record if isinstance(record, str) else json.dumps(record, ensure_ascii=False) for record in records]
+    return raw(folder, "\n".join(lines) + "\n", name)
+
+
+def raw(folder: Path, text: str, name: str) -> str:
+    (folder / name).write_bytes(text.encode())
+    return str(folder / name)
+
+
+def numbered(numbers: Iterable[int]) -> list[dict[str, Any]]:
+    return [GOOD | {"id": f"item-{number}"} for number in numbers]
+
+
+def items(source: str, **options: Any) -> list[Item]:
+    return list(open_dataset(source, **options).items())
+
+
+def ids(source: str, **options: Any) -> list[str]:
+    return [item.id for item in items(source, **options)]
+
+
+def test_generic_jsonl(tmp_path: Path) -> None:
+    second = {
+        "id": 7,
+        "question": "水在几度结冰？",
+        "choices": ["0 °C", "9 °C", "99 °C"],
+        "answer": 0,
+        "subject": "物理",
+    }
+    source = jsonl(tmp_path, "\ufeff" + json.dumps(GOOD), "", second)
+    dataset = open_dataset(source)
+    assert (dataset.name, dataset.form, dataset.total, len(dataset)) == ("items", "generic", 2, 2)
+    hashed = kieval_id("Which is a metal?", ["tin", "fog"], 0, None)
+    assert list(dataset.items()) == [
+        Item(hashed, "Which is a metal?", ["tin", "fog"], 0),
+        Item("7", "水在几度结冰？", ["0 °C", "9 °C", "99 °C"], 0, "物理"),
+    ]
+
+
+@pytest.mark.parametrize(("name", "mark"), [("items.csv", ","), ("items.tsv", "\t")])
+def test_generic_csv(tmp_path: Path, name: str, mark: str) -> None:
+    rows = [
+        ["id", "question", "A", "B", "C", "answer", "subject"],
+        ["1", '"Who said ""eureka"", and where?"', "Archimedes", '"Newton, Isaac"', "Euler", "A", ""],
+        ["2", "哪一个是金属？", "雾", "锡", "", "B", "化学"],
+        ["3", '"Two\nlines?"', "yes", "no", "", "A", ""],
+    ]
+    source = raw(tmp_path, "\ufeff" + "".join(mark.join(row) + "\r\n" for row in rows), name)
+    assert items(source) == [
+        Item("1", 'Who said "eureka", and where?', ["Archimedes", "Newton, Isaac", "Euler"], 0),
+        Item("2", "哪一个是金属？", ["雾", "锡"], 1, "化学"),
+        Item("3", "Two\nlines?", ["yes", "no"], 0),
+    ]
+
+
+@pytest.mark.parametrize("schema", ["hugging face", "ai2"])
+@pytest.mark.parametrize(("labels", "key", "answer"), [("ABCD", "C", 2), ("ABCDE", "E", 4), ("123", "3", 2)])
+def test_arc_in_both_of_its_schemas(tmp_path: Path, schema: str, labels: str, key: str, answer: int) -> None:
+    texts = [f"choice {label}" for label in labels]
+    if schema == "ai2":
+        pairs = [{"text": text, "label": label} for text, label in zip(texts, labels, strict=True)]
+        record: dict[str, Any] = {"id": "X_1", "question": {"stem": "Why?", "choices": pairs}, "answerKey": key}
+    else:
+        record = {"id": "X_1", "question": "Why?", "choices": {"text": texts, "label": [*labels]}, "answerKey": key}
+    source = jsonl(tmp_path, record)
+    assert items(source) == items(f"arc:{source}")
+    assert items(source) == [Item(kieval_id("Why?", texts, answer, {"id": "X_1"}), "Why?", texts, answer)]
+
+
+def ai2(**changes: Any) -> dict[str, Any]:
+    pairs = [{"text": "tin", "label": "A"}, {"text": "fog", "label": "B"}]
+    return {"id": "X_2", "question": {"stem": "Why?", "choices": pairs}, "answerKey": "A"} | changes
+
+
+BAD_LINES: dict[str, tuple[Any, str | None, str]] = {
+    "broken JSON": ('{"question": "Wh', None, "not valid JSON"),
+    "no object": ("[1, 2]", None, "expected a JSON object, found list"),
+    "no question": ({"choices": ["a", "b"], "answer": "A"}, "question", "is missing"),
+    "blank question": (GOOD | {"question": " "}, "question", "expected text"),
+    "question of a wrong type": (GOOD | {"question": 3}, "question", "expected text, found 3"),
+    "no choices": ({"question": "Why?", "answer": "A"}, "choices", "is missing"),
+    "choices of a wrong type": (GOOD | {"choices": "tin or fog"}, "choices", "expected a list of texts"),
+    "choice of a wrong type": (GOOD | {"choices": ["tin", 4]}, "choices", "expected a list of texts"),
+    "one choice": (GOOD | {"choices": ["tin"]}, "choices", "2 to 26 choices, found 1"),
+    "no answer": ({"question": "Why?", "choices": ["a", "b"]}, "answer", "None is not among the choices (A, B)"),
+    "letter too far": (GOOD | {"answer": "C"}, "answer", "'C' is not among the choices (A, B)"),
+    "index too far": (GOOD | {"answer": 2}, "answer", "2 is not among the choices (0 to 1)"),
+    "index below": (GOOD | {"answer": -1}, "answer", "-1 is not among"),
+    "truth as answer": (GOOD | {"answer": True}, "answer", "True is not among"),
+    "answers": (GOOD | {"answer": ["A"]}, "answer", "['A'] is not among"),
+    "duplicate": (GOOD, "id", "the same item as in line 1"),
+}
+BAD_ARC: dict[str, tuple[Any, str, str]] = {
+    "no id": ({**ai2(), "id": None}, "id", "is missing"),
+    "no stem": (ai2(question={"choices": []}), "stem", "is missing"),
+    "no choices": (ai2(question={"stem": "Why?"}), "question.choices", "expected a list of objects"),
+    "no labels": (ai2(question="Why?", choices={"text": ["tin", "fog"]}), "choices.label", "2 different labels"),
+    "equal labels": (
+        ai2(question="Why?", choices={"text": ["tin", "fog"], "label": ["A", "A"]}),
+        "choices.label",
+        "2 different labels",
+    ),
+    "key among no labels": (ai2(answerKey="1"), "answerKey", "'1' is not among the choices (A, B)"),
+}
+
+
+@pytest.mark.parametrize(("line", "field", "message"), BAD_LINES.values(), ids=BAD_LINES.keys())
+def test_a_bad_line_is_named(tmp_path: Path, line: Any, field: str | None, message: str) -> None:
+    source = jsonl(tmp_path, GOOD, "", line, GOOD | {"id": "last"})
+    with pytest.raises(DatasetError) as caught:
+        open_dataset(source)
+    assert (caught.value.path, caught.value.line, caught.value.field) == (source, 3, field)
+    assert str(caught.value).startswith(f"{source}:3: " + (f"field '{field}': " if field else ""))
+    assert message in str(caught.value)
+    skipping = open_dataset(source, skip_bad=True)
+    assert [(error.line, error.field) for error in skipping.bad] == [(3, field)]
+    assert [item.id for item in skipping.items()] == [ids(jsonl(tmp_path, GOOD, name="one.jsonl"))[0], "last"]
+
+
+@pytest.mark.parametrize(("line", "field", "message"), BAD_ARC.values(), ids=BAD_ARC.keys())
+def test_a_bad_line_of_arc_is_named(tmp_path: Path, line: Any, field: str, message: str) -> None:
+    source = jsonl(tmp_path, ai2(id="X_1"), line)
+    with pytest.raises(DatasetError) as caught:
+        open_dataset(source)
+    assert (caught.value.path, caught.value.line) == (source, 2)
+    assert str(caught.value.field).endswith(field)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("Why?,tin,fog", "expected 4 columns"),
+        ("Why?,tin,fog,A,B", "expected 4 columns"),
+        ("Why?,,fog,B", "field 'choices'"),
+        ("Why?,tin,fog,C", "field 'answer': the answer 'C' is not among the choices (A, B)"),
+        (",tin,fog,A", "field 'question'"),
+    ],
+)
+def test_a_bad_row_is_named(tmp_path: Path, row: str, message: str) -> None:
+    source = raw(tmp_path, f"question,A,B,answer\nWho?,tin,fog,A\n{row}\nHow?,tin,fog,B\n", "items.csv")
+    with pytest.raises(DatasetError) as caught:
+        open_dataset(source)
+    assert caught.value.line == 3
+    assert message in str(caught.value)
+    assert [item.question for item in items(source, skip_bad=True)] == ["Who?", "How?"]
+
+
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    sources = {
+        str(tmp_path / "none.jsonl"): "cannot be read",
+        str(tmp_path / "none.csv"): "cannot be read",
+        raw(tmp_path, "", "empty.jsonl"): "no usable item",
+        raw(tmp_path, "", "empty.csv"): "no usable item",
+        raw(tmp_path, "question,A,B,answer\n", "header.csv"): "no usable item",
+        raw(tmp_path, "PK", "items.xlsx"): "unknown kind of file '.xlsx'; the form generic is read from .jsonl, ",
+    }
+    for source, message in sources.items():
+        with pytest.raises(DatasetError) as caught:
+            open_dataset(source)
+        assert str(caught.value).startswith(f"{source}: ")
+        assert message in str(caught.value)
+    with pytest.raises(DatasetError, match="2 bad lines"):
+        open_dataset(jsonl(tmp_path, "{", "}"), skip_bad=True)
+
+
+def test_an_unknown_form_names_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="unknown form 'arcc'; known: generic, arc"):
+        open_dataset(f"arcc:{jsonl(tmp_path, GOOD)}")
+
+
+def test_a_sample_depends_on_the_seed_and_not_on_the_files_order(tmp_path: Path) -> None:
+    source = jsonl(tmp_path, *numbered(range(200)))
+    turned = jsonl(tmp_path, *numbered(reversed(range(200))), name="turned.jsonl")
+    chosen = ids(source, limit=50, seed=1)
+    assert len(set(chosen)) == 50
+    assert ids(source, limit=50, seed=1) == chosen
+    assert ids(turned, limit=50, seed=1) == chosen[::-1]
+    assert set(ids(source, limit=50, seed=2)) != set(chosen)
+    assert set(ids(source, limit=20, seed=1)) < set(chosen)
+
+
+def test_a_sample_comes_in_the_files_order(tmp_path: Path) -> None:
+    source = jsonl(tmp_path, *numbered(range(60)))
+    dataset = open_dataset(source, limit=9)
+    assert (dataset.total, len(dataset)) == (60, 9)
+    chosen = [item.id for item in dataset.items()]
+    assert chosen == [name for name in ids(source) if name in chosen]
+    assert chosen == [item.id for item in dataset.items()]
+
+
+def test_a_sample_of_a_file_that_grows_stays_mostly_the_same(tmp_path: Path) -> None:
+    before = set(ids(jsonl(tmp_path, *numbered(range(200))), limit=50))
+    after = set(ids(jsonl(tmp_path, *numbered([*range(1000, 1020), *range(200)]), name="grown.jsonl"), limit=50))
+    assert len(before & after) >= 40
+
+
+@pytest.mark.parametrize("limit", [3, 4, 1000, None])
+def test_no_less_than_all_is_all(tmp_path: Path, limit: int | None) -> None:
+    source = jsonl(tmp_path, *numbered(range(3)))
+    assert ids(source, limit=limit, seed=5) == ["item-0", "item-1", "item-2"]
+
+
+def test_skipped_lines_do_not_shift_the_sample(tmp_path: Path) -> None:
+    clean = jsonl(tmp_path, *numbered(range(40)))
+    spoiled = jsonl(tmp_path, "{", *numbered(range(40)), "{}", GOOD | {"id": "item-3"}, name="spoiled.jsonl")
+    dataset = open_dataset(spoiled, limit=10, skip_bad=True)
+    assert [item.id for item in dataset.items()] == ids(clean, limit=10)
+    assert [error.line for error in dataset.bad] == [1, 42, 43]

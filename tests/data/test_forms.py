@@ -1,0 +1,243 @@
+"""The benchmarks' own forms: what becomes of their records, and which ids their items get."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from viva.data.ceval import first_row
+from viva.data.items import Item, kieval_id
+from viva.data.selection import Dataset, open_dataset
+from viva.engine.errors import ConfigurationError, DatasetError
+
+
+def items(source: str) -> list[Item]:
+    return list(open_dataset(source).items())
+
+
+def written(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode())
+    return path
+
+
+def lines(*records: Any) -> str:
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+
+
+@pytest.fixture
+def mmlu(tmp_path: Path) -> Path:
+    """Two subjects; one question stands in both of them, and one twice in its file."""
+    written(tmp_path / "test" / "anatomy_test.csv", 'Bone?,femur,liver,skin,lung,A\n"Two,\nlines?",1,2,3,4,D\n')
+    written(
+        tmp_path / "test" / "virology_test.csv",
+        "Virus?,a,b,c,d,B\nBone?,femur,liver,skin,lung,A\nVirus?,a,b,c,d,B\nVirus?,a,b,c,d,C\n",
+    )
+    written(tmp_path / "dev" / "anatomy_dev.csv", "Skull?,head,foot,arm,leg,A\n")
+    return tmp_path
+
+
+def test_mmlu_takes_subjects_from_file_names_and_drops_exact_repeats(mmlu: Path) -> None:
+    dataset = open_dataset(f"mmlu:{mmlu}:test")
+    found = [(item.subject, item.question, item.answer) for item in dataset.items()]
+    assert found == [
+        ("anatomy", "Bone?", 0),
+        ("anatomy", "Two,\nlines?", 3),
+        ("virology", "Virus?", 1),
+        ("virology", "Virus?", 2),  # another answer is another item
+    ]
+    assert (dataset.total, dataset.repeats, dataset.skipped) == (4, 2, 0)
+    first = next(dataset.items())
+    assert first == Item(
+        kieval_id("Bone?", ["femur", "liver", "skin", "lung"], 0, None), "Bone?", first.choices, 0, "anatomy"
+    )
+
+
+def test_one_mmlu_file_is_recognised_and_equals_its_part_of_the_folder(mmlu: Path) -> None:
+    file = mmlu / "test" / "anatomy_test.csv"
+    assert open_dataset(str(file)).form == "mmlu"
+    assert items(str(file)) == items(f"mmlu:{mmlu}:test")[:2]
+
+
+def test_mmlu_as_records(tmp_path: Path) -> None:
+    record = {"question": "Bone?", "subject": "anatomy", "choices": ["femur", "liver", "skin", "lung"], "answer": 0}
+    path = written(tmp_path / "mmlu.jsonl", lines(record, record))
+    dataset = open_dataset(f"mmlu:{path}")
+    assert (dataset.total, dataset.repeats) == (1, 1)
+    assert [(item.id, item.subject) for item in dataset.items()] == [
+        (kieval_id("Bone?", record["choices"], 0, None), "anatomy")
+    ]
+
+
+@pytest.mark.parametrize("as_label", [int, str])
+def test_hellaswag_items_are_numbered_by_their_place(tmp_path: Path, as_label: type) -> None:
+    endings = ["runs.", "eats.", "sits.", "naps."]
+    records = [
+        {"ind": 24, "activity_label": f"Sport {n}", "ctx": f"Man {n}", "endings": endings, "label": as_label(n)}
+        for n in range(4)
+    ]
+    path = written(tmp_path / "hellaswag_val.jsonl", lines(records[0]) + "\n" + lines(*records[1:]))
+    assert open_dataset(str(path)).form == "hellaswag"
+    assert items(str(path)) == [
+        Item(kieval_id(f"Man {n}", endings, n, {"id": n}), f"Man {n}", endings, n, f"Sport {n}") for n in range(4)
+    ]
+
+
+def test_a_bad_line_of_hellaswag_does_not_renumber_the_others(tmp_path: Path) -> None:
+    good = {"ctx": "A man", "endings": ["runs.", "eats.", "sits.", "naps."], "label": 1}
+    path = written(tmp_path / "val.jsonl", "{\n" + lines(good | {"label": ""}, good))
+    (item,) = open_dataset(f"hellaswag:{path}", skip_bad=True).items()
+    assert item.id == kieval_id("A man", good["endings"], 1, {"id": 2})
+
+
+def test_shards_of_hellaswag_are_numbered_through(tmp_path: Path) -> None:
+    record = {"ctx": "A man", "endings": ["runs.", "eats.", "sits.", "naps."], "label": 1}
+    for number in range(2):
+        written(tmp_path / f"validation-0000{number}-of-00002.jsonl", lines(record, record | {"ctx": "A cat"}))
+    found = [item.id for item in open_dataset(f"hellaswag:{tmp_path}:validation").items()]
+    assert found == [kieval_id(c, record["endings"], 1, {"id": n}) for n, c in enumerate(["A man", "A cat"] * 2)]
+
+
+HEADER = "\ufeffid,question,A,B,C,D,answer"
+
+
+@pytest.fixture
+def ceval(tmp_path: Path) -> Path:
+    rows = '0,水是____。,气体,液体,固体,“盐”,B\r\n1,"“锡,铅”？",甲,乙,丙,丁,D\r\n'
+    written(tmp_path / "val" / "law_val.csv", f"{HEADER}\r\n{rows}")
+    written(
+        tmp_path / "val" / "operating_system_val.csv", f"{HEADER}\r\n".replace("\ufeff", "") + rows.split("\r\n")[0]
+    )
+    explained = '0,水？,气体,液体,固体,盐,B,"1. 水。\n2. 液体。"\n'
+    written(tmp_path / "dev" / "operating_system_dev.csv", f"{HEADER},explanation\n{explained}")
+    return tmp_path
+
+
+def test_ceval_is_read_in_chinese_and_numbered_through_the_published_order(ceval: Path) -> None:
+    found = items(f"ceval:{ceval}:val")
+    choices = ["气体", "液体", "固体", "“盐”"]
+    # operating_system is the second subject of C-Eval and begins at row 19; law begins at row 769.
+    assert found == [
+        Item(kieval_id("水是____。", choices, 1, {"id": 769}), "水是____。", choices, 1, "law"),
+        Item(
+            kieval_id("“锡,铅”？", ["甲", "乙", "丙", "丁"], 3, {"id": 770}),
+            "“锡,铅”？",
+            ["甲", "乙", "丙", "丁"],
+            3,
+            "law",
+        ),
+        Item(kieval_id("水是____。", choices, 1, {"id": 19}), "水是____。", choices, 1, "operating_system"),
+    ]
+
+
+def test_ceval_with_explanations_and_alone(ceval: Path) -> None:
+    (item,) = items(f"ceval:{ceval}:dev")
+    assert item.id == kieval_id("水？", ["气体", "液体", "固体", "盐"], 1, {"id": 5})
+    assert items(f"ceval:{ceval / 'val' / 'law_val.csv'}") == items(f"ceval:{ceval}:val")[:2]
+
+
+def test_a_part_of_a_ceval_file_keeps_its_row_numbers(ceval: Path) -> None:
+    whole = items(f"ceval:{ceval}:val")
+    text = (ceval / "val" / "law_val.csv").read_bytes().decode().split("\r\n")
+    part = written(ceval / "part" / "law_val.csv", "\n".join([text[0], text[2]]))
+    assert items(f"ceval:{part}") == whole[1:2]
+
+
+def test_cevals_subjects_follow_each_other() -> None:
+    assert first_row("computer_network", "val") == 0
+    assert first_row("physician", "val") == 1346 - 49
+    assert first_row("physician", "dev") == 51 * 5
+    assert first_row("physician", "test") == first_row("alchemy", "val") == 0
+
+
+def parquet(path: Path, rows: list[dict[str, Any]]) -> str:
+    arrow = pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
+    pytest.importorskip("pyarrow.parquet").write_table(arrow.Table.from_pylist(rows), path, row_group_size=2)
+    return str(path)
+
+
+ARC = [
+    {"id": f"X{n}", "question": "Why?", "choices": {"text": ["yes", "no"], "label": ["A", "B"]}, "answerKey": "B"}
+    for n in range(5)
+]
+
+
+def test_parquet_gives_the_items_of_the_same_records_in_jsonl(tmp_path: Path) -> None:
+    source = parquet(tmp_path / "test-00000-of-00001.parquet", ARC)
+    as_lines = written(tmp_path / "test.jsonl", lines(*ARC))
+    assert items(source) == items(str(as_lines))
+    assert open_dataset(source).form == "arc"
+    generic = [{"id": str(n), "question": "水？", "choices": ["1", "2", "3"], "answer": n} for n in range(3)]
+    assert items(parquet(tmp_path / "own.parquet", generic)) == items(
+        str(written(tmp_path / "own.jsonl", lines(*generic)))
+    )
+
+
+def test_a_bad_row_of_parquet_is_named(tmp_path: Path) -> None:
+    source = parquet(tmp_path / "items.parquet", [*ARC[:3], ARC[3] | {"answerKey": "C"}])
+    with pytest.raises(DatasetError, match="is not among the choices") as caught:
+        open_dataset(source)
+    assert (caught.value.path, caught.value.line, caught.value.field) == (source, 4, "answerKey")
+
+
+def test_what_is_no_parquet_is_named(tmp_path: Path) -> None:
+    source = parquet(tmp_path / "items.parquet", ARC)
+    whole = Path(source).read_bytes()
+    for content in (b"", b"id,question\n" * 40, whole[: len(whole) // 2], whole[:4] + b"\0" * 60 + whole[64:]):
+        Path(source).write_bytes(content)
+        with pytest.raises(DatasetError) as caught:
+            open_dataset(f"arc:{source}")
+        assert caught.value.path == source
+
+
+def test_without_its_library_parquet_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path / "items.parquet", "PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'viva-exam\[parquet\]'"):
+        open_dataset(str(path))
+
+
+def test_without_its_library_the_hub_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'viva-exam\[hf\]'"):
+        open_dataset("hf:owner/name:test")
+
+
+needs_datasets = pytest.mark.skipif(
+    importlib.util.find_spec("datasets") is None, reason="the extra 'hf' is not installed"
+)
+
+
+@needs_datasets
+def test_a_hub_that_cannot_be_reached_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(ConfigurationError, match=r"127\.0\.0\.1:9 cannot be reached .*set HF_HUB_OFFLINE=1"):
+        open_dataset("hf:owner/name:test")
+
+
+@needs_datasets
+@pytest.mark.filterwarnings("default")
+def test_a_dataset_that_the_package_knows_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(source: str) -> Dataset:
+        return open_dataset(source)
+
+    # The package takes a folder of this name for the dataset, which needs no network.
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    path = written(tmp_path / "owner" / "name" / "test.jsonl", lines(*ARC))
+    dataset = opened("hf:owner/name")
+    assert (dataset.name, dataset.form) == ("name-test", "arc")
+    assert list(dataset.items()) == items(str(path))
+    assert opened("hf:owner/name:test").digest == dataset.digest
+    with pytest.raises(ConfigurationError, match=r"hf:owner/name:train: cannot be loaded: .*train"):
+        opened("hf:owner/name:train")
+    with pytest.raises(ConfigurationError, match="expected hf:owner/name"):
+        opened("hf:name")

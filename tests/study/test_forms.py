@@ -1,0 +1,151 @@
+"""The forms of a study: every figure once in CSV and Parquet; LaTeX and Markdown tables that show names as text."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from study_runs import interviewed, probed
+
+from viva.engine.errors import ConfigurationError
+from viva.reports.markup import latex, latex_text, markdown, markdown_text
+from viva.study.exports import COLUMNS, long_rows, write_csv, write_parquet
+from viva.study.study import Study
+
+NASTY = r"50%_a&b|c#$~^\{x}<i>*`[y]"
+relaxed = settings(deadline=None, max_examples=200)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    root = tmp_path_factory.mktemp("forms")
+    candidates = ("simulated:weak_one?knowledge=0.2", "simulated:two", "simulated:three?knowledge=0.5")
+    runs = [interviewed(root / f"run-{seed}", *candidates, n=6, seed=seed) for seed in (1, 2)]
+    against = {"method": ["letter", "loss"], "against": str(Path(root / "x.jsonl")), "n": 6}
+    (root / "x.jsonl").write_bytes(
+        Path(__file__).parents[2].joinpath("scenarios/kieval/items/science.jsonl").read_bytes()
+    )
+    return Study([*runs, probed(root / "probe", *candidates, **against)])
+
+
+def numbers(told: Any) -> list[float]:
+    """All numbers of plain data that are figures: not seeds, ids and settings."""
+    if isinstance(told, dict):
+        return [value for part in told.values() for value in numbers(part)]
+    if isinstance(told, list):
+        return [value for part in told for value in numbers(part)]
+    return [float(told)] if isinstance(told, int | float) and not isinstance(told, bool) else []
+
+
+def figures(rows: list[dict[str, Any]]) -> list[float]:
+    named = ("value", "se", "low", "high", "n")
+    return [float(row[name]) for row in rows for name in named if row[name] not in (None, "")]
+
+
+def test_the_csv_holds_the_figures_of_the_report(study: Study, tmp_path: Path) -> None:
+    write_csv(study.report(), tmp_path / "all.csv")
+    with (tmp_path / "all.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert tuple(rows[0]) == COLUMNS
+    expected = [{k: "" if v is None else str(v) for k, v in row.items()} for row in long_rows(study.report())]
+    assert rows == expected
+    places = [tuple(row[name] for name in COLUMNS[:7]) for row in rows if row["measure"] != "running"]
+    assert len(places) == len(set(places)), "a figure has one row"
+    report = study.report()
+    known = set(figures(rows))
+    for part in ("comparisons", "agreement", "difficulty", "ablation"):
+        for one in report[part]:
+            kept = {name: value for name, value in one.items() if name not in ("of", "decay", "early_stop", "accuracy")}
+            kept = {k: {c: {f: v for f, v in m.items() if f != "items"} for c, m in v.items()} if k == "candidates"
+                    else v for k, v in kept.items()}  # fmt: skip
+            assert set(numbers(kept)) <= known, part
+    for row in report["pooled"]:
+        for name in ("accuracy", "score", "rounds"):
+            [found] = [
+                one
+                for one in rows
+                if (one["candidate"], one["dataset"], one["seed"], one["measure"])
+                == (row["candidate"], row["dataset"], "", name)
+            ]
+            assert {k: float(found[k]) for k in ("se", "low", "high", "n")} == {
+                k: pytest.approx(row[name][k]) for k in ("se", "low", "high", "n")
+            }
+            assert float(found["value"]) == row[name]["mean"]
+    for cell in report["cells"]:
+        mine = [one for one in rows if one["seed"] == str(cell["seed"]) and one["candidate"] == cell["candidate"]]
+        measures = {one["measure"]: one["value"] for one in mine if one["scenario"] == cell["scenario"]}
+        if cell["scenario"] == "kieval":
+            assert float(measures["score"]) == cell["result"]["score"]["mean"]
+            assert (
+                float(measures["usage.evaluator.prompt_tokens"])
+                == (cell["result"]["usage"]["evaluator"]["prompt_tokens"])
+            )
+        else:
+            assert float(measures["accuracy.letter"]) == cell["result"]["accuracy"]["letter"]["value"]
+            assert float(measures["detectors.min_k_20"]) == cell["result"]["detectors"]["min_k_20"]["value"]
+
+
+def test_the_parquet_file_holds_the_rows_of_the_csv(study: Study, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    write_parquet(study.report(), tmp_path / "all.parquet")
+    read = parquet.read_table(tmp_path / "all.parquet")
+    assert tuple(read.column_names) == COLUMNS
+    assert read.to_pylist() == list(long_rows(study.report()))
+
+
+def test_without_pyarrow_parquet_is_refused(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    with pytest.raises(ConfigurationError, match=r"viva-exam\[parquet\]"):
+        write_parquet(study.report(), tmp_path / "all.parquet")
+    assert not (tmp_path / "all.parquet").exists()
+
+
+def test_a_file_that_cannot_be_written_is_named(study: Study, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"none/all\.csv: cannot be written"):
+        write_csv(study.report(), tmp_path / "none" / "all.csv")
+
+
+def test_latex_tables_are_whole(study: Study) -> None:
+    text = latex([*study.tables(), (NASTY, [NASTY, "n"], [[NASTY, "1"], ["[x]", "–"]])])
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == len(study.tables()) + 1
+    for spec, body in re.findall(r"\\begin\{tabular\}\{([lr]+)\}\n(.*?)\\end\{tabular\}", text, re.DOTALL):
+        lines = body.split("\n")
+        assert (lines[0], lines[2], lines[-2]) == (r"\toprule", r"\midrule", r"\bottomrule")
+        for line in [lines[1], *lines[3:-2]]:
+            assert line.endswith(r" \\")
+            assert len(re.findall(r"(?<!\\)&", line)) == len(spec) - 1
+            assert not line.startswith("["), "LaTeX would take it for the space after the line before"
+    bare = re.sub(r"\\[\\{}&%$#_]", "", text)
+    assert bare.count("{") == bare.count("}")
+    assert bare.count("$") % 2 == 0
+    assert r"weak\_one" in text
+
+
+@relaxed
+@given(st.text())
+def test_latex_text_has_no_character_that_means_something(text: str) -> None:
+    told = latex_text(text)
+    commands = r"\\[{}&%$#_]|\\text[a-z]+\{\}|\$\\[a-zA-Z]+\$|\$-\$|-\{\}"
+    assert not re.search(r"[\\{}&%$#_^~\x00-\x1f]", re.sub(commands, "", told))
+
+
+@relaxed
+@given(st.text())
+def test_markdown_text_stays_in_its_cell(text: str) -> None:
+    told = markdown_text(text)
+    assert len(told.splitlines()) <= 1
+    assert not re.search(r"(?<!\\)(\\\\)*[|<`*_\[]", told)
+    shown = re.sub(r"\\([^\w\s]|_)", r"\1", told)
+    assert shown == re.sub("[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", text)
+
+
+def test_markdown_tables_have_as_many_cells_in_every_row(study: Study) -> None:
+    for block in markdown([*study.tables(), (NASTY, [NASTY, "n"], [[NASTY, "1"]])]).split("### ")[1:]:
+        lines = block.strip().split("\n")[2:]
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
+        assert re.fullmatch(r"\|( :?---:? \|)+", lines[1].replace(":---", ":---"))
