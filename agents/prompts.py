@@ -10,15 +10,17 @@ What never belongs here: the wording (``packs/*.yaml``) and deciding which templ
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from string import Formatter
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.plugins import registered
 from viva.engine.yamlfile import parse_yaml, read_text
 
-_PACKS = Path(__file__).parent / "packs"
+_PACKS = "viva.packs"  # the entry points of packs: the name, and the package whose folder ``packs`` holds the file
 # template name "section.name" -> the placeholders it may use
 Signature = Mapping[str, frozenset[str]]
 _NONE: Signature = {}
@@ -77,18 +79,54 @@ def load_pack(source: str, signature: Signature, optional: Signature = _NONE) ->
     try:
         text = read_text(path)
     except ConfigurationError as error:
-        known = ", ".join(sorted(file.stem for file in _PACKS.glob("*.yaml")))
+        known = ", ".join(registered(_PACKS))
         raise ConfigurationError(f"prompt pack '{source}': {error}; shipped packs: {known}") from None
     return read_pack(text, str(source), signature, optional)
 
 
+@dataclass(frozen=True, slots=True)
+class PackTemplates:
+    """The templates of a system's packs with the placeholders that each may use: those that a pack must have, and those
+    that it may have. ``check``, if given, raises ``ConfigurationError`` for a pack that cannot be used otherwise.
+    """
+
+    needed: Signature
+    optional: Signature = field(default_factory=dict)
+    check: Callable[[PromptPack], None] | None = None
+
+    def open(self, source: str, recorded: str | None = None) -> PromptPack:
+        """A pack by the name of a shipped one or by a file's path.
+
+        ``recorded``: its text in the manifest of the run that goes on. A shipped pack is taken from there, for versions
+        differ in their words; a file of the user's is read as it is now, and the run compares the two.
+
+        :raises ConfigurationError: as ``load_pack``.
+        """
+        if recorded is not None and is_shipped(source):
+            return self.read(recorded, source)
+        return self._checked(load_pack(source, self.needed, self.optional))
+
+    def read(self, text: str, source: str) -> PromptPack:
+        """A pack from its text. ``source`` names it in errors.
+
+        :raises ConfigurationError: as ``load_pack``.
+        """
+        return self._checked(read_pack(text, source, self.needed, self.optional))
+
+    def _checked(self, pack: PromptPack) -> PromptPack:
+        if self.check is not None:
+            self.check(pack)
+        return pack
+
+
 def is_shipped(source: str) -> bool:
     """Whether this is the name of a shipped pack, not a file's path."""
-    return "/" not in source and _shipped(source).exists()
+    return source in registered(_PACKS)
 
 
 def _shipped(name: str) -> Path:
-    return _PACKS / f"{name}.yaml"
+    package = import_module(registered(_PACKS)[name].value)
+    return Path(*package.__path__) / "packs" / f"{name}.yaml"
 
 
 def read_pack(text: str, source: str, signature: Signature, optional: Signature = _NONE) -> PromptPack:

@@ -27,7 +27,7 @@ from running import PeerFailed, note
 
 from viva import KievalSettings, RealClock, RunFolder, new_run
 from viva.engine.journal import Journal
-from viva.scoring.kieval import Interview, Round
+from viva.scenarios.kieval.score import Interview, Round
 
 CANDIDATES = 10
 ROUNDS = 5

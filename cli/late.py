@@ -19,7 +19,7 @@ How models are named: kind:where#name?option=value, in quotes because of ? and &
   llama:model.gguf                        a local file, computed in this process
   'simulated:student?knowledge=0.6'       costs nothing, for trying things out"""
 # Everything behind the command's name is handed on, --help included.
-_ALL_OF_IT = {"ignore_unknown_options": True, "allow_extra_args": True}
+ALL_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
 def add_late(
@@ -35,10 +35,15 @@ def add_late(
     """
 
     def command(context: typer.Context) -> None:
-        alone = typer.Typer(
-            add_completion=False, pretty_exceptions_enable=False, context_settings=HELP, rich_markup_mode=None
-        )
-        alone.command(name, epilog=None if example is None else example())(make())
-        typer.main.get_command(alone).main(args=context.args, prog_name=context.command_path)
+        run_late(context, make(), None if example is None else example())
 
-    app.command(name, help=summary, add_help_option=False, context_settings=_ALL_OF_IT)(command)
+    app.command(name, help=summary, add_help_option=False, context_settings=ALL_ARGUMENTS)(command)
+
+
+def run_late(context: typer.Context, command: Callable[..., Any], epilog: str | None = None) -> None:
+    """Run a command with the arguments that stand in the context; its help ends in ``epilog``."""
+    alone = typer.Typer(
+        add_completion=False, pretty_exceptions_enable=False, context_settings=HELP, rich_markup_mode=None
+    )
+    alone.command(context.info_name, epilog=epilog)(command)
+    typer.main.get_command(alone).main(args=context.args, prog_name=context.command_path)

@@ -19,7 +19,7 @@ from viva.engine.events import (
     RunStarted,
 )
 from viva.orchestration.tally import Tally
-from viva.scenarios.scenario import Aggregate
+from viva.scenarios.contract import Aggregate
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from viva.engine.descriptors import raise_limit
 
-from . import correlate, data, lab, report, review, run, sweep, validate
+from . import correlate, data, lab, report, review, run, show, sweep, validate
 from .late import HELP, MODELS
 from .output import steady_streams
 
@@ -56,6 +56,7 @@ app = typer.Typer(
 run.register(app)
 sweep.register(app)
 report.register(app)
+show.register(app)
 review.register(app)
 data.register(app)
 validate.register(app)

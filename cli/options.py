@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import typer
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from viva.engine.backends.credentials import shown_value
 from viva.engine.errors import ConfigurationError
 from viva.engine.yamlfile import read_yaml
-from viva.scenarios.scenario import RunSettings
+from viva.scenarios.settings import RunSettings
 
 from .late import MODELS
 
@@ -34,7 +34,7 @@ S = TypeVar("S", bound=RunSettings)
 
 
 def with_settings(
-    command: Callable[..., None], settings: type[RunSettings], *, without: Collection[str] = ()
+    command: Callable[..., None], settings: type[BaseModel], *, without: Collection[str] = ()
 ) -> Callable[..., None]:
     """Give ``command(given, **own)`` one option for each field of ``settings``; ``given`` holds those that were used.
 

@@ -1,6 +1,6 @@
 """``viva review``: what a judge said goes out as a table for people, and their corrections come back.
 
-What never belongs here: how tables are written and read, and what a correction changes (``scenarios.functionchat``).
+What never belongs here: how tables are written and read, and what a correction changes (a scenario's business).
 """
 
 from __future__ import annotations
@@ -32,22 +32,21 @@ def _review(
     from viva.engine.errors import ConfigurationError
     from viva.engine.folder import RunFolder
     from viva.orchestration.launch import recorded_settings
-    from viva.scenarios.functionchat import review
-    from viva.scenarios.functionchat.judged import judged_outputs
 
     if (out is None) == (apply is None):
         raise ConfigurationError("give either --out FILE.tsv (export) or --apply FILE.tsv (take corrections back)")
     folder = RunFolder.open(run)
-    recorded_settings(folder)  # checks the manifest
+    which, _ = recorded_settings(folder)
+    if which.review is None:
+        raise ConfigurationError(f"{run}: a run of {which.name} has no verdicts to review")
     if out is not None:
-        count = review.write_tsv(out, judged_outputs(folder))
-        print(f"{out}: {count} judged outputs; fill in 'corrected verdict', 'reviewer' and 'reason', then:")
+        count = which.review.write(folder, out)
+        *columns, last = (f"'{name}'" for name in which.review.columns)
+        print(f"{out}: {count} judged outputs; fill in {', '.join(columns)} and {last}, then:")
         print(f"viva review {run} --apply {out}")
         return
     assert apply is not None
-    known = {one.id for one in judged_outputs(folder)}
-    read = review.read_corrections(apply, known)
-    added = review.apply(folder.path, read)
-    print(f"{run}: {len(added)} corrections added, {len(read) - len(added)} were there already")
-    for id_ in review.disputed(review.recorded(folder.path)):
-        print(f"viva: note: reviewers disagree on {id_}; the latest correction counts", file=sys.stderr)
+    applied = which.review.apply(folder, apply)
+    print(f"{run}: {applied.added} corrections added, {applied.known} were there already")
+    for note in applied.notes:
+        print(f"viva: note: {note}", file=sys.stderr)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -20,7 +21,7 @@ from .late import add_late
 if TYPE_CHECKING:
     from viva.engine.runner import Outcome
     from viva.orchestration.launch import Launch
-    from viva.scenarios.scenario import Aggregate
+    from viva.scenarios.contract import Aggregate
 
 Out = Annotated[Path | None, typer.Option("--out", help="Run folder to make (default: runs/NAME-TIME).")]
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of tables.")]
@@ -41,9 +42,9 @@ def register(app: typer.Typer) -> None:
         if name in sys.argv or sys.argv[1:] in (["run"], ["run", "--help"], ["run", "-h"]):
             runs.command(name, epilog=_example(name))(_scenario_command(name))
     app.add_typer(runs, name="run")
-    add_late(
-        app, "probe", "Probe what models recall of a benchmark; short for `viva run probe`.", _probe, _probe_example
-    )
+    for name in registered("viva.shortcuts"):
+        summary = f"Short for `viva run {name}`."
+        add_late(app, name, summary, partial(_scenario_command, name), partial(_example, name, f"viva {name}"))
     app.command("resume")(guarded(_resume))
 
 
@@ -54,7 +55,7 @@ class _Scenarios(TyperGroup):
         command = super().get_command(ctx, cmd_name)
         if command is None:
             from viva.engine.errors import ConfigurationError
-            from viva.scenarios.scenario import scenario
+            from viva.scenarios.registry import scenario
 
             try:
                 scenario(cmd_name)
@@ -64,7 +65,7 @@ class _Scenarios(TyperGroup):
 
 
 def _scenario_command(name: str) -> Any:
-    from viva.scenarios.scenario import scenario
+    from viva.scenarios.registry import scenario
 
     from .options import read_settings, with_settings
 
@@ -85,19 +86,11 @@ def _scenario_command(name: str) -> Any:
 
 
 def _example(name: str, command: str | None = None) -> str:
-    from viva.scenarios.scenario import scenario
+    from viva.scenarios.registry import scenario
 
     from .options import example
 
     return example(command or f"viva run {name}", scenario(name).settings)
-
-
-def _probe() -> Any:
-    return _scenario_command("probe")
-
-
-def _probe_example() -> str:
-    return _example("probe", "viva probe")
 
 
 def _fork(
@@ -175,13 +168,10 @@ def note_few(launch: Launch) -> None:
 
 def carry(launch: Launch, *, json: bool, max_failures: int) -> None:
     """Run, show progress, print the report, and leave with the exit code that says how it went."""
-    from viva.scenarios.scenario import HasNotes
-
     from .output import harmless, print_json, print_tables
 
-    if isinstance(launch.prepared, HasNotes):
-        for note in launch.prepared.notes:
-            print(f"viva: note: {harmless(note)}", file=sys.stderr)
+    for note in launch.lineup.notes:
+        print(f"viva: note: {harmless(note)}", file=sys.stderr)
     held = hold(launch)
     if json:
         print_json(held.aggregate.report())
@@ -203,12 +193,12 @@ class Held:
 def hold(launch: Launch) -> Held:
     """Run and show progress."""
     from viva.engine.errors import JournalError
-    from viva.orchestration.launch import recorded_results
+    from viva.orchestration.launch import empty_results, recorded_results
 
     from .live import Progress
     from .signals import obeying
 
-    aggregate = launch.scenario.aggregate(launch.folder.manifest, {})
+    aggregate = empty_results(launch.folder)
     progress = Progress(aggregate)
     launch.events.listen(progress.hear)
     outcome = launch.clock.run(lambda: obeying(launch.run, progress))

@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _sweep(
-    file: Annotated[Path, typer.Argument(help="YAML file: candidates, datasets, seeds, interviews, probes.")],
+    file: Annotated[Path, typer.Argument(help="YAML file: candidates, datasets, seeds, and what is done with them.")],
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder to make or to go on with (default: runs/NAME of the file).")
     ] = None,
@@ -113,7 +113,7 @@ def _note_few(sweep: Sweep) -> None:
     notes: dict[str, None] = {}
     for run in sweep.runs:
         wanted = getattr(run.cell.settings, "n", None)
-        if run.cell.scenario == "kieval" and wanted is not None and run.total is not None and run.total < wanted:
+        if wanted is not None and run.total is not None and run.total < wanted:
             notes[f"n: {wanted}: {run.cell.dataset} has {run.total} items to draw from; all are taken"] = None
     for note in notes:
         print(f"viva: note: {note}", file=sys.stderr)

@@ -1,7 +1,7 @@
 """``viva validate``: which items do the models of an examination answer correctly themselves?
 
-Underneath it is a probe run by generation, with a run folder like any other. What never belongs here: asking and
-reading answers (``scenarios.probes``).
+Underneath it is a run of a scenario that can tell right answers, with a run folder like any other. What never belongs
+here: asking and reading answers (the scenario that can validate).
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from .late import add_late
 from .run import fresh_folder, hold, leave, note_few
 
 if TYPE_CHECKING:
-    from viva.engine.folder import RunFolder
     from viva.orchestration.launch import Launch
-    from viva.scenarios.probes.settings import ProbeSettings
-
-# What validation decides on itself: each item is put as an interview puts it, without examples, and answered freely.
-_DECIDED = ("candidate", "method", "shots", "shots_from", "against", "against_n", "members")
+    from viva.scenarios.registry import AnyScenario
+    from viva.scenarios.settings import RunSettings
+    from viva.scenarios.validation import Validation
 
 
 def register(app: typer.Typer) -> None:
@@ -33,9 +31,13 @@ def register(app: typer.Typer) -> None:
 
 
 def _command() -> Any:
-    from viva.scenarios.probes.settings import ProbeSettings
-
     from .options import read_settings, with_settings
+
+    which, validation = _validating()
+    from viva.scenarios.contract import many_role
+
+    candidate = many_role(which.roles).name
+    unused = (candidate, *validation.decided, *validation.unused)
 
     def command(
         given: dict[str, Any],
@@ -50,27 +52,43 @@ def _command() -> Any:
         ] = 0,
     ) -> None:
         """List the items that all of the named models answer correctly: their ids go to a file for --ids."""
-        decided = {"candidate": model, "method": ["generate"], "shots": 0}
-        _validate(read_settings(ProbeSettings, given | decided, None), out, run, json, max_failures)
+        decided = validation.decided | {candidate: model}
+        _validate(which, read_settings(which.settings, given | decided, None), out, run, json, max_failures)
 
-    return guarded(with_settings(command, ProbeSettings, without=_DECIDED))
+    return guarded(with_settings(command, which.settings, without=unused))
 
 
-def _validate(settings: ProbeSettings, out: Path, run: Path | None, json: bool, max_failures: int) -> None:
+def _validating() -> tuple[AnyScenario, Validation]:
+    """The scenario that tells which answers are right.
+
+    :raises ConfigurationError: none is installed.
+    """
+    from viva.engine.errors import ConfigurationError
+    from viva.scenarios.registry import scenarios
+
+    for which in scenarios():
+        if which.validation is not None:
+            return which, which.validation
+    raise ConfigurationError("no installed scenario can validate items")
+
+
+def _validate(
+    which: AnyScenario, settings: RunSettings, out: Path, run: Path | None, json: bool, max_failures: int
+) -> None:
     from viva.engine.errors import ConfigurationError
 
     from .output import print_json, print_tables
 
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise ConfigurationError(f"--out {out}: the ids cannot be written there; name a file in a folder that exists")
-    launch = _launch(settings, run or fresh_folder("validate"))
+    launch = _launch(which, settings, run or fresh_folder("validate"))
     note_few(launch)
     held = hold(launch)
     if held.outcome.how == "done":
-        ids, total = _answered_by_all(launch.folder)
+        ids, total = _answered_by_all(launch)
         _write(out, ids)
         told = {"items": total, "correct": len(ids), "file": str(out)}
-        models = f"every model ({len(settings.candidate)})"
+        models = f"every model ({len(launch.lineup.labels)})"
         verdict = f"{len(ids):,} of {total:,} items were answered correctly by {models}; their ids are in {out}"
     else:
         told, verdict = None, f"no list was written; go on with --run {launch.folder.path}"
@@ -82,35 +100,40 @@ def _validate(settings: ProbeSettings, out: Path, run: Path | None, json: bool, 
     leave(launch, held, max_failures)
 
 
-def _launch(settings: ProbeSettings, folder: Path) -> Launch:
+def _launch(which: AnyScenario, settings: RunSettings, folder: Path) -> Launch:
     """A new run, or the same one once more: what is recorded is not asked again, what failed is."""
     from viva.engine.errors import ConfigurationError
     from viva.engine.folder import RunFolder
     from viva.orchestration.launch import new_run, recorded_settings, resumed_run
 
     if not (folder / "manifest.json").exists():
-        return new_run("probe", settings, folder)
-    which, recorded = recorded_settings(RunFolder.open(folder))
+        return new_run(which, settings, folder)
+    held, recorded = recorded_settings(RunFolder.open(folder))
     now, then = settings.model_dump(), recorded.model_dump()
     different = [name for name in now if name not in settings.circumstances and now[name] != then.get(name)]
-    if which.name != "probe" or different:
-        what = ", ".join("model" if name == "candidate" else name for name in different) or "scenario"
+    if held.name != which.name or different:
+        from viva.scenarios.contract import many_role
+
+        candidate = many_role(which.roles).name
+        what = ", ".join("model" if name == candidate else name for name in different) or "scenario"
         raise ConfigurationError(f"--run {folder}: holds another run (different: {what}); name another folder")
     changes = {name: now[name] for name in settings.circumstances}
     return resumed_run(folder, retry_failed=True, changes=changes)
 
 
-def _answered_by_all(folder: RunFolder) -> tuple[list[str], int]:
+def _answered_by_all(launch: Launch) -> tuple[list[str], int]:
     """The ids that every model answered correctly, in the order of the dataset; and how many were asked."""
     from viva.engine.history import History
 
+    validation = launch.scenario.validation
+    assert validation is not None
     right: Counter[str] = Counter()
-    with History(folder.journal) as history:
+    with History(launch.folder.journal) as history:
         for ended in history.ended():
             if ended.item is None:  # its record is damaged; the note on stderr names it
                 continue
-            right[ended.item["id"]] += not ended.failed and bool(ended.result.get("generate", {}).get("right"))
-    models = len(folder.manifest["models"]["candidate"])
+            right[ended.item["id"]] += not ended.failed and validation.right(ended.result)
+    models = len(launch.lineup.labels)
     return [name for name, count in right.items() if count == models], len(right)
 
 

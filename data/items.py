@@ -40,7 +40,7 @@ class Item:
         return self.labelled_choice(self.answer)
 
     def to_record(self) -> dict[str, Any]:
-        """Plain data for the journal and for simulated models' hints."""
+        """Plain data for the journal; ``Item(**record)`` is the item again."""
         return {
             "id": self.id,
             "question": self.question,
@@ -49,6 +49,11 @@ class Item:
             "subject": self.subject,
             **({"passage": self.passage} if self.passage else {}),
         }
+
+
+def shown_item(item: Item) -> str:
+    """An item as transcripts show it: question, choices, and which is right."""
+    return f"{item.question}\n{item.labelled_choices()}\n(correct: {letter(item.answer)})"
 
 
 def letter(index: int) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from viva.engine import seeds
 from viva.engine.errors import DatasetError
@@ -26,6 +26,8 @@ from .items import Item
 from .passes import Pass
 from .sources import Source, open_source
 from .unchanged import FirstReading
+
+Cluster = Literal["subject", "passage"]  # fields of an item by which items can be grouped
 
 
 @dataclass(slots=True)
@@ -59,7 +61,7 @@ class Dataset:
     def __len__(self) -> int:
         return self.total if self.chosen is None else len(self.chosen)
 
-    def items(self) -> Iterator[Item]:
+    def __iter__(self) -> Iterator[Item]:
         """The chosen items in the source's order, read as they are taken; or, all held at once, in the seed's.
 
         :raises DatasetError: the source is no longer what it was when it was checked.

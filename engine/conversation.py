@@ -9,7 +9,7 @@ What never belongs here: turn order, prompts, verdicts, when to stop (a protocol
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -28,7 +28,7 @@ from .tools import Toolbox
 
 if TYPE_CHECKING:
     from .backends.base import Backend
-    from .runner import Services
+    from .services import Services
 
 _WATCHED = "watch:"
 _TALKS = count()
@@ -81,7 +81,8 @@ class Usage:
 
 class Conversation:
     """One conversation of a run. ``key`` names it in seeds, journal and events; ``number`` orders the run; no other
-    conversation of this process has its ``talk``.
+    conversation of this process has its ``talk``. ``label`` is that of the model under examination, where several are
+    compared; ``repeat`` counts from 1 how often the same task is held with it.
     """
 
     __slots__ = (
@@ -94,7 +95,9 @@ class Conversation:
         "_stopped",
         "_under_way",
         "key",
+        "label",
         "number",
+        "repeat",
         "talk",
         "usage",
     )
@@ -106,8 +109,11 @@ class Conversation:
         key: str,
         backends: Mapping[str, Backend],
         recorded: Sequence[RecordedCall] = (),
+        label: str = "",
+        repeat: int = 1,
     ) -> None:
         self.key, self.number = key, number
+        self.label, self.repeat = label, repeat
         self.talk = f"{key} {next(_TALKS)}"
         self.usage: dict[str, Usage] = {}
         self._services = services
@@ -183,6 +189,12 @@ class Conversation:
         roles = [role for role in sorted(self.usage) if self.usage[role].irregular]
         return {role: dict(sorted(self.usage[role].irregular.items())) for role in roles}
 
+    def tell(self, lines: Callable[[], Iterable[tuple[str, str]]]) -> None:
+        """Put lines, as (party, text), into the transcript where no model speaks: the task, a played user, a tool.
+
+        ``lines`` is called only where a transcript is made; while a run goes on this costs nothing.
+        """
+
     def note(self, kind: str, payload: Any) -> None:
         """Publish a protocol's own news about this conversation."""
         self._services.events.publish(Noted(self._services.clock.wall(), self.key, kind, payload))
@@ -201,14 +213,25 @@ class Conversation:
             await self._quiet.wait()
         raise RunStopping
 
-    def _next_call(self, role: str) -> tuple[int, Backend]:
+    def _next_ordinal(self, role: str) -> int:
         if self._stopped is not None:
             raise self._stopped
         usage = self.usage.get(role)
         if usage is None:
             usage = self.usage[role] = Usage()
         usage.calls += 1
-        return usage.calls - 1, self._backends[role] if role in self._backends else self._no_backend(role)
+        return usage.calls - 1
+
+    def _next_call(self, role: str) -> tuple[int, Backend]:
+        ordinal = self._next_ordinal(role)
+        return ordinal, self._backends[role] if role in self._backends else self._no_backend(role)
+
+    def _count(self, role: str, completion: Completion) -> None:
+        usage = self.usage[role]
+        usage.prompt_tokens += completion.prompt_tokens
+        usage.completion_tokens += completion.completion_tokens
+        if completion.finish != "stop" or completion.thoughts or not completion.text or completion.text.isspace():
+            usage.inspect(completion)
 
     async def _recorded_answer(
         self, role: str, ordinal: int, digest: bytes, backend: Backend, answer: Awaitable[Completion]
@@ -238,12 +261,9 @@ class Conversation:
         self, role: str, ordinal: int, backend: Backend, completion: Completion, *, replayed: bool
     ) -> None:
         """Count an answer, tell of it, and give way where somebody is behind."""
-        services, usage = self._services, self.usage[role]
+        services = self._services
         tokens = completion.prompt_tokens + completion.completion_tokens
-        usage.prompt_tokens += completion.prompt_tokens
-        usage.completion_tokens += completion.completion_tokens
-        if completion.finish != "stop" or completion.thoughts or not completion.text or completion.text.isspace():
-            usage.inspect(completion)
+        self._count(role, completion)
         price = backend.cost(completion.prompt_tokens, completion.completion_tokens)
         if not replayed:
             services.meter.add(tokens, price)

@@ -36,6 +36,7 @@ from .events import (
 from .history import History
 from .journal import Journal
 from .lag import LagMonitor
+from .services import Services
 from .slots import Slots
 from .turnstile import Turnstile
 
@@ -45,6 +46,7 @@ class Plan:
     """One conversation to be: its number in the run, its key, the models by role, and what the protocol needs.
 
     ``record`` is kept in the journal as the conversation's item; it must be plain JSON data, not changed afterwards.
+    ``label`` and ``repeat`` are the conversation's.
     """
 
     number: int
@@ -52,20 +54,8 @@ class Plan:
     backends: Mapping[str, Backend]
     payload: Any
     record: Any = None
-
-
-@dataclass(slots=True)
-class Services:
-    """What every conversation of a run shares."""
-
-    seed: int
-    clock: Clock
-    journal: Journal
-    events: EventStream
-    meter: Meter
-    turnstile: Turnstile
-    conversation_budget: Budget
-    stopping: bool = False  # no further call is to begin
+    label: str = ""
+    repeat: int = 1
 
 
 @dataclass(slots=True)
@@ -251,7 +241,9 @@ class Runner:
         assert self._converse is not None
         with self._recording_failure(plan):
             recorded = self._history.calls(plan.number) if self._history is not None else ()
-            conversation = Conversation(self.services, plan.number, plan.key, plan.backends, recorded)
+            conversation = Conversation(
+                self.services, plan.number, plan.key, plan.backends, recorded, plan.label, plan.repeat
+            )
             self._journal.record_started(plan.number, plan.key, plan.record)
             self._events.publish(ConversationStarted(self._clock.wall(), plan.key, plan.number))
             try:

@@ -16,12 +16,11 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
-from viva.agents.prompts import load_pack
 from viva.data.items import Item
 from viva.engine import seeds
 from viva.engine.messages import Message
-from viva.scenarios.kieval.pack import interview_pack
-from viva.scenarios.probes.questions import SIGNATURE as PROBES
+from viva.scenarios.kieval.pack import TEMPLATES as INTERVIEWS
+from viva.scenarios.probes.questions import TEMPLATES as PROBES
 from viva.scenarios.probes.questions import Questions
 
 from .benchmark import multiple_choice
@@ -94,8 +93,8 @@ class _Subject:
         self._asked = [fact for fact in world.facts if fact in asked]
         self._near = {entity: [fact for fact in self._asked if fact.entity == entity] for entity in world.entities}
         self._guessed = {(fact.entity, fact.attribute) for fact in guessed}
-        self._pack = interview_pack(PACK)
-        self._questions = Questions(load_pack(PROBE_PACK, PROBES))
+        self._pack = INTERVIEWS.open(PACK)
+        self._questions = Questions(PROBES.open(PROBE_PACK))
         self._rules = world.rules()
 
     def document(self) -> Document:

@@ -14,8 +14,8 @@ from typing import Any
 from viva.engine.errors import ConfigurationError
 from viva.engine.folder import RunFolder
 from viva.orchestration.launch import recorded_results
+from viva.scenarios.kieval.score import ASPECTS, SCORERS
 from viva.scoring.correlation import Figures, Fit, fits
-from viva.scoring.kieval import ASPECTS, SCORERS
 from viva.scoring.regression import pearson
 from viva.scoring.stream import Mean
 

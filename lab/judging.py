@@ -26,8 +26,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from viva.agents.answers import read_choice
-from viva.agents.verdicts import ASPECTS
 from viva.engine.detectors import Detector, EmptyReply, Repetition, RoleShift
+from viva.scenarios.kieval.verdicts import ASPECTS
 
 from .exchanges import Exchange, choices_in
 from .questions import asked_in

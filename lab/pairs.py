@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
-from viva.scoring.kieval import SCORERS, Interview, Scorer
+from viva.scenarios.kieval.score import SCORERS, Interview, Scorer
 from viva.scoring.stream import Mean
 
 from .talk import parse_followup

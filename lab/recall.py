@@ -13,7 +13,7 @@ import anyio
 from viva.engine.backends.registry import BackendPool
 from viva.engine.clock import RealClock
 from viva.engine.messages import Request, Sampling, View, request_digest
-from viva.scenarios.kieval.pack import interview_pack
+from viva.scenarios.kieval.pack import TEMPLATES
 
 from .benchmark import benchmark
 from .corpus import PACK
@@ -56,7 +56,7 @@ def recall(world: World, taught: frozenset[Fact], path: Path) -> Recall:
 
 
 async def _replies(world: World, path: Path) -> dict[Fact, str]:
-    pack = interview_pack(PACK)
+    pack = TEMPLATES.open(PACK)
     opening = benchmark(world)["train"][0]
     asked = parse_followup(world, opening.question)
     if asked is None:

@@ -6,7 +6,7 @@ What never belongs here: anything about one scenario, and output.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,24 +15,25 @@ from typing import Any
 import anyio
 from pydantic import ValidationError
 
-from viva.engine.backends.base import ModelSpec
-from viva.engine.backends.registry import BackendPool, build, fingerprint, local_file_breaks_identity
+from viva.engine.backends.registry import BackendPool, build
 from viva.engine.budget import Budget
 from viva.engine.clock import Clock, RealClock
 from viva.engine.errors import ConfigurationError, VivaError
 from viva.engine.events import EventStream
-from viva.engine.folder import RunFolder, versions
+from viva.engine.folder import RunFolder
 from viva.engine.history import History
 from viva.engine.journal import Journal
 from viva.engine.journal_errors import damaged_journal
-from viva.engine.manifest import wrong_field
 from viva.engine.runner import Outcome, Runner
 from viva.engine.slots import Slots
 from viva.engine.turnstile import Turnstile
-from viva.scenarios.candidates import check_priced
-from viva.scenarios.scenario import Aggregate, Prepared, RunSettings, Scenario, TakesReviews, scenario
+from viva.scenarios.contract import Aggregate, Role, Scoring, TakesReviews, judge_role
+from viva.scenarios.models import check_priced, model_labels, replayed
+from viva.scenarios.registry import AnyScenario, scenario
+from viva.scenarios.settings import RunSettings
 
-from .manifests import check_manifest, check_models
+from .lineup import Lineup
+from .manifests import checked_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +50,15 @@ class Launch:
 
     def __init__(
         self,
-        which: Scenario,
-        settings: RunSettings,
-        prepared: Prepared,
+        lineup: Lineup,
         folder: RunFolder,
         clock: Clock,
         *,
         resumed: bool = False,
         retry_failed: bool = False,
     ) -> None:
-        self.scenario, self.settings, self.prepared, self.folder = which, settings, prepared, folder
+        self.lineup, self.folder = lineup, folder
+        self.scenario, self.settings = lineup.scenario, lineup.settings
         self.clock = clock
         self.events = EventStream()
         self.runner: Runner | None = None
@@ -80,7 +80,7 @@ class Launch:
         try:
             async with self.pool if company is None else nullcontext():
                 try:
-                    backends = {name: await self.pool.open(name) for name in self.prepared.models}
+                    backends = {name: await self.pool.open(name) for name in self.lineup.models}
                     await self.pool.check(backends)
                 except (VivaError, anyio.get_cancelled_exc_class()):
                     self.folder.remove()  # what was made for this try alone: the name is free for the next one
@@ -126,22 +126,21 @@ class Launch:
         )
         if ready is not None:
             ready(self.runner)
-        return await self.runner.run(self.prepared.plans(backends), self.prepared.converse, self.prepared.total)
+        lineup = self.lineup
+        return await self.runner.run(lineup.plans(backends), lineup.converse, lineup.total)
 
 
-def new_run(name: str, settings: RunSettings, path: Path, clock: Clock | None = None) -> Launch:
+def new_run(which: str | AnyScenario, settings: RunSettings, path: Path, clock: Clock | None = None) -> Launch:
     """A new run in a new folder.
 
     :raises ConfigurationError: the settings are wrong or the folder is taken.
     """
-    which = scenario(name)
-    prepared = which.prepare(settings)
-    check_priced(settings, prepared.models)
+    lineup = Lineup(scenario(which) if isinstance(which, str) else which, settings)
+    check_priced(settings, lineup.models)
     clock = clock or RealClock()
-    for model in prepared.models:
+    for model in lineup.models:
         build(model, clock)  # a wrong name is found before a folder is made for it
-    folder = RunFolder.create(path, _manifest(which, settings, prepared))
-    return Launch(which, settings, prepared, folder, clock)
+    return Launch(lineup, RunFolder.create(path, lineup.manifest()), clock)
 
 
 def resumed_run(
@@ -160,14 +159,19 @@ def resumed_run(
     if foreign:
         raise ConfigurationError(f"{', '.join(sorted(foreign))} cannot change when a run is resumed")
     settings = settings.model_copy(update=changes)
-    prepared = which.prepare(settings)
-    check_priced(settings, prepared.models)
-    check_unchanged(folder, which, settings, prepared)
-    return Launch(which, settings, prepared, folder, clock or RealClock(), resumed=True, retry_failed=retry_failed)
+    lineup = Lineup(which, settings)
+    check_priced(settings, lineup.models)
+    check_unchanged(folder, lineup)
+    return Launch(lineup, folder, clock or RealClock(), resumed=True, retry_failed=retry_failed)
 
 
 def continued_run(
-    name: str, settings: RunSettings, path: Path, clock: Clock | None = None, *, retry_failed: bool = False
+    which: str | AnyScenario,
+    settings: RunSettings,
+    path: Path,
+    clock: Clock | None = None,
+    *,
+    retry_failed: bool = False,
 ) -> Launch:
     """Go on with the run of these settings in this folder, or begin it if the folder holds none.
 
@@ -175,8 +179,8 @@ def continued_run(
         differing fields), or what the run depends on has changed since it began.
     """
     if not (path / "manifest.json").exists():
-        return new_run(name, settings, path, clock)
-    check_settings(RunFolder.open(path), name, settings)
+        return new_run(which, settings, path, clock)
+    check_settings(RunFolder.open(path), which if isinstance(which, str) else which.name, settings)
     changes = {field: getattr(settings, field) for field in settings.circumstances}
     return resumed_run(path, clock, retry_failed=retry_failed, changes=changes)
 
@@ -199,13 +203,15 @@ def check_settings(folder: RunFolder, name: str, settings: RunSettings) -> None:
         )
 
 
-def check_unchanged(folder: RunFolder, which: Scenario, settings: RunSettings, prepared: Prepared) -> None:
+def check_unchanged(folder: RunFolder, lineup: Lineup) -> None:
     """See that what a run was made from (dataset, prompt pack, model files) is still what it was when it began.
+
+    Fields that earlier versions did not write are not compared.
 
     :raises ConfigurationError: it is not; the message names what has changed.
     """
-    now = _manifest(which, settings, prepared)
-    different = [key for key in now if key not in ("settings", "versions") and now[key] != folder.manifest.get(key)]
+    now, then = lineup.manifest(), folder.manifest
+    different = [key for key in now if key not in ("settings", "versions") and now[key] != then.get(key, now[key])]
     if different:
         raise ConfigurationError(
             f"{folder.path}: cannot go on, changed since the run began: {', '.join(different)}; "
@@ -214,38 +220,65 @@ def check_unchanged(folder: RunFolder, which: Scenario, settings: RunSettings, p
 
 
 def forked_run(source: Path, path: Path, clock: Clock | None = None, *, changes: dict[str, Any]) -> Launch:
-    """A new run over the talks of another, judged by somebody else.
+    """A new run over the conversations of another, judged by somebody else. ``changes``: the judge's model, under the
+    name of its role or as ``evaluator``, and settings that touch nothing but the judging.
 
-    :raises ConfigurationError: the source is no run, or the changes touch more than the judging.
+    :raises ConfigurationError: the source is no run, nobody judged there, or the changes touch more than the judging.
     """
     folder = RunFolder.open(source)
     which, settings = recorded_settings(folder)
-    forked = which.forked(settings, str(source.resolve()), changes)
-    return new_run(folder.manifest["scenario"], forked, path, clock)
+    roles = which.roles_of(settings)
+    judge = judge_role(roles)
+    if judge is None:
+        raise ConfigurationError(f"{source}: this run of {which.name} has no judge to exchange: start a new run")
+    changes = {judge.name if name == "evaluator" else name: value for name, value in changes.items()}
+    foreign = sorted(changes.keys() - {judge.name, "concurrency"} - which.judging)
+    if foreign:
+        raise ConfigurationError(f"a fork keeps the conversations and may not change {', '.join(foreign)}")
+    run = str(source.resolve())
+    for role in roles:
+        if role is not judge:
+            replays = [replayed(run, label, model) for label, model in _labelled(role, settings).items()]
+            changes[role.name] = replays if role.many else next(iter(replays), None)
+    return new_run(which, settings.model_copy(update=changes), path, clock)
 
 
-def recorded_settings(folder: RunFolder) -> tuple[Scenario, Any]:
+def _labelled(role: Role, settings: RunSettings) -> dict[str, str]:
+    models = role.models(settings)
+    return model_labels(models) if role.many else dict.fromkeys([role.name], models[0]) if models else {}
+
+
+def recorded_settings(folder: RunFolder) -> tuple[AnyScenario, Any]:
     """A run's scenario and settings, as its manifest has them. The manifest is checked first; its settings are whole
     afterwards, with the defaults of those that it does not name.
 
     :raises ConfigurationError: the manifest is not one that this program writes; the message names file and field.
     """
-    file = folder.path / "manifest.json"
-    name = check_manifest(folder.manifest, file)
-    try:
-        which = scenario(name)
-        settings = which.settings.model_validate({**which.settings.formerly, **folder.manifest["settings"]})
-    except ValidationError as error:
-        raise wrong_field(file, error, "settings") from None
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{file}: field 'scenario': {error}") from None
-    check_models(folder.manifest, settings, file)
-    settings.remember_prompts(folder.manifest["prompts"])
+    which, settings = checked_settings(folder.manifest, folder.path / "manifest.json")
+    if folder.manifest["prompts"] is not None:
+        settings.remember_prompts(folder.manifest["prompts"])
     folder.manifest["settings"] = settings.model_dump(mode="json")
     return which, settings
 
 
-def recorded_results(folder: RunFolder, options: dict[str, Any] | None = None) -> Aggregate:
+def scoring_of(which: AnyScenario, options: Mapping[str, Any]) -> Scoring:
+    """Scoring options as the scenario's typed choices.
+
+    :raises ConfigurationError: it has no such choice, or the value is none of them.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    foreign = [name for name in given if name not in which.scoring.model_fields]
+    if foreign:
+        raise ConfigurationError(f"{which.name} has no {' or '.join(foreign)} to choose")
+    try:
+        return which.scoring.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0])
+        raise ConfigurationError(f"{name}: {first['msg']}, found '{given[name]}'") from None
+
+
+def recorded_results(folder: RunFolder, options: Mapping[str, Any] | None = None) -> Aggregate:
     """The aggregate over what a run has finished so far, without any model call.
 
     :raises ConfigurationError, JournalError: the folder or a scoring option is wrong.
@@ -253,12 +286,21 @@ def recorded_results(folder: RunFolder, options: dict[str, Any] | None = None) -
     return results_and_damage(folder, options)[0]
 
 
-def results_and_damage(folder: RunFolder, options: dict[str, Any] | None = None) -> tuple[Aggregate, list[str]]:
-    """As ``recorded_results``, and the names of damaged records, which are not in it."""
+def empty_results(folder: RunFolder, options: Mapping[str, Any] | None = None) -> Aggregate:
+    """The aggregate of a run before any result; what people have put beside the journal is in it.
+
+    :raises ConfigurationError: the folder or a scoring option is wrong.
+    """
     which, _ = recorded_settings(folder)
-    aggregate = which.aggregate(folder.manifest, options or {})
+    aggregate = which.aggregate(folder.manifest, scoring_of(which, options or {}))
     if isinstance(aggregate, TakesReviews):
         aggregate.beside(folder.path)
+    return aggregate
+
+
+def results_and_damage(folder: RunFolder, options: Mapping[str, Any] | None = None) -> tuple[Aggregate, list[str]]:
+    """As ``recorded_results``, and the names of damaged records, which are not in it."""
+    aggregate = empty_results(folder, options)
     with History(folder.journal) as history:
         for ended in history.ended():
             if ended.failed:
@@ -266,40 +308,3 @@ def results_and_damage(folder: RunFolder, options: dict[str, Any] | None = None)
             else:
                 aggregate.add(ended.key, ended.result)
         return aggregate, list(history.damage)
-
-
-def _manifest(which: Scenario, settings: RunSettings, prepared: Prepared) -> dict[str, Any]:
-    broken = _breaks_identity(prepared.models)
-    if settings.strict and broken:
-        raise ConfigurationError(f"strict: transcripts would not be byte-identical: {'; '.join(broken)}")
-    return {
-        "scenario": which.name,
-        "seed": settings.seed,
-        "tier": "A" if broken else "C",
-        "not_identical": broken,
-        "files": {name: digest for name in prepared.models if (digest := fingerprint(name)) is not None},
-        "versions": versions(),
-        "settings": settings.model_dump(mode="json"),
-        **prepared.manifest(),
-    }
-
-
-_IDENTICAL = ("llama", "oracle", "replay", "simulated")  # kinds that answer the same in any company
-
-
-def _breaks_identity(models: list[str]) -> list[str]:
-    """Why not every model answers byte for byte the same in any company and order (docs/architecture.md)."""
-    reasons = []
-    for text in models:
-        spec = ModelSpec.parse(text)
-        if spec.kind == "openai":
-            reasons.append(f"{text}: an endpoint does not promise the same answer twice")
-        elif spec.kind == "llama" and spec.take("strict") == "off":
-            reasons.append(f"{text}: strict=off computes prompts in company")
-        elif spec.kind == "llama" and spec.take("gpu_layers", "0") != "0":
-            reasons.append(f"{text}: on a GPU a row's result depends on the rows beside it, as far as is known")
-        elif spec.kind == "llama" and (reason := local_file_breaks_identity(spec.where)):
-            reasons.append(f"{text}: {reason}")
-        elif spec.kind not in _IDENTICAL:
-            reasons.append(f"{text}: nothing is known of models of kind {spec.kind}")
-    return reasons

@@ -1,52 +1,29 @@
-"""What the scenarios write into the manifest of a run, typed, and checked before anything is made of it.
+"""The manifest of a run, typed: what every scenario's has, and that it is of one piece with its settings.
 
-What never belongs here: the engine's fields (``engine.manifest``), and writing manifests (``launch``).
+What never belongs here: the engine's fields (``engine.manifest``), what one system adds (its own folder), and making
+manifests (``lineup``).
 """
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field, ValidationError, create_model
 
+from viva.data.records import DataRecord, ManifestPart, PackRecord
 from viva.engine.errors import ConfigurationError
-from viva.engine.manifest import RunManifest, checked
-from viva.scenarios.candidates import candidate_labels
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(strict=True, extra="allow", defer_build=True)
-
-
-class PackRecord(_Part):
-    """Which prompt pack a run has."""
-
-    name: str
-    version: str
-    digest: str
-
-
-class DataRecord(_Part):
-    """Which data a run has. ``chosen`` counts what the run takes of it."""
-
-    name: str
-    digest: str
-    chosen: int = Field(ge=0)
-
-
-class DatasetRecord(DataRecord):
-    """A dataset of multiple-choice items; ``skipped`` counts lines that were none."""
-
-    items: int = Field(ge=0)
-    skipped: int = Field(ge=0)
-
+from viva.engine.manifest import RunManifest, checked, wrong_field
+from viva.scenarios.contract import Role
+from viva.scenarios.models import model_labels
+from viva.scenarios.registry import AnyScenario, scenario
 
 Price = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 
 class ScenarioManifest(RunManifest):
-    """What every scenario's manifest has, scenarios of other packages included."""
+    """What says which run a manifest is of."""
 
     scenario: str
     seed: int
@@ -54,88 +31,61 @@ class ScenarioManifest(RunManifest):
     settings: dict[str, Any]
 
 
-class _OwnManifest(ScenarioManifest):
-    """What the manifests of our own scenarios have in common."""
+class LineupManifest(ScenarioManifest):
+    """What every run's manifest has. ``models``: by role the model's name, or by label the names of those compared."""
 
     prices: dict[str, Price]
-    pack: PackRecord
-    prompts: str
-
-
-class _KievalModels(_Part):
-    candidate: dict[str, str]
-    interactor: str
-    evaluator: str
-
-
-class KievalManifest(_OwnManifest):
-    """The manifest of a run of interviews."""
-
-    models: _KievalModels
-    dataset: DatasetRecord
-
-
-class _ProbeModels(_Part):
-    candidate: dict[str, str]
-
-
-class ProbeManifest(_OwnManifest):
-    """The manifest of a run of probes."""
-
-    models: _ProbeModels
-    dataset: DatasetRecord
-    against: DatasetRecord | None
-    examples: DatasetRecord | None
-
-
-class _FunctionChatModels(_Part):
-    candidate: dict[str, str]
-    judge: str | None = None
-    interactor: str | None = None
-
-
-class FunctionChatManifest(_OwnManifest):
-    """The manifest of a run of tool-use dialogs."""
-
-    models: _FunctionChatModels
+    pack: PackRecord | None = None
+    prompts: str | None = None
     dataset: DataRecord
 
 
-_MODELS: dict[str, type[_OwnManifest]] = {
-    "kieval": KievalManifest,
-    "probe": ProbeManifest,
-    "functionchat": FunctionChatManifest,
-}
-
-
-def check_manifest(data: dict[str, Any], file: Path) -> str:
-    """See that a manifest is whole and of one piece; the name of its scenario.
+def checked_settings(data: dict[str, Any], file: Path) -> tuple[AnyScenario, Any]:
+    """A manifest's scenario and settings, once it is seen to be whole and of one piece.
 
     :raises ConfigurationError: it is not; the message names file and field.
     """
     name = checked(ScenarioManifest, data, file).scenario
-    if name in _MODELS:
-        checked(_MODELS[name], data, file)
-    return name
+    try:
+        which = scenario(name)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{file}: field 'scenario': {error}") from None
+    checked(_form(which.roles, which.templates is not None), data, file)
+    if which.manifest is not None:
+        checked(which.manifest, data, file)
+    try:
+        settings = which.settings.model_validate({**which.settings.formerly, **data["settings"]})
+    except ValidationError as error:
+        raise wrong_field(file, error, "settings") from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{file}: field 'settings': {error}") from None
+    _check_models(data, which, settings, file)
+    return which, settings
 
 
-def check_models(data: dict[str, Any], settings: Any, file: Path) -> None:
-    """See that the models, prices and seed of a manifest are those of its ``settings``.
+@cache
+def _form(roles: tuple[Role, ...], packed: bool) -> type[BaseModel]:
+    """The manifest's form for a scenario with these roles, and with a prompt pack or without."""
+    fields: dict[str, Any] = {role.name: (dict[str, str], ...) if role.many else (str | None, None) for role in roles}
+    models = create_model("Models", __base__=ManifestPart, **fields)
+    own: dict[str, Any] = {"models": (models, ...)}
+    if packed:
+        own |= {"pack": (PackRecord, ...), "prompts": (str, ...)}
+    return create_model("Manifest", __base__=LineupManifest, **own)
 
-    :raises ConfigurationError: they are not; the message names file and field.
-    """
+
+def _check_models(data: dict[str, Any], which: AnyScenario, settings: Any, file: Path) -> None:
+    """See that the models, prices and seed are those of the settings."""
     if data["seed"] != settings.seed:
         raise _contradiction(file, "seed")
-    if data["scenario"] not in _MODELS:
-        return
-    models = data["models"]
-    if models["candidate"] != candidate_labels(settings.candidate):
-        raise _contradiction(file, "models.candidate")
-    others = {role: model for role, model in models.items() if role != "candidate"}
-    for role, model in others.items():
-        if hasattr(settings, role) and getattr(settings, role) != model:
-            raise _contradiction(file, f"models.{role}")
-    for model in (*models["candidate"].values(), *filter(None, others.values())):
+    named: list[str] = []
+    for role in which.roles_of(settings):
+        models = role.models(settings)
+        recorded = data["models"].get(role.name)
+        if recorded != (model_labels(models) if role.many else next(iter(models), None)):
+            raise _contradiction(file, f"models.{role.name}")
+        named += models
+    for model in named:
         if model not in data["prices"]:
             raise ConfigurationError(f"{file}: field 'prices.{model}': missing; restore the file from a copy")
 

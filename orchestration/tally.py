@@ -13,7 +13,7 @@ from viva.engine.events import (
     ConversationStarted,
     Event,
 )
-from viva.scenarios.scenario import Aggregate
+from viva.scenarios.contract import Aggregate
 from viva.scoring.failures import Failures
 
 

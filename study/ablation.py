@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from viva.scoring.kieval import Scorer
+from viva.scenarios.kieval.score import Scorer
 from viva.scoring.regression import pearson
 
 from .figures import rounded, significant

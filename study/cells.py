@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from viva.scenarios.candidates import recorded_price
-from viva.scoring.interviews import usage_record
-from viva.scoring.kieval import Scorer
+from viva.reports.usage import usage_record
+from viva.scenarios.kieval.score import Scorer
+from viva.scenarios.models import recorded_price
 
 from .names import Names
 from .recall import Probes, Recall, read_probes

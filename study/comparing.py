@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from viva.scenarios.kieval.score import Scorer
 from viva.scoring.agreement import Agreement, cohen, fleiss, krippendorff, voting
 from viva.scoring.comparison import Correction, compare_all
 from viva.scoring.difficulty import difficulties
-from viva.scoring.kieval import Scorer
 from viva.scoring.stream import Mean
 
 from .figures import rounded, significant

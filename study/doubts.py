@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from viva.reports.text import percent
-from viva.scoring.interviews import MOST_UNANSWERED
+from viva.scenarios.kieval.interviews import MOST_UNANSWERED
 from viva.scoring.signflips import MOST
 
 from .following import FIRST_ANSWER

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from viva.scenarios.kieval.interviews import MOST_UNANSWERED
 from viva.scoring.correlation import Correlation, Correlations, Figures, Fit, by_dataset, correlate, fits
-from viva.scoring.interviews import MOST_UNANSWERED
 
 from .figures import LEVEL, rounded, significant
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from viva.scenarios.kieval.interviews import InterviewAggregate
+from viva.scenarios.kieval.score import ASPECTS, Scorer
 from viva.scenarios.probes.report import ACCURACIES
 from viva.scoring.contamination import DIRECTIONS, auc, loss_gap, tpr_at_fpr
-from viva.scoring.interviews import InterviewAggregate
-from viva.scoring.kieval import ASPECTS, Scorer
 from viva.scoring.planning import items_for_bounded
 from viva.scoring.stream import Mean
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
-from viva.scenarios.candidates import label_of
+from viva.scenarios.models import label_of
 from viva.scenarios.probes.report import ACCURACIES, ProbeAggregate
 from viva.scoring.contamination import Signals
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from viva.scenarios.kieval.score import Scorer
 from viva.scoring.clusters import ClusteredMean, clustered_counts
-from viva.scoring.kieval import Scorer
 
 from .figures import SCORES, Codes, clustered_record, rounded
 from .talks import Talks

@@ -15,8 +15,8 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.folder import RunFolder
 from viva.orchestration.launch import recorded_settings
 from viva.orchestration.sweep.results import RecordedCell, cells_of, is_sweep, planned_of
-from viva.scenarios.candidates import candidate_labels
-from viva.scoring.kieval import SCORERS, Scorer
+from viva.scenarios.kieval.score import SCORERS, Scorer
+from viva.scenarios.models import model_labels
 
 INTERVIEWS, PROBES = "kieval", "probe"
 
@@ -57,7 +57,7 @@ class Cell:
     def label(self, role: str) -> str | None:
         """The name in tables of the model in another role than the candidate's; None where a recording plays it."""
         model = self.manifest.get("models", {}).get(role)
-        return None if model is None or self.repeats(role) else next(iter(candidate_labels([model])))
+        return None if model is None or self.repeats(role) else next(iter(model_labels([model])))
 
 
 def find_cells(folders: Sequence[Path]) -> list[Cell]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from viva.reports.text import Table
-from viva.scoring.interviews import MOST_UNANSWERED
+from viva.scenarios.kieval.interviews import MOST_UNANSWERED
 
 from .ablation import ablation
 from .cells import fill, record

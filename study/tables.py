@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from viva.reports.text import Table, both, facts, interval, mean, number, percent, ranged
-from viva.scoring.kieval import ASPECTS
+from viva.scenarios.kieval.score import ASPECTS
 
 from .following import COEFFICIENTS, FIRST_ANSWER, PREFERRED, accuracy_of
 from .further import agreement, cells, comparisons, cost_tables, difficulty, failed, needed, reasons, variants

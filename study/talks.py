@@ -15,10 +15,10 @@ import numpy as np
 
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
-from viva.scenarios.candidates import label_of
+from viva.scenarios.kieval.interviews import InterviewAggregate, remembering
 from viva.scenarios.kieval.report import KievalAggregate
-from viva.scoring.interviews import InterviewAggregate, remembering
-from viva.scoring.kieval import ASPECTS, Interview, Scorer
+from viva.scenarios.kieval.score import ASPECTS, Interview, Scorer
+from viva.scenarios.models import label_of
 
 from .figures import Codes, Floats, rounded, score_ends
 from .names import Names

@@ -101,7 +101,7 @@ def main() -> None:
             **others,
         )
         launch = new_run("functionchat", settings, Path(folder) / "run")
-        count = launch.prepared.total
+        count = launch.lineup.total
         calls = 0
 
         def hear(event: Event) -> None:

@@ -17,12 +17,12 @@ from typing import Any
 import stopwatch
 from llama_workload import GENERATED, ROUNDS, SYSTEM, Fewest, interviews, words
 
-from viva.agents.verdicts import verdict_schema
 from viva.engine.backends.llama.backend import LlamaBackend
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.likelihood import Reading
 from viva.engine.messages import Completion, Request, Sampling, View
+from viva.scenarios.kieval.verdicts import verdict_schema
 
 
 async def decode(backend: LlamaBackend, lanes: int, tokens: int) -> dict[str, Any]:

@@ -18,8 +18,10 @@ from typing import Any
 import viva
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
-from viva.scenarios.probes.scenario import PreparedProbe
+from viva.scenarios.probes.questions import TEMPLATES, Questions
+from viva.scenarios.probes.scenario import SCENARIO
 from viva.scenarios.probes.settings import ProbeSettings
+from viva.scenarios.probes.shots import Shots
 
 
 def main() -> dict[str, Any]:
@@ -42,10 +44,11 @@ def main() -> dict[str, Any]:
         [told] = report["candidates"].values()
         with History(path / "journal.sqlite") as history:
             sums = {one.result["item"]: one.result[given.method]["logprobs"] for one in history.ended()}
-    prepared = PreparedProbe(settings)
-    items = list(prepared.dataset.items())
+    prepared = SCENARIO.prepare(settings)
+    items = [task.item for task in prepared.tasks]
     if given.questions is not None:
-        _write(given.questions, prepared, items, given.method)
+        shots = Shots.from_record(prepared.records["shots"]) if "shots" in prepared.records else None
+        _write(given.questions, shots, items, given.method)
     return {
         "wall_s": wall,
         "items_per_s": len(items) / wall,
@@ -55,12 +58,12 @@ def main() -> dict[str, Any]:
     }
 
 
-def _write(path: Path, prepared: PreparedProbe, items: list[Any], method: str) -> None:
-    probe = prepared.probe
+def _write(path: Path, shots: Shots | None, items: list[Any], method: str) -> None:
+    questions = Questions(TEMPLATES.open("probe"))
     with path.open("w") as file:
         for item in items:
-            shots = probe.shots.of(item) if probe.shots is not None else []
-            reading = (probe.questions.by_letter if method == "letter" else probe.questions.by_text)(item, shots)
+            shown = shots.of(item) if shots is not None else []
+            reading = (questions.by_letter if method == "letter" else questions.by_text)(item, shown)
             line = {"context": reading.shared + reading.context, "gold": item.answer}
             line["choices"] = [text.removeprefix(" ") for text in reading.continuations]
             file.write(json.dumps(line) + "\n")

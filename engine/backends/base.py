@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
@@ -160,8 +160,3 @@ class ModelSpec:
     def label(self) -> str:
         """``label=`` if given, else the fragment or the place."""
         return self.take("label") or self.fragment or self.where or self.kind
-
-
-def hint_field(hint: Any, name: str) -> Any:
-    """A field of a request's hint, a mapping or an object with attributes; None if it has no such field."""
-    return hint.get(name) if isinstance(hint, Mapping) else getattr(hint, name, None)

@@ -1,17 +1,19 @@
-"""A parametric model that can play candidate, interactor and evaluator on any multiple-choice item.
+"""A parametric model that stands in for any other: it costs nothing and says the same things in the same run.
 
-It answers in plain sentences built from the item that the request hints at, and an evaluator of this kind really reads
-the reply it judges. Every draw follows from the call's seed, so the same run says the same things. It costs nothing,
-which makes it the model of the demo, of tests, and of forecasts under the virtual clock.
+What it says is up to the request's hint: a system brings the parts that its roles play (``simulated``), and the model's
+parameters say how well they are played. Without such a hint it fills in the schema that is asked for, or says a
+sentence. Every draw follows from the call's seed. It is the model of the demo, of tests, and of forecasts under the
+virtual clock.
 
-What never belongs here: anything that a real backend's result could depend on.
+What never belongs here: anything that a real backend's result could depend on, and any one system's parts.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -20,37 +22,44 @@ from ..clock import Clock
 from ..errors import Throttled, Unavailable
 from ..likelihood import Likelihood, Reading
 from ..messages import Completion, Request
-from .base import Backend, ModelSpec, hint_field
-from .simulated_tools import Said, mistaken_answer, true_answer, verdict_text
+from ..tools import ToolCall
+from .base import Backend, ModelSpec
 
 _NORMAL = NormalDist()
-_ASPECTS = ("accuracy", "logic", "relevance", "coherence", "conciseness")
-_QUESTIONS = (
-    "Suppose one condition in this problem were reversed: which part of your reasoning would no longer hold?",
-    "Which mechanism links the facts you rely on, and how could one observe it?",
-    "Name a case that looks similar but has another outcome, and say what makes the difference.",
-    "Which assumption carries most of the weight here, and what would show that it is wrong?",
-    "How would you explain the underlying principle to somebody who holds the opposite view?",
-    "What quantity would you measure first to decide between the competing explanations?",
-)
-_FILLERS = (
+Said = tuple[str, list[ToolCall] | None]
+SENTENCES = (
     "That follows from the principle the question rests on.",
     "The other options do not fit the observations described.",
     "One can check this by changing one condition at a time.",
     "The effect grows with the cause and vanishes without it.",
 )
-_OFF_TOPIC = "That reminds me of a recipe for lemon cake, which needs three eggs and patience."
+
+
+@dataclass(slots=True, frozen=True)
+class Known:
+    """What a simulated model makes of texts to read: which of several is ``right`` (None: there is only one), whether
+    it ``knows`` that, and whether it ``recites`` what stands there.
+    """
+
+    right: int | None = None
+    knows: bool = False
+    recites: bool = False
+
+
+class Persona(Protocol):
+    """A request's hint that tells a simulated model what to say; one for readings has ``simulated_reading``."""
+
+    def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> Said:
+        """The answer, as text and calls. ``chance`` are the call's draws, numbers in [0, 1)."""
 
 
 class SimulatedBackend(Backend):
-    """See the module. All rates are probabilities in 0…1.
+    """See the module. All rates are probabilities in 0…1; what they mean for its words is up to the hint.
 
-    :param knowledge: share of items whose subject the candidate understands; where tools are offered and the hint
-        tells the ``ground_truth``, an OpenAI-form message of the assistant: the chance that it answers with that.
+    :param knowledge: share of items that it understands, or chance that an answer is the right one.
     :param memorisation: share of items whose answer it can recite without understanding.
     :param verbosity: scales the number of extra sentences, 0 to twice this.
-    :param noise: chance that a verdict's score is off by one, that a verdict of the role ``judge``, whose hint tells
-        whether the answer ``passed``, is wrong; :param malformed: that a verdict is not valid JSON.
+    :param noise: chance that a judgement is off; :param malformed: that one cannot be read.
     :param latency: median seconds of a log-normal with ``sigma``.
     :param fail: chance that an attempt ends in Unavailable; :param throttle: in Throttled.
     """
@@ -87,7 +96,8 @@ class SimulatedBackend(Backend):
         await self._clock.sleep(seconds)
         if self.fallible:
             self._maybe_fail(request.digest, request.seed)
-        text, calls = self._say(request, chance)
+        persona = getattr(request.hint, "simulated", None)
+        text, calls = _plain(request, chance) if persona is None else persona(self, request, chance)
         if request.on_text is not None and (text or not calls):
             for piece in text.split(" "):
                 request.on_text(piece + " ")
@@ -104,11 +114,9 @@ class SimulatedBackend(Backend):
         if self.fallible:
             self._maybe_fail(reading.digest(), digest)
         chance = seeds.draws(digest, "read")
-        key = (self.label, hint_field(reading.hint, "id"))
-        unseen = bool(hint_field(reading.hint, "unseen"))
-        recites = not unseen and seeds.uniform(*key, "recites") < self.memorisation
-        knows = seeds.uniform(*key, "knows") < self.knowledge
-        right = hint_field(reading.hint, "answer") if len(reading.continuations) > 1 else None
+        persona = getattr(reading.hint, "simulated_reading", None)
+        known: Known = Known() if persona is None else persona(self, reading)
+        right, knows, recites = known.right, known.knows, known.recites
         likelihoods = []
         for index, text in enumerate(reading.continuations):
             # About a token for four characters; a token's surprise is exponential, as natural text's roughly is.
@@ -135,105 +143,42 @@ class SimulatedBackend(Backend):
             raise Throttled("simulated 429", model=self.label, status=429, retry_after=1.0)
         self._tries.pop(digest, None)
 
-    def _say(self, request: Request, chance: list[float]) -> Said:
-        if request.role == "evaluator":
-            return self._judge(request, chance), None
-        if request.role == "interactor":
-            return _QUESTIONS[int(chance[1] * len(_QUESTIONS))], None
-        if request.role == "judge" and (passed := hint_field(request.hint, "passed")) is not None:
-            text = verdict_text(bool(passed) != (chance[1] < self.noise))
-            return _spoil(text, chance[14]) if chance[13] < self.malformed else text, None
-        if request.tools is not None and (truth := hint_field(request.hint, "ground_truth")) is not None:
-            # Drawn for each call, not by item: turns of one talk, and repeated runs, differ as a model's do.
-            said = true_answer(truth)
-            return said if chance[1] < self.knowledge else mistaken_answer(said, request, request.tools, chance[2:4])
-        return self._answer(request, chance), None
 
-    # -- candidate ------------------------------------------------------------------------------------------------
-
-    def _answer(self, request: Request, chance: list[float]) -> str:
-        choices = hint_field(request.hint, "choices")
-        if not choices:
-            return _FILLERS[int(chance[2] * len(_FILLERS))]
-        right = int(hint_field(request.hint, "answer"))
-        # What it knows belongs to the model and the item, not to the turn: it stays the same through the talk.
-        key = (self.label, hint_field(request.hint, "id"))
-        knows = seeds.uniform(*key, "knows") < self.knowledge
-        if request.ordinal == 0 or hint_field(request.hint, "static"):
-            recites = seeds.uniform(*key, "recites") < self.memorisation
-            pick = right if knows or recites else int(chance[3] * len(choices))
-            return f"The answer is {chr(65 + pick)}. {choices[pick]}."
-        wrong = (right + 1 + int(chance[3] * (len(choices) - 1))) % len(choices)
-        mood = chance[4]
-        if knows:
-            say = f"It comes down to this: {choices[right]}." if mood < 0.95 else "I believe it depends on the details."
-        elif mood < 0.55:
-            say = f"It comes down to this: {choices[wrong]}."
-        elif mood < 0.75:
-            say = "I believe it depends on the details."
-        elif mood < 0.83:
-            say = f"It comes down to this: {choices[right]}."
-        elif mood < 0.90:
-            return _OFF_TOPIC
-        elif mood < 0.96:
-            return " ".join([f"It is {choices[wrong]}, it is {choices[wrong]}."] * 6)
-        else:
-            return ""
-        extra = int(self.verbosity * 2 * chance[5])
-        return " ".join([say, *(_FILLERS[(i + int(chance[6] * 4)) % 4] for i in range(extra))])
-
-    # -- evaluator ------------------------------------------------------------------------------------------------
-
-    def _judge(self, request: Request, chance: list[float]) -> str:
-        reply = str(hint_field(request.hint, "reply") or "")
-        choices = hint_field(request.hint, "choices") or []
-        right = int(hint_field(request.hint, "answer") or 0)
-        said_right = any(choice in reply for choice in choices[right : right + 1])
-        said_wrong = any(choice in reply for i, choice in enumerate(choices) if i != right)
-        stop = "none"
-        if not reply.strip():
-            level, stop = 1, "empty_response"
-        elif _OFF_TOPIC in reply:
-            level, stop = 1, "off_topic"
-        elif said_wrong and reply.count("it is") >= 5:
-            level, stop = 1, "repetition"
-        elif said_right and not said_wrong:
-            level = 4
-        elif said_wrong:
-            level = 1 if not said_right else 2
-        else:
-            level = 2
-        scores = [self._noisy(level if i < 2 or level < 3 else 4, chance[7 + i]) for i in range(5)]
-        if stop == "none" and level < 3:
-            scores[2:] = [self._noisy(3, chance[9 + i]) for i in range(3)]
-        verdict: dict[str, Any] = {
-            name: {"comment": f"The reply is at level {score} here.", "score": score}
-            for name, score in zip(_ASPECTS, scores, strict=True)
-        }
-        verdict["overall_comment"] = "Taken over the talk so far."
-        verdict["overall_score"] = self._noisy(level, chance[12])
-        verdict["stop_conversation"] = stop != "none"
-        verdict["stop_reason"] = stop
-        text = orjson.dumps(verdict).decode()
-        if chance[13] < self.malformed:
-            return _spoil(text, chance[14])
-        return text
-
-    def _noisy(self, score: int, chance: float) -> int:
-        if chance >= self.noise:
-            return score
-        return min(4, max(1, score + (1 if chance < self.noise / 2 else -1)))
+def _plain(request: Request, chance: list[float]) -> Said:
+    """What is said where nobody says what to say."""
+    if request.sampling.schema is not None:
+        return orjson.dumps(_filled(request.sampling.schema, request.seed)).decode(), None
+    return SENTENCES[int(chance[2] * len(SENTENCES))], None
 
 
-def _spoil(text: str, chance: float) -> str:
-    """What judges really send when they do not send JSON; the first two can still be read, the others cannot."""
-    if chance < 0.2:
-        return f"Here is my verdict:\n```json\n{text}\n```"
-    if chance < 0.4:
-        return text[:-1] + ",}"
-    if chance < 0.7:
-        return text[: len(text) // 2]
-    return "The candidate did rather well on the whole."
+def _filled(schema: Any, *place: Any) -> Any:
+    """A value that a JSON schema allows, as far as its plain keywords tell; ``place`` is what it is drawn by."""
+    draw = seeds.uniform("schema", *place)
+    if "const" in schema:
+        return schema["const"]
+    if choices := schema.get("enum"):
+        return choices[int(draw * len(choices))]
+    if alternatives := schema.get("anyOf") or schema.get("oneOf"):
+        return _filled(alternatives[int(draw * len(alternatives))], *place, "of")
+    kind = schema.get("type", "object" if "properties" in schema else "string")
+    match kind if isinstance(kind, str) else kind[0]:
+        case "object":
+            return {name: _filled(inner, *place, name) for name, inner in schema.get("properties", {}).items()}
+        case "array":
+            count = max(int(schema.get("minItems", 1)), 0)
+            return [_filled(schema.get("items", {}), *place, index) for index in range(count)]
+        case "integer":
+            low, high = int(schema.get("minimum", 0)), int(schema.get("maximum", schema.get("minimum", 0) + 10))
+            return low + int(draw * (high - low + 1))
+        case "number":
+            least = float(schema.get("minimum", 0))
+            return round(least + draw * (float(schema.get("maximum", least + 1)) - least), 3)
+        case "boolean":
+            return draw < 0.5
+        case "null":
+            return None
+        case _:
+            return SENTENCES[int(draw * len(SENTENCES))][: schema.get("maxLength")]
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:

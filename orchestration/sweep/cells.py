@@ -19,10 +19,12 @@ from pydantic import ValidationError
 from viva.data.sources import HUB, open_source
 from viva.engine.backends.base import ModelSpec
 from viva.engine.errors import ConfigurationError
-from viva.scenarios.candidates import candidate_labels, check_priced
-from viva.scenarios.scenario import RunSettings
+from viva.scenarios.models import check_priced, model_labels
+from viva.scenarios.registry import scenario
+from viva.scenarios.settings import RunSettings
 
-from .file import SCENARIOS, Entry, SweepFile, problem
+from .file import Entry, SweepFile, problem
+from .parts import Part, part_of, parts
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=-]{0,79}")
 _CELLS = "cells"
@@ -45,10 +47,15 @@ class Cell:
     settings: RunSettings
 
     @property
+    def roles(self) -> dict[str, str]:
+        """The cell's models by role."""
+        which = scenario(self.scenario)
+        return {role.name: model for role in which.roles_of(self.settings) for model in role.models(self.settings)}
+
+    @property
     def models(self) -> list[str]:
         """All models that the cell needs."""
-        roles = (self.model, *(getattr(self.settings, role, None) for role in ("interactor", "evaluator")))
-        return list(dict.fromkeys(role for role in roles if role is not None))
+        return list(dict.fromkeys([self.model, *self.roles.values()]))
 
     def to_record(self) -> dict[str, Any]:
         """Plain data for the sweep's manifest; all settings, for defaults may change."""
@@ -59,21 +66,18 @@ class Cell:
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Cell:
         """:raises KeyError, ValueError: the record is not one of a cell."""
-        kinds = dict(SCENARIOS.values())
-        if record["scenario"] not in kinds:
-            raise ValueError(f"unknown scenario '{record['scenario']}'")
-        kind = kinds[record["scenario"]]
+        kind = part_of(record["scenario"]).scenario.settings
         settings = kind.model_validate({**kind.formerly, **record["settings"]})
         return cls(**{**record, "settings": settings})
 
 
 def cells(file: SweepFile, folder: Path, shown: str) -> list[Cell]:
-    """All cells of a sweep, dataset by dataset, probes before interviews, seed by seed, all candidates on each.
+    """All cells of a sweep, dataset by dataset, part by part, seed by seed, all candidates on each.
 
     :param folder: where relative paths in the file begin; :param shown: the file's name in errors.
     :raises ConfigurationError: a setting is wrong, or two datasets or cells cannot be told apart by name.
     """
-    labels, judges = candidate_labels(file.candidates), candidate_labels(file.judges)
+    labels = model_labels(file.candidates)
     named: dict[str, str] = {}
     found: list[Cell] = []
     for index, entry in enumerate(file.datasets):
@@ -84,20 +88,19 @@ def cells(file: SweepFile, folder: Path, shown: str) -> list[Cell]:
                 "tables; rename one of the files or its folder"
             )
         named[dataset] = entry.dataset
-        for part, (scenario, _) in SCENARIOS.items():
-            if getattr(file, part) is None:
-                continue
+        for part in file.parts:
+            kind = parts()[part]
+            judges = model_labels(file.judges(part))
             for seed in file.seeds:
-                for evaluator, judge in judges.items() if part == "interviews" else [(None, None)]:
-                    base = _settings(file, part, entry, index, folder, shown, seed, judge)
-                    place = [_CELLS, scenario, _plain(dataset), f"seed-{seed}"]
+                for evaluator, judge in judges.items() or [(None, None)]:
+                    base = _settings(file, kind, entry, index, folder, shown, seed, judge)
+                    place = [_CELLS, kind.scenario.name, _plain(dataset), f"seed-{seed}"]
                     place += [_plain(evaluator)] if evaluator is not None else []
                     for label, model in labels.items():
-                        settings = base.model_copy(update={"candidate": [model]})
+                        settings = base.model_copy(update={kind.candidate: [model]})
                         name = "/".join([*place, _plain(label)])
-                        found.append(
-                            Cell(name, scenario, label, model, dataset, entry.dataset, seed, evaluator, settings)
-                        )
+                        which = kind.scenario.name
+                        found.append(Cell(name, which, label, model, dataset, entry.dataset, seed, evaluator, settings))
     names: set[str] = set()
     for cell in found:
         if cell.name in names:
@@ -111,13 +114,12 @@ def check_bounds(found: Iterable[Cell], shown: str) -> None:
 
     :raises ConfigurationError: there is one, and a model has no price.
     """
-    parts = {scenario: part for part, (scenario, _) in SCENARIOS.items()}
     for cell in found:
         try:
             check_priced(cell.settings, cell.models)
         except ConfigurationError as error:
             said = re.sub("--([a-z]+)-cost", r"\1_cost", str(error))
-            raise ConfigurationError(f"{shown}: {parts[cell.scenario]}: {said}") from None
+            raise ConfigurationError(f"{shown}: {part_of(cell.scenario).name}: {said}") from None
 
 
 def dataset_name(source: str) -> str:
@@ -135,29 +137,30 @@ def dataset_name(source: str) -> str:
 
 
 def _settings(
-    file: SweepFile, part: str, entry: Entry, index: int, folder: Path, shown: str, seed: int, judge: str | None
+    file: SweepFile, part: Part, entry: Entry, index: int, folder: Path, shown: str, seed: int, judge: str | None
 ) -> RunSettings:
     """A cell's settings, with the first candidate in the place of all."""
-    kind = SCENARIOS[part][1]
+    kind = part.scenario.settings
     own = {name: value for name, value in entry.own.items() if name in kind.model_fields}
-    given = dict(getattr(file, part))
-    if file.until is not None and part == "interviews":
-        given |= {"cluster": file.until.cluster} if file.until.cluster else {}
-        own["shuffled"] = True
+    given = dict(file.parts[part.name])
+    if file.until is not None and part.scored:
+        own |= part.scenario.in_random_order(None)
+        given |= part.scenario.in_random_order(file.until.cluster)
     given |= own
-    given |= {"dataset": entry.dataset, "candidate": file.candidates[:1], "seed": seed}
+    given |= {part.scenario.data: entry.dataset, part.candidate: file.candidates[:1], "seed": seed}
     given["concurrency"] = file.concurrency
     if judge is not None:
-        given["evaluator"] = judge
+        given[part.judge(given) or ""] = judge
     try:
         with chdir(folder):
-            return kind.model_validate(given)
+            settings: RunSettings = kind.model_validate(given)
     except ValidationError as error:
         told = []
         for detail in error.errors(include_url=False):
-            there = f"datasets.{index}" if detail["loc"] and detail["loc"][0] in own else part
+            there = f"datasets.{index}" if detail["loc"] and detail["loc"][0] in own else part.name
             told.append(problem(detail, shown, there))
         raise ConfigurationError("; ".join(told)) from None
+    return settings
 
 
 def _plain(text: str) -> str:
@@ -178,7 +181,7 @@ def groups(found: list[Cell], decided: bool) -> Iterator[list[Cell]]:
     """Cells that begin together: each alone, or all candidates on the same items where candidates are decided about."""
     together: dict[tuple[str, ...], list[Cell]] = {}
     for cell in found:
-        alone = not decided or cell.scenario != "kieval"
+        alone = not decided or not part_of(cell.scenario).scored
         key = (cell.name,) if alone else (cell.dataset, str(cell.seed), str(cell.evaluator))
         together.setdefault(key, []).append(cell)
     yield from together.values()

@@ -11,30 +11,33 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StrictInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
+from viva.data.selection import Cluster
 from viva.data.sources import full_source
 from viva.engine.backends.credentials import refuse_credentials, shown_value
 from viva.engine.backends.registry import full_path
 from viva.engine.errors import ConfigurationError
 from viva.engine.yamlfile import read_yaml
-from viva.scenarios.candidates import candidate_labels
-from viva.scenarios.kieval.settings import Cluster, KievalSettings
-from viva.scenarios.probes.settings import ProbeSettings
-from viva.scenarios.scenario import RunSettings
+from viva.scenarios.models import model_labels
 from viva.scoring.sequential import Until
 
-SCENARIOS: dict[str, tuple[str, type[RunSettings]]] = {  # by the file's field: the scenario's name and settings
-    "probes": ("probe", ProbeSettings),
-    "interviews": ("kieval", KievalSettings),
-}
+from .parts import parts
+
 _LISTS = ("candidates", "datasets", "seeds", "evaluators")
-# What the grid itself decides on.
-_OF_THE_GRID = {"dataset": "datasets", "candidate": "candidates", "seed": "seeds", "concurrency": "concurrency"}
 
 
 class Entry(BaseModel):
-    """One dataset, with settings of its own beside those of ``interviews`` and ``probes``."""
+    """One dataset, with settings of its own beside those of the parts."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -47,7 +50,7 @@ class Entry(BaseModel):
 
 
 class SweepFile(BaseModel):
-    """A sweep as it is written, every path full. ``evaluators`` is never empty where there are interviews."""
+    """A sweep as it is written, every path full. ``parts``: what is done with each candidate, by the part's name."""
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
@@ -55,23 +58,27 @@ class SweepFile(BaseModel):
     datasets: list[Entry] = Field(min_length=1)
     seeds: list[StrictInt] = Field(default=[7], min_length=1)
     evaluators: list[str] | None = Field(default=None, min_length=1)
-    interviews: dict[str, Any] | None = None
-    probes: dict[str, Any] | None = None
+    parts: dict[str, dict[str, Any]] = {}
     concurrency: StrictInt = Field(default=500, ge=1)
     local_models: StrictInt = Field(default=1, ge=1)
     until: Until | None = None
+    _own_judges: dict[str, list[str]] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
     def _forms(cls, written: Any) -> Any:
         """Refuse what would be taken for something else: nothing where a value is meant, one value for a list."""
+        known = parts()
         for name, value in written.items():
             if value is None:
-                hint = f"; `{name}: {{}}` takes the defaults" if name in SCENARIOS else ""
+                hint = f"; `{name}: {{}}` takes the defaults" if name in known else ""
                 raise ValueError(f"{name}: is empty; write a value or leave it out{hint}")
             if name in _LISTS and not isinstance(value, list):
                 raise ValueError(f"{name}: found {shown_value(value)}, expected a list: {_as_list(name, value)}")
-        return written
+        if "parts" in written:
+            raise ValueError("parts: unknown setting")
+        rest = {name: value for name, value in written.items() if name not in known}
+        return rest | {"parts": {name: written[name] for name in known if name in written}}
 
     @field_validator("datasets", mode="before")
     @classmethod
@@ -107,43 +114,55 @@ class SweepFile(BaseModel):
 
     @model_validator(mode="after")
     def _goes_together(self) -> SweepFile:
-        if self.interviews is None and self.probes is None:
-            raise ValueError("neither interviews nor probes: say what is to be done; `interviews: {interactor: MODEL}`")
-        for part in SCENARIOS:
-            for name, field in _OF_THE_GRID.items():
-                if name in (getattr(self, part) or {}):
-                    raise ValueError(f"{part}.{name}: is given by the sweep's own `{field}`")
-        if self.interviews is None:
-            for name in ("evaluators", "until"):
-                if getattr(self, name) is not None:
-                    raise ValueError(f"{name}: is of use to interviews only, and there are none")
-        elif self.evaluators is None:
-            if "evaluator" not in self.interviews:
-                raise ValueError("interviews.evaluator is missing: name it there, or several under `evaluators`")
-            try:
-                self.evaluators = _models([str(self.interviews["evaluator"])])
-            except ValueError as error:
-                raise ValueError(f"interviews.evaluator: {error}") from None
-        elif "evaluator" in self.interviews:
-            raise ValueError("interviews.evaluator: the evaluators are those of `evaluators`; leave one of the two out")
-        if self.until is not None and self.until.decided and len(self.candidates) < 2:
-            raise ValueError("until: decided, with one candidate; a decision needs two")
+        known = parts()
+        if not self.parts:
+            raise ValueError(f"neither {' nor '.join(known)}: say what is to be done, each with its settings")
+        for name, given in self.parts.items():
+            for setting, field in known[name].of_the_grid.items():
+                if setting in given:
+                    raise ValueError(f"{name}.{setting}: is given by the sweep's own `{field}`")
+        self._check_judges()
+        if self.until is not None:
+            if not any(known[name].scored for name in self.parts):
+                could = " and ".join(name for name, part in known.items() if part.scored)
+                raise ValueError(f"until: is of use to {could} only, and there are none")
+            if self.until.decided and len(self.candidates) < 2:
+                raise ValueError("until: decided, with one candidate; a decision needs two")
         for index, entry in enumerate(self.datasets):
             self._check_own(f"datasets.{index}", entry)
         return self
 
-    def _check_own(self, where: str, entry: Entry) -> None:
-        parts = [part for part in SCENARIOS if getattr(self, part) is not None]
-        for name in entry.own:
-            if name in (*_OF_THE_GRID, "evaluator"):
-                raise ValueError(f"{where}.{name}: cannot differ between datasets")
-            if not any(name in SCENARIOS[part][1].model_fields for part in parts):
-                raise ValueError(f"{where}.{name}: no setting of {' or '.join(parts)}")
+    def _check_judges(self) -> None:
+        judged = {name: judge for name, given in self.parts.items() if (judge := parts()[name].judge(given))}
+        if self.evaluators is not None and not judged:
+            could = " and ".join(name for name, part in parts().items() if part.judge({}))
+            raise ValueError(f"evaluators: is of use to {could} only, and there are none")
+        for name, judge in judged.items():
+            own = self.parts[name].get(judge)
+            if own is not None and self.evaluators is not None:
+                raise ValueError(f"{name}.{judge}: the evaluators are those of `evaluators`; leave one of the two out")
+            if own is None and self.evaluators is None:
+                raise ValueError(f"{name}.{judge} is missing: name it there, or several under `evaluators`")
+            if own is not None:
+                try:
+                    self._own_judges[name] = _models([str(own)])
+                except ValueError as error:
+                    raise ValueError(f"{name}.{judge}: {error}") from None
 
-    @property
-    def judges(self) -> list[str]:
-        """The evaluators; none where there are no interviews."""
-        return self.evaluators or []
+    def _check_own(self, where: str, entry: Entry) -> None:
+        known = parts()
+        for name in entry.own:
+            if any(name in known[part].of_the_grid or name == known[part].judge(given)
+                   for part, given in self.parts.items()):  # fmt: skip
+                raise ValueError(f"{where}.{name}: cannot differ between datasets")
+            if not any(name in known[part].fields for part in self.parts):
+                raise ValueError(f"{where}.{name}: no setting of {' or '.join(self.parts)}")
+
+    def judges(self, part: str) -> list[str]:
+        """The models that judge in a part; none where nobody does."""
+        if parts()[part].judge(self.parts[part]) is None:
+            return []
+        return self.evaluators or self._own_judges[part]
 
 
 def read_file(path: Path) -> tuple[SweepFile, dict[str, Any]]:
@@ -195,7 +214,8 @@ def _refuse_credentials(written: Any, shown: str, field: str = "") -> None:
 
 def problem(detail: Any, shown: str, part: str = "") -> str:
     """One of pydantic's complaints as ours: file, field, what was found. ``part`` stands before the field."""
-    field = ".".join([part] * bool(part) + [str(one) for one in detail["loc"]])
+    loc = [str(one) for one in detail["loc"]]
+    field = ".".join([part] * bool(part) + (loc[1:] if loc[:1] == ["parts"] else loc))
     if detail["type"] == "missing":
         return f"{shown}: {field} is missing"
     if detail["type"] == "extra_forbidden":
@@ -208,7 +228,7 @@ def problem(detail: Any, shown: str, part: str = "") -> str:
 
 def _models(models: list[str]) -> list[str]:
     try:
-        candidate_labels(models)  # each is a model's name, each label its own
+        model_labels(models)  # each is a model's name, each label its own
     except ConfigurationError as error:
         raise ValueError(str(error).replace("two candidates", "two models")) from None
     return [full_path(model) for model in models]

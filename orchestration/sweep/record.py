@@ -19,11 +19,10 @@ from viva.scoring.sequential import Until
 
 from .cells import Cell
 from .file import one_value_lists
+from .parts import part_of
 from .place import NAME
 
 VERSION = 2
-# Manifests of version 1 leave out settings that were at the defaults of their time; these are others now.
-_DEFAULTS_OF_VERSION_1 = {"kieval": {"candidate_tokens": 512, "interactor_tokens": 256, "evaluator_tokens": 1024}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ def read_sweep(out: Path) -> Recorded:
 
 
 def _cell(record: dict[str, Any], version: int) -> Cell:
-    if version == 1:
-        defaults = _DEFAULTS_OF_VERSION_1.get(record["scenario"], {})
+    if version == 1:  # it leaves out settings that were at the defaults of their time
+        defaults = part_of(record["scenario"]).scenario.settings.first_defaults
         record = {**record, "settings": {**defaults, **record["settings"]}}
     return Cell.from_record(record)

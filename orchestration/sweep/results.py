@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from viva.engine.folder import RunFolder
+from viva.scenarios.registry import scenario
 
 from .cells import groups
+from .parts import part_of
 from .place import is_sweep
 from .record import read_sweep
 from .standing import recorded_run
@@ -66,8 +68,8 @@ def cells_of(folder: Path) -> list[RecordedCell]:
         )
     until = recorded.until
     if until is not None:
-        interviews = [cell for cell in recorded.cells if cell.scenario == "kieval"]
-        for group in groups(interviews, until.decided):
+        scored = [cell for cell in recorded.cells if part_of(cell.scenario).scored]
+        for group in groups(scored, until.decided):
             runs = {cell.name: run for cell in group if (run := found[cell.name].folder) is not None}
             if runs:
                 largest = max(runs.values(), key=planned_of)
@@ -82,5 +84,6 @@ def cells_of(folder: Path) -> list[RecordedCell]:
 
 def planned_of(run: RunFolder) -> int:
     """How many conversations a cell's run is to hold."""
-    sets = (run.manifest["dataset"], run.manifest.get("against"))
-    return sum(one["chosen"] for one in sets if one is not None)
+    which = scenario(run.manifest["scenario"])
+    settings = which.settings.model_construct(**run.manifest["settings"])
+    return which.tasks_in(run.manifest) * which.repeats(settings)

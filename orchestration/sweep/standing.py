@@ -12,10 +12,11 @@ from typing import Literal
 from viva.engine.errors import ConfigurationError, JournalError, VivaError
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
-from viva.scenarios.scenario import scenario
+from viva.scenarios.registry import scenario
 from viva.scoring.item_clusters import Clusters
 
 from ..launch import check_settings, check_unchanged
+from ..lineup import Lineup
 from .cells import Cell
 from .stopping import clusters_in
 
@@ -54,11 +55,12 @@ def standing(cell: Cell, out: Path, *, retry_failed: bool = False) -> Standing:
             run = RunFolder.open(out / cell.name)
             check_settings(run, cell.scenario, cell.settings)
             settings = cell.settings.model_copy()
-            settings.remember_prompts(run.manifest["prompts"])
-        prepared = which.prepare(settings)
-        planned, clusters = prepared.total, clusters_in(prepared.manifest())
+            if run.manifest["prompts"] is not None:
+                settings.remember_prompts(run.manifest["prompts"])
+        lineup = Lineup(which, settings)
+        planned, clusters = lineup.total, clusters_in(lineup.prepared.records)
         if run is not None:
-            check_unchanged(run, which, cell.settings, prepared)
+            check_unchanged(run, lineup)
     except VivaError as error:
         return Standing("failed", planned, error=error)
     if run is None:

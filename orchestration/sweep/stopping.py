@@ -14,8 +14,8 @@ from viva.engine.events import ConversationFailed, ConversationFinished, Event
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
 from viva.engine.runner import Runner
+from viva.scenarios.registry import scenario
 from viva.scoring.item_clusters import Clusters
-from viva.scoring.kieval import Interview, Scorer
 from viva.scoring.sequential import Until, Watch
 
 from .cells import Cell
@@ -52,12 +52,12 @@ class Stopping:
 
     def listener(self, cell: Cell) -> Callable[[Event], None]:
         """What is to listen to a cell's run; results restored from its journal are told too."""
-        scorer = _scorer(cell)
+        score_of = _score_of(cell)
 
         def hear(event: Event) -> None:
             match event:
                 case ConversationFinished():
-                    score = scorer.score(Interview.from_record(event.result))
+                    score = score_of(event.result)
                 case ConversationFailed():
                     score = None
                 case _:
@@ -89,12 +89,13 @@ def clusters_in(manifest: Mapping[str, Any]) -> Clusters | None:
 
 
 def _scores(cell: Cell, folder: RunFolder) -> Iterator[tuple[int, float | None]]:
-    scorer = _scorer(cell)
+    score_of = _score_of(cell)
     with History(folder.journal) as history:
         for ended in history.ended():
-            yield ended.number, None if ended.failed else scorer.score(Interview.from_record(ended.result))
+            yield ended.number, None if ended.failed else score_of(ended.result)
 
 
-def _scorer(cell: Cell) -> Scorer:
-    settings: Any = cell.settings
-    return Scorer(settings.scorer, settings.decay, settings.early_stop)
+def _score_of(cell: Cell) -> Callable[[Any], float | None]:
+    score_of = scenario(cell.scenario).score_of(cell.settings)
+    assert score_of is not None, f"{cell.scenario} has no score that a rule could watch"
+    return score_of

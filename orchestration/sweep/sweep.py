@@ -26,10 +26,11 @@ from viva.engine.slots import Slots
 from viva.engine.turnstile import Turnstile
 from viva.scoring.sequential import Until
 
-from ..launch import Company, continued_run
+from ..launch import Company, continued_run, empty_results
 from .cells import cells, check_bounds, groups
 from .file import SweepFile, check_file, read_file
 from .order import ordered
+from .parts import part_of
 from .place import check_place
 from .progress import CellRun
 from .record import Recorded, read_sweep, write_sweep
@@ -166,7 +167,7 @@ class Sweep:
         planned = [run.total for run in runs if run.total is not None]
         until = self.recorded.until
         stopping: Stopping | None = None
-        if until is not None and runs[0].cell.scenario == "kieval" and planned:
+        if until is not None and part_of(runs[0].cell.scenario).scored and planned:
             if self._watched(until, found, max(planned), ended=False).stopped:
                 for run in runs:
                     run.stopped_by_rule()
@@ -221,7 +222,7 @@ class Sweep:
         cell = run.cell
         path = self.out / cell.name
         launch = continued_run(cell.scenario, cell.settings, path, self.clock, retry_failed=self.retry_failed)
-        run.aggregate = launch.scenario.aggregate(launch.folder.manifest, {})
+        run.aggregate = empty_results(launch.folder)
         launch.events.listen(run.hear)
         if stopping is not None:
             launch.events.listen(stopping.listener(cell))

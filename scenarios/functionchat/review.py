@@ -23,7 +23,7 @@ from .sheet import read_sheet, unescape, write_sheet
 from .turns import Turn, said, shown_json
 
 FILE = "corrections.jsonl"
-_ID, _CORRECTED, _REVIEWER, _REASON = "id", "corrected verdict", "reviewer", "reason"
+_ID, CORRECTED, REVIEWER, REASON = "id", "corrected verdict", "reviewer", "reason"
 COLUMNS = (
     _ID,
     "subset",
@@ -35,9 +35,9 @@ COLUMNS = (
     "output",
     "judge verdict",
     "judge reasoning",
-    _CORRECTED,
-    _REVIEWER,
-    _REASON,
+    CORRECTED,
+    REVIEWER,
+    REASON,
 )
 _VERDICTS = {"pass": True, "fail": False}
 
@@ -104,27 +104,27 @@ def read_corrections(path: Path, known: Collection[str]) -> list[Correction]:
         error names file, line and column.
     """
     found: dict[tuple[str, str], Correction] = {}
-    for line, row in read_sheet(path, (_ID, _CORRECTED, _REVIEWER, _REASON)):
+    for line, row in read_sheet(path, (_ID, CORRECTED, REVIEWER, REASON)):
 
         def refuse(column: str, problem: str, line: int = line) -> DatasetError:
             return DatasetError(problem, path=str(path), line=line, field=column)
 
-        id_, verdict = unescape(row[_ID].strip()), row[_CORRECTED].strip().lower()
-        reviewer, reason = row[_REVIEWER].strip(), row[_REASON].strip()
+        id_, verdict = unescape(row[_ID].strip()), row[CORRECTED].strip().lower()
+        reviewer, reason = row[REVIEWER].strip(), row[REASON].strip()
         if id_ not in known:
             raise refuse(_ID, f"{shown(id_)} is no judged output of this run; keep the ids as they were exported")
         if not verdict:
             if reason:
-                raise refuse(_CORRECTED, "is empty, but a reason is given; write pass or fail, or clear the reason")
+                raise refuse(CORRECTED, "is empty, but a reason is given; write pass or fail, or clear the reason")
             continue
         if verdict not in _VERDICTS:
-            raise refuse(_CORRECTED, f"expected pass or fail, found {shown(verdict)}")
-        for column, text in ((_REVIEWER, reviewer), (_REASON, reason)):
+            raise refuse(CORRECTED, f"expected pass or fail, found {shown(verdict)}")
+        for column, text in ((REVIEWER, reviewer), (REASON, reason)):
             if not text:
                 raise refuse(column, "is empty; a corrected verdict needs a reviewer and a reason")
         before = found.get((id_, reviewer))
         if before is not None and before.passed is not _VERDICTS[verdict]:
-            raise refuse(_CORRECTED, f"{reviewer} says both pass and fail of {shown(id_)}; keep one")
+            raise refuse(CORRECTED, f"{reviewer} says both pass and fail of {shown(id_)}; keep one")
         found[id_, reviewer] = Correction(id_, _VERDICTS[verdict], reviewer, reason)
     return list(found.values())
 

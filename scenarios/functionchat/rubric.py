@@ -6,13 +6,14 @@ What never belongs here: asking models (``talk``) and what an answer is worth (`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 import yaml
 
-from viva.agents.prompts import PromptPack, load_pack, read_pack
+from viva.agents.prompts import PackTemplates, PromptPack
 from viva.engine.errors import ConfigurationError
 from viva.engine.tools import ToolCall
 from viva.engine.yamlfile import parse_yaml
@@ -23,7 +24,7 @@ from .turns import Turn
 _RULE = frozenset({"language_rule"})
 _JUDGED = _RULE | {"tools", "query", "ground_truth", "response"}
 RUBRICS = ("call", "completion", "slot", "relevance")
-SIGNATURE = {
+_NEEDED = {
     "candidate.system": _RULE,
     "candidate.language": frozenset({"language"}),
     "judge.system": frozenset[str](),
@@ -37,33 +38,19 @@ SIGNATURE = {
     "user.language": frozenset({"language"}),
     "user.opening": frozenset[str](),
 }
+TEMPLATES = PackTemplates(_NEEDED)
 _SYSTEM_PROMPT = "system_prompt.txt"
 
 
+@dataclass(slots=True)
 class Words:
-    """What models are told in a run. ``free`` is set where rubrics came from a folder: they say themselves in which
-    form a verdict is to come, so no schema is asked for.
+    """What models are told in a run: ``system`` to the candidate, everything else from the ``pack``. ``language``: that
+    of replies, empty for any.
     """
 
-    def __init__(self, settings: FunctionChatSettings, language: str) -> None:
-        """``language``: that of replies, empty for any.
-
-        :raises ConfigurationError: the pack, a rubric or the system prompt cannot be used; the message names it.
-        """
-        self.free = settings.rubrics is not None
-        self.pack = load_pack(settings.pack, SIGNATURE)
-        if settings.rubrics is not None:
-            self.pack = _with_rubrics(self.pack, Path(settings.rubrics))
-        self.language = language
-        self.system = self._system(settings)
-
-    def _system(self, settings: FunctionChatSettings) -> str:
-        if settings.system == PACK:
-            return self.render("candidate.system")
-        place = Path(settings.data) if settings.system == DATA else Path(settings.system)
-        if settings.system == DATA:
-            place = (place if place.is_dir() else place.parent) / _SYSTEM_PROMPT
-        return _read(place, "system").strip()
+    pack: PromptPack
+    language: str
+    system: str = ""
 
     def render(self, template: str, **values: str) -> str:
         """A template filled in, with the language rule of its own section where the run names a language."""
@@ -81,6 +68,29 @@ class Words:
             acceptable_arguments=turn.acceptable.text or "(none given)",
             response=_json(message(content, calls)),
         )
+
+
+def open_words(settings: FunctionChatSettings, language: str) -> Words:
+    """The words of a run as its settings name them; a shipped pack as the run was recorded with it.
+
+    :raises ConfigurationError: the pack, a rubric or the system prompt cannot be used; the message names it.
+    """
+    recorded = None if settings.rubrics is not None else settings.recorded_prompts
+    pack = TEMPLATES.open(settings.pack, recorded)
+    if settings.rubrics is not None:
+        pack = _with_rubrics(pack, Path(settings.rubrics))
+    words = Words(pack, language)
+    words.system = _system(settings, words)
+    return words
+
+
+def _system(settings: FunctionChatSettings, words: Words) -> str:
+    if settings.system == PACK:
+        return words.render("candidate.system")
+    place = Path(settings.data) if settings.system == DATA else Path(settings.system)
+    if settings.system == DATA:
+        place = (place if place.is_dir() else place.parent) / _SYSTEM_PROMPT
+    return _read(place, "system").strip()
 
 
 def message(content: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
@@ -104,7 +114,7 @@ def _with_rubrics(pack: PromptPack, folder: Path) -> PromptPack:
     data["judge"]["system"] = ""
     data["name"] = f"{pack.name} with rubrics of {folder.name}"
     text = yaml.safe_dump(data, allow_unicode=True, sort_keys=False)
-    return read_pack(text, str(folder), SIGNATURE)
+    return TEMPLATES.read(text, str(folder))
 
 
 def _read(path: Path, setting: str) -> str:

@@ -1,142 +1,86 @@
-"""FunctionChat-Bench as a registered scenario: from settings to conversations, and from a run's records to its report.
+"""FunctionChat-Bench's side of the contract: recorded turns to answer, or whole dialogs with a played user.
 
-Keys are LABEL/ITEM, from the second repeat on LABEL/ITEM#REPEAT, so that the first is the same run with and without
-repeats. What never belongs here: turns and talks (``talk``, ``users``), formulas, output.
+What never belongs here: turns and dialogs themselves (``turn_protocol``, ``user_protocol``), formulas, output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Mapping
 from typing import Any
 
 from viva.agents.judge import RULING_SCHEMA
-from viva.engine.backends.base import Backend
-from viva.engine.conversation import Conversation
+from viva.agents.prompts import PromptPack
 from viva.engine.errors import ConfigurationError
-from viva.engine.messages import Sampling, View
-from viva.engine.runner import Plan
-from viva.engine.tools import Toolbox
+from viva.engine.messages import Sampling
 
-from ..candidates import candidate_labels, prices, replayed
-from ..scenario import Aggregate
-from .report import TurnAggregate
-from .rubric import Words
+from ..contract import Aggregate, Converse, Prepared, Role, Scenario, Scoring
+from .rubric import TEMPLATES, Words, open_words
+from .run_review import TurnReview
 from .settings import FunctionChatSettings
-from .source import Toolboxes, Turns, open_turns
-from .talk import CANDIDATE, JUDGE, TurnProtocol, TurnTask, view_of
-from .tasks import Tasks
-from .transcripts import transcript
+from .source import open_turns
+from .tasks import Task, Tasks
+from .turn_protocol import CANDIDATE, JUDGE, TurnProtocol
+from .turn_report import TurnAggregate
 from .turns import Turn
-from .userreport import UserAggregate
-from .users import INTERACTOR, UserProtocol, UserTask
-
-Payload = Callable[[str, Any, int], TurnTask | UserTask]  # of a candidate's label, an item and the repeat
+from .user_protocol import INTERACTOR, UserProtocol
+from .user_report import UserAggregate
 
 
-class PreparedFunctionChat:
-    """Settings checked, data read through once, prompt pack and rubrics compiled."""
-
-    def __init__(self, settings: FunctionChatSettings) -> None:
-        s = self.settings = settings
-        self.labels = candidate_labels(s.candidate)
-        self.words: Words
-        self.data: Turns | Tasks
-        self.notes: list[str] = []
-        self.protocol: TurnProtocol | UserProtocol
-        self._payload: Payload
-        answering = Sampling(temperature=s.temperature, max_tokens=s.candidate_tokens)
-        if s.mode == "turns":
-            self.data = turns = open_turns(s.data, s.subset, limit=s.n, seed=s.seed, skip_bad=s.skip_bad_items)
-            self.words = Words(s, s.spoken(turns.language))
-            self.notes = turns.notes
-            self._payload = _turn_tasks(self.words.system)
-            schema = None if self.words.free else RULING_SCHEMA
-            judging = Sampling(temperature=s.judge_temperature, max_tokens=s.judge_tokens, schema=schema)
-            self.protocol = TurnProtocol(self.words, answering, judging)
-        else:
-            self.data = Tasks(s.data, limit=s.n, seed=s.seed)
-            self.words = Words(s, s.spoken(""))
-            self._payload = UserTask
-            played = [task.id for task in self.data if task.goal is not None]
-            if played and s.interactor is None:
-                raise ConfigurationError(f"interactor: task {played[0]} needs a model that plays its user; name one")
-            asking = Sampling(temperature=s.interactor_temperature, max_tokens=s.interactor_tokens)
-            self.protocol = UserProtocol(self.words, answering, asking, s.exchanges, s.steps)
-        self.total = len(self.data) * len(self.labels) * s.repeats
-        self.models = list(dict.fromkeys(model for model in (*s.candidate, s.judge, s.interactor) if model is not None))
-
-    def manifest(self) -> dict[str, Any]:
-        s, pack = self.settings, self.words.pack
-        others = {JUDGE: s.judge} if s.mode == "turns" else {INTERACTOR: s.interactor}
-        return {
-            "models": {CANDIDATE: self.labels, **others},
-            "prices": {model: prices(model) for model in self.models},
-            "pack": {"name": pack.name, "version": pack.version, "digest": pack.digest},
-            "dataset": self.data.to_record(),
-            "system": self.words.system,
-            "prompts": pack.text,
-        }
-
-    def plans(self, backends: dict[str, Backend]) -> Iterator[Plan]:
-        # Item by item, all candidates on each: a run that is stopped half-way has still compared like with like.
-        s = self.settings
-        number = 0
-        others = {role: backends[model] for role, model in ((JUDGE, s.judge), (INTERACTOR, s.interactor)) if model}
-        for item in self.data:
-            record = item.to_record()
-            for label, model in self.labels.items():
-                roles = {CANDIDATE: backends[model], **others}
-                for repeat in range(1, s.repeats + 1):
-                    key = f"{label}/{item.id}" + (f"#{repeat}" if repeat > 1 else "")
-                    yield Plan(number, key, roles, self._payload(label, item, repeat), record)
-                    number += 1
-
-    async def converse(self, conversation: Conversation, payload: Any) -> dict[str, Any]:
-        record = await self.protocol.hold(conversation, payload)
-        return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
-
-
-class FunctionChat:
-    """The scenario object that the entry point names."""
+class FunctionChat(Scenario[FunctionChatSettings, "Turn | Task"]):
+    """Tool-use dialogs (Lee et al. 2024)."""
 
     name = "functionchat"
     summary = "Tool-use dialogs, graded exactly where that decides and judged elsewhere (FunctionChat-Bench)."
+    plural = "dialogs"
+    data = "data"
     settings = FunctionChatSettings
+    roles = (Role(CANDIDATE, many=True), Role(JUDGE, judge=True), Role(INTERACTOR))
+    templates = TEMPLATES
+    review = TurnReview()
 
-    def prepare(self, settings: FunctionChatSettings) -> PreparedFunctionChat:
-        return PreparedFunctionChat(settings)
+    def roles_of(self, settings: FunctionChatSettings) -> tuple[Role, ...]:
+        unused = INTERACTOR if settings.mode == "turns" else JUDGE
+        return tuple(role for role in self.roles if role.name != unused)
 
-    def forked(self, settings: FunctionChatSettings, run: str, changes: dict[str, Any]) -> FunctionChatSettings:
-        if settings.mode == "user":
-            raise ConfigurationError("a talk with a played user has no judge to exchange: start a new run")
-        foreign = sorted(changes.keys() - {"evaluator", "concurrency"})
-        if foreign:
-            raise ConfigurationError(f"a fork keeps the answers and may not change {', '.join(foreign)}")
-        renamed = {"judge" if name == "evaluator" else name: value for name, value in changes.items()}
-        candidates = [replayed(run, label, model) for label, model in candidate_labels(settings.candidate).items()]
-        return settings.model_copy(update={**renamed, "candidate": candidates})
+    def open_pack(self, settings: FunctionChatSettings) -> PromptPack:
+        return open_words(settings, "").pack
 
-    def aggregate(self, manifest: dict[str, Any], options: dict[str, Any]) -> Aggregate:
-        given = [name for name, value in options.items() if value is not None]
-        if given:
-            raise ConfigurationError(f"functionchat has no {' or '.join(given)} to choose")
+    def prepare(self, settings: FunctionChatSettings) -> Prepared[Turn | Task]:
+        s = settings
+        if s.mode == "turns":
+            turns = open_turns(s.data, s.subset, limit=s.n, seed=s.seed, skip_bad=s.skip_bad_items)
+            return Prepared(turns, self._records(s, turns.to_record(), turns.language), turns.notes)
+        tasks = Tasks(s.data, limit=s.n, seed=s.seed)
+        played = [task.id for task in tasks if task.goal is not None]
+        if played and s.interactor is None:
+            raise ConfigurationError(f"interactor: task {played[0]} needs a model that plays its user; name one")
+        return Prepared(tasks, self._records(s, tasks.to_record(), ""))
+
+    def _records(self, settings: FunctionChatSettings, dataset: dict[str, Any], language: str) -> dict[str, Any]:
+        words = open_words(settings, settings.spoken(language))
+        return {"dataset": dataset, "system": words.system, "language": words.language}
+
+    def protocol(
+        self, settings: FunctionChatSettings, pack: PromptPack | None, records: Mapping[str, Any]
+    ) -> Converse[Any]:
+        assert pack is not None
+        s = settings
+        # Runs of earlier versions recorded no language: what they named, or Korean.
+        words = Words(pack, records.get("language", s.spoken("Korean")), records["system"])
+        answering = Sampling(temperature=s.temperature, max_tokens=s.candidate_tokens)
+        if s.mode == "user":
+            asking = Sampling(temperature=s.interactor_temperature, max_tokens=s.interactor_tokens)
+            return UserProtocol(words, answering, asking, s.exchanges, s.steps).hold
+        # Rubrics from a folder say themselves in which form a verdict is to come: no schema is asked for.
+        schema = RULING_SCHEMA if s.rubrics is None else None
+        judging = Sampling(temperature=s.judge_temperature, max_tokens=s.judge_tokens, schema=schema)
+        return TurnProtocol(words, answering, judging).hold
+
+    def task(self, record: Any) -> Turn | Task:
+        return Turn.from_record(record) if "ground_truth" in record else Task.model_validate(record)
+
+    def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> Aggregate:
         return UserAggregate(manifest) if manifest["settings"]["mode"] == "user" else TurnAggregate(manifest)
-
-    def transcript(self, item: Any, calls: list[Any]) -> list[tuple[str, str]]:
-        return transcript(item, calls)
-
-
-def _turn_tasks(system: str) -> Payload:
-    boxes = Toolboxes()
-    last: tuple[Turn, Toolbox, View] | None = None  # of a turn come all candidates and repeats before the next
-
-    def payload(label: str, turn: Turn, repeat: int) -> TurnTask:
-        nonlocal last
-        if last is None or last[0] is not turn:
-            last = (turn, boxes.of(turn.tools), view_of("" if turn.has_system else system, turn.messages))
-        return TurnTask(label, *last, repeat)
-
-    return payload
 
 
 SCENARIO = FunctionChat()

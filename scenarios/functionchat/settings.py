@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from viva.engine.backends.registry import full_path
 
-from ..scenario import RunSettings, full_file
+from ..settings import RunSettings, full_file
 
 Subsets = Literal["singlecall", "dialog", "calldecision", "parallel", "sequential", "common", "both", "all"]
 PACK, DATA = "pack", "data"  # where the candidate's system prompt may come from, besides a file; so the language

@@ -14,13 +14,10 @@ from heapq import nsmallest
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from viva.data.reading import read_records
 from viva.data.unchanged import FirstReading
 from viva.engine import seeds
 from viva.engine.errors import DatasetError
-from viva.engine.tools import Toolbox
 
 from .items import Note, Turn, read_common, read_dialogs, read_singlecall
 from .language import written_language
@@ -209,25 +206,3 @@ def _form(path: Path) -> Subset:
         )
         raise DatasetError(message, path=str(path), line=number)
     raise DatasetError("is empty", path=str(path))
-
-
-class Toolboxes:
-    """Toolboxes by the tools in them: turns with the same tools share one. Holds so many and no more."""
-
-    MOST = 512
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, Toolbox] = {}
-
-    def of(self, tools: list[dict[str, Any]]) -> Toolbox:
-        """The toolbox of these tools.
-
-        :raises ConfigurationError: one of the tools is not of the form.
-        """
-        key = hashlib.blake2b(orjson.dumps(tools), digest_size=16).digest()
-        found = self._known.get(key)
-        if found is None:
-            if len(self._known) >= self.MOST:
-                self._known.clear()
-            found = self._known[key] = Toolbox(tools)
-        return found

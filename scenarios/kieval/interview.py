@@ -12,27 +12,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import anyio
 
 from viva.agents.answers import read_choice
-from viva.agents.candidate import Candidate
-from viva.agents.evaluator import Assessment, Evaluator
-from viva.agents.interactor import Interactor
 from viva.agents.prompts import PromptPack
-from viva.data.items import Item
+from viva.data.items import Item, shown_item
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.detectors import Detector
 from viva.engine.errors import TranscriptEnded
 from viva.engine.messages import Completion, Sampling, View
-from viva.scoring.kieval import Interview, Round
 
+from .candidate import Candidate
+from .evaluator import Assessment, Evaluator
+from .interactor import Interactor
+from .persona import Interviewed
+from .score import Interview, Round
 from .settings import FirstAnswer
 
 
 @dataclass(slots=True)
-class Protocol:
-    """What all interviews of a run share. ``examples``: an item as a question behind solved ones, for five-shot."""
+class InterviewProtocol:
+    """How a run's interviews are held. ``examples``: an item as a question behind solved ones, for five-shot."""
 
     pack: PromptPack
     rounds: int
@@ -43,31 +45,28 @@ class Protocol:
     first_answer: FirstAnswer = "choice"
     examples: Callable[[Item], View | None] = lambda item: None
 
-
-@dataclass(slots=True)
-class Task:
-    """One interview to hold."""
-
-    candidate: str
-    item: Item
+    async def hold(self, conversation: Conversation, item: Item) -> dict[str, Any]:
+        """Hold one interview; its record."""
+        return (await _Interview(conversation, self, item).hold(item)).to_record()
 
 
-class Talk:
+class _Interview:
     """One interview under way."""
 
     __slots__ = ("_candidate", "_conversation", "_evaluator", "_interactor", "_protocol", "interview")
 
-    def __init__(self, conversation: Conversation, protocol: Protocol, task: Task) -> None:
+    def __init__(self, conversation: Conversation, protocol: InterviewProtocol, item: Item) -> None:
         pack, sampling = protocol.pack, protocol.sampling
-        hint = task.item.to_record()
+        hint = Interviewed(item)
         self._conversation, self._protocol = conversation, protocol
         self._candidate = Candidate(conversation, pack, sampling["candidate"], hint)
         self._interactor = Interactor(conversation, pack, sampling["interactor"], hint)
         self._evaluator = Evaluator(conversation, pack, sampling["evaluator"], hint)
-        self.interview = Interview(task.candidate, task.item.id, protocol.rounds)
+        self.interview = Interview(conversation.label, item.id, protocol.rounds)
 
     async def hold(self, item: Item) -> Interview:
-        """Hold the interview and return its record; an early end of any kind is part of it."""
+        """Hold the interview; an early end of any kind is part of what comes of it."""
+        self._conversation.tell(lambda: [("benchmark", shown_item(item))])
         try:
             await self._rounds(item)
         except ConversationStopped as stop:

@@ -9,10 +9,10 @@ from typing import Any
 
 from viva.reports.failed import failed_table
 from viva.reports.irregular import Table, irregular_table
-from viva.scoring.interviews import MOST_UNANSWERED, InterviewAggregate
-from viva.scoring.kieval import Interview, Scorer
 
-from ..candidates import label_of, recorded_price
+from ..models import label_of, recorded_price
+from .interviews import MOST_UNANSWERED, InterviewAggregate
+from .score import Interview, Scorer
 
 
 class KievalAggregate:

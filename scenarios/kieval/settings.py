@@ -1,6 +1,6 @@
 """The settings of a KIEval run: what the command line, a configuration file and an embedding program may say.
 
-What never belongs here: settings of every run (``scenario.RunSettings``), and defaults anywhere else.
+What never belongs here: settings of every run (``RunSettings``), and defaults anywhere else.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from viva.data.selection import Cluster
 from viva.data.sources import full_source
 from viva.engine.backends.registry import full_path
 from viva.engine.detectors import detector_makers
 from viva.engine.errors import ConfigurationError
-from viva.scoring.kieval import ScorerName
 
-from ..scenario import RunSettings, full_file
+from ..settings import RunSettings, full_file
+from .score import ScorerName
 
-Cluster = Literal["subject", "passage"]  # fields of an item
 FirstAnswer = Literal["choice", "text", "five-shot"]
 
 
@@ -68,6 +68,11 @@ class KievalSettings(RunSettings):
     skip_bad_items: bool = Field(default=False, description="Leave out lines that are not items, and count them.")
 
     formerly: ClassVar[dict[str, Any]] = {"first_answer": "text"}
+    first_defaults: ClassVar[dict[str, Any]] = {
+        "candidate_tokens": 512,
+        "interactor_tokens": 256,
+        "evaluator_tokens": 1024,
+    }
 
     # Files are remembered by their full path, so that a run can be resumed from another folder.
     @field_validator("dataset", "shots_from")

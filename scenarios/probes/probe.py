@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from viva.agents.answers import read_choice
-from viva.data.items import Item
+from viva.data.items import Item, shown_item
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.errors import MalformedOutput
 from viva.engine.likelihood import Reading
@@ -19,6 +19,7 @@ from viva.engine.messages import Sampling
 from viva.scoring.accuracy import choose_letter, choose_normalised, choose_raw
 from viva.scoring.contamination import Signals
 
+from .persona import Probed
 from .questions import Questions
 from .settings import Method
 from .shots import Shots
@@ -27,12 +28,27 @@ ROLE = "candidate"
 
 
 @dataclass(slots=True)
-class Task:
-    """One item for one candidate; ``second`` says that it comes from the set that the first is held against."""
+class ProbeTask:
+    """One item; ``second`` says that it comes from the set that the first is held against."""
 
-    candidate: str
     item: Item
     second: bool = False
+
+    @property
+    def id(self) -> str:
+        """The item's, so that probes and interviews join by item; one of the second set stands behind ``against/``."""
+        return f"against/{self.item.id}" if self.second else self.item.id
+
+    def to_record(self) -> dict[str, Any]:
+        """The item's record, with a mark where it is of the second set."""
+        return self.item.to_record() | ({"second": True} if self.second else {})
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> ProbeTask:
+        """The task of a record."""
+        fields = dict(record)
+        second = bool(fields.pop("second", False))
+        return cls(Item(**fields), second)
 
 
 @dataclass(slots=True)
@@ -47,10 +63,11 @@ class Probe:
     sampling: Sampling
     members_are_second: bool = False
 
-    async def carry_out(self, conversation: Conversation, task: Task) -> dict[str, Any]:
+    async def hold(self, conversation: Conversation, task: ProbeTask) -> dict[str, Any]:
         """All methods on one item, one after the other; the second set is only read for its loss."""
         item = task.item
-        record: dict[str, Any] = {"candidate": task.candidate, "item": item.id, "second": task.second}
+        conversation.tell(lambda: [("benchmark", shown_item(item))])
+        record: dict[str, Any] = {"candidate": conversation.label, "item": item.id, "second": task.second}
         shots = self.shots.of(item) if self.shots is not None and not task.second else []
         try:
             for method in ["loss"] if task.second else self.methods:
@@ -66,7 +83,8 @@ class Probe:
                         record["signals"] = await self._signals(conversation, item, unseen)
         except ConversationStopped as stop:  # by a budget of its own: what was asked before it counts
             record["stopped"] = stop.by
-        return record
+        record["usage"] = {role: used.to_record() for role, used in conversation.usage.items()}
+        return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
 
     async def _by_letter(self, conversation: Conversation, item: Item, shots: Sequence[Item]) -> dict[str, Any]:
         likelihoods = await conversation.read(ROLE, self.questions.by_letter(item, shots))
@@ -91,15 +109,14 @@ class Probe:
 
     async def _generated(self, conversation: Conversation, item: Item, shots: Sequence[Item]) -> dict[str, Any]:
         view = self.questions.talk(item, shots)
-        completion = await conversation.generate(ROLE, view, self.sampling, hint=item.to_record() | {"static": True})
+        completion = await conversation.generate(ROLE, view, self.sampling, hint=Probed(item))
         # What follows a blank line is, of a model that only continues text, the next question.
         choice = read_choice(completion.text.strip().partition("\n\n")[0], item.choices)
         return {"choice": choice, "right": choice == item.answer}
 
     async def _signals(self, conversation: Conversation, item: Item, unseen: bool) -> dict[str, Any]:
         text = self.questions.whole(item)
-        hint = item.to_record() | {"unseen": unseen}
-        [likelihood] = await conversation.read(ROLE, Reading("", (text,), moments=True, hint=hint))
+        [likelihood] = await conversation.read(ROLE, Reading("", (text,), moments=True, hint=Probed(item, unseen)))
         with _sound(item):
             signals = Signals.from_logprobs(text, likelihood.logprobs, likelihood.means, likelihood.deviations)
         return asdict(signals)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from viva.agents.prompts import PromptPack
+from viva.agents.prompts import PackTemplates, PromptPack
 from viva.data.items import Item, letter
 from viva.engine.likelihood import Reading
 from viva.engine.messages import View
 
+from .persona import Probed
+
 _ITEM = frozenset({"question", "choices"})
-SIGNATURE = {
+_NEEDED = {
     "letter.header": frozenset[str](),
     "letter.subject_header": frozenset({"subject"}),
     "letter.question": _ITEM,
@@ -24,6 +26,7 @@ SIGNATURE = {
     "generate.question": _ITEM,
     "generate.answer": frozenset({"letter", "answer"}),
 }
+TEMPLATES = PackTemplates(_NEEDED)
 _BETWEEN = "\n\n"
 
 
@@ -43,13 +46,13 @@ class Questions:
         told = [self._said("letter.question", shot, letter(shot.answer)) for shot in shots]
         context = self._pack.render("letter.question", **_fields(item))
         letters = tuple(" " + letter(index) for index in range(len(item.choices)))
-        return Reading(context, letters, _joined([header, *told]), hint=item.to_record())
+        return Reading(context, letters, _joined([header, *told]), hint=Probed(item))
 
     def by_text(self, item: Item, shots: Sequence[Item]) -> Reading:
         """How likely are each option's words?"""
         told = [self._said(self._text, shot, shot.choices[shot.answer]) for shot in shots]
         options = tuple(" " + choice.strip() for choice in item.choices)
-        return Reading(self._pack.render(self._text, **_fields(item)), options, _joined(told), hint=item.to_record())
+        return Reading(self._pack.render(self._text, **_fields(item)), options, _joined(told), hint=Probed(item))
 
     def whole(self, item: Item) -> str:
         """The item as a text with its answer, as it may have been learnt."""

@@ -15,7 +15,7 @@ from viva.scoring.failures import Failures
 from viva.scoring.intervals import Estimate
 from viva.scoring.stream import Mean, Tally
 
-from ..candidates import label_of
+from ..models import label_of
 
 _LOW_FALSE_POSITIVES = 0.05
 ACCURACIES = {"letter": "letter", "text": "text", "text_normalised": "text, by length", "generate": "generated"}

@@ -1,125 +1,114 @@
-"""Probes as a registered scenario: from settings to conversations, one an item and candidate, and to the report.
+"""Probes' side of the contract: one conversation an item and candidate, in which a model is read rather than asked.
 
-Keys are LABEL/ITEM as an interview's are, so that both join by item; the second set's are LABEL/against/ITEM.
 What never belongs here: wording, formulas, output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from viva.agents.prompts import PromptPack, load_pack
-from viva.data.items import Item, letter
+from viva.agents.prompts import PromptPack
 from viva.data.selection import Dataset, open_dataset
-from viva.engine.backends.base import Backend
-from viva.engine.conversation import Conversation
-from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Sampling
-from viva.engine.runner import Plan
 
-from ..candidates import candidate_labels, prices
-from .probe import ROLE, Probe, Task
-from .questions import SIGNATURE, Questions
+from ..contract import Converse, Prepared, Role, Scenario, Scoring
+from ..forecast import Use
+from ..validation import Validation
+from .forecast import probe_use
+from .manifest import ProbeManifest
+from .probe import ROLE, Probe, ProbeTask
+from .questions import TEMPLATES, Questions
 from .report import ProbeAggregate
 from .settings import ProbeSettings
 from .shots import Shots, open_examples
 
 
-class PreparedProbe:
-    """Settings checked, datasets read through once, examples drawn, prompt pack compiled."""
+@dataclass(slots=True)
+class ProbeTasks:
+    """The items of both sets."""
 
-    def __init__(self, settings: ProbeSettings) -> None:
-        self.settings = settings
-        self.labels = candidate_labels(settings.candidate)
-        self.models = list(settings.candidate)
-        self.pack: PromptPack = load_pack(settings.pack, SIGNATURE)
-        skip = settings.skip_bad_items
-        self.dataset = open_dataset(
-            settings.dataset, limit=settings.n, seed=settings.seed, skip_bad=skip, ids=settings.ids
-        )
-        self.against: Dataset | None = None
-        if settings.against is not None:
-            count = settings.against_n or settings.n
-            self.against = open_dataset(settings.against, limit=count, seed=settings.seed, skip_bad=skip)
-        self.examples: Dataset | None = None
-        shots: Shots | None = None
-        if settings.shots and set(settings.method) != {"loss"}:
-            self.examples = open_examples(
-                settings.dataset, settings.shots_from, without="give --shots 0", skip_bad=skip
-            )
-            shots = Shots(self.examples, settings.shots, settings.seed)
-            shots.check(self.dataset.items())
-        self.probe = Probe(
-            settings.method,
-            Questions(self.pack, completions=self.dataset.form == "hellaswag"),
-            shots,
-            Sampling(max_tokens=settings.answer_tokens),
-            settings.against is not None and settings.members == "against",
-        )
-        self.notes = [note for one in (self.dataset, self.against) if one is not None for note in one.notes]
-        self.total = len(self.labels) * (len(self.dataset) + (len(self.against) if self.against else 0))
+    dataset: Dataset
+    against: Dataset | None
 
-    def manifest(self) -> dict[str, Any]:
-        return {
-            "models": {"candidate": self.labels},
-            "prices": {model: prices(model) for model in self.models},
-            "pack": {"name": self.pack.name, "version": self.pack.version, "digest": self.pack.digest},
-            "dataset": self.dataset.to_record(),
-            "against": None if self.against is None else self.against.to_record(),
-            "examples": None if self.examples is None else self.examples.to_record(),
-            "prompts": self.pack.text,
-        }
+    def __len__(self) -> int:
+        return len(self.dataset) + (len(self.against) if self.against is not None else 0)
 
-    def plans(self, backends: dict[str, Backend]) -> Iterator[Plan]:
-        # Candidate by candidate: examples that all items share are computed once, and a local model stays warm.
-        number = 0
-        for label, model in self.labels.items():
-            for second, dataset in ((False, self.dataset), (True, self.against)):
-                for item in dataset.items() if dataset is not None else ():
-                    key = f"{label}/against/{item.id}" if second else f"{label}/{item.id}"
-                    yield Plan(number, key, {ROLE: backends[model]}, Task(label, item, second), item.to_record())
-                    number += 1
-
-    async def converse(self, conversation: Conversation, payload: Task) -> dict[str, Any]:
-        record = await self.probe.carry_out(conversation, payload)
-        record["usage"] = {role: used.to_record() for role, used in conversation.usage.items()}
-        return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
+    def __iter__(self) -> Iterator[ProbeTask]:
+        for second, dataset in ((False, self.dataset), (True, self.against)):
+            for item in dataset or ():
+                yield ProbeTask(item, second)
 
 
-class Probes:
-    """The scenario object that the entry point names."""
+class Probes(Scenario[ProbeSettings, ProbeTask]):
+    """Static probes: what a model recalls of a benchmark (KIEval, section 4.2)."""
 
     name = "probe"
     summary = "Static accuracy and contamination detectors: what a model recalls of a benchmark."
+    plural = "probes"
     settings = ProbeSettings
+    roles = (Role(ROLE, many=True),)
+    templates = TEMPLATES
+    manifest = ProbeManifest
+    by_model = True  # examples that all items share are computed once, and a local model stays warm
+    validation = Validation(
+        # Each item is put as an interview puts it, without examples, and answered freely.
+        {"method": ["generate"], "shots": 0},
+        ("shots_from", "against", "against_n", "members"),
+        lambda result: bool(result.get("generate", {}).get("right")),
+    )
 
-    def prepare(self, settings: ProbeSettings) -> PreparedProbe:
-        return PreparedProbe(settings)
+    def prepare(self, settings: ProbeSettings) -> Prepared[ProbeTask]:
+        skip = settings.skip_bad_items
+        dataset = open_dataset(settings.dataset, limit=settings.n, seed=settings.seed, skip_bad=skip, ids=settings.ids)
+        against: Dataset | None = None
+        if settings.against is not None:
+            count = settings.against_n or settings.n
+            against = open_dataset(settings.against, limit=count, seed=settings.seed, skip_bad=skip)
+        records: dict[str, Any] = {
+            "dataset": dataset.to_record(),
+            "against": None if against is None else against.to_record(),
+            "examples": None,
+        }
+        if settings.shots and set(settings.method) != {"loss"}:
+            examples = open_examples(settings.dataset, settings.shots_from, without="give --shots 0", skip_bad=skip)
+            shots = Shots.drawn(examples, settings.shots, settings.seed)
+            shots.check(dataset)
+            records |= {"examples": examples.to_record(), "shots": shots.to_record()}
+        notes = [note for one in (dataset, against) if one is not None for note in one.notes]
+        return Prepared(ProbeTasks(dataset, against), records, notes)
 
-    def forked(self, settings: ProbeSettings, run: str, changes: dict[str, Any]) -> ProbeSettings:
-        raise ConfigurationError("a probe has no evaluator to exchange: start a new run")
+    def protocol(
+        self, settings: ProbeSettings, pack: PromptPack | None, records: Mapping[str, Any]
+    ) -> Converse[ProbeTask]:
+        return _probe(settings, pack, records).hold
 
-    def aggregate(self, manifest: dict[str, Any], options: dict[str, Any]) -> ProbeAggregate:
-        given = [name for name, value in options.items() if value is not None]
-        if given:
-            raise ConfigurationError(f"a probe has no {' or '.join(given)} to choose")
+    def task(self, record: Any) -> ProbeTask:
+        return ProbeTask.from_record(record)
+
+    def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> ProbeAggregate:
         return ProbeAggregate(manifest)
 
-    def transcript(self, item: Any, calls: list[Any]) -> list[tuple[str, str]]:
-        shown = Item(**item)
-        lines = [("benchmark", f"{shown.question}\n{shown.labelled_choices()}\n(correct: {letter(shown.answer)})")]
-        for call in calls:
-            likelihoods = call.completion.likelihoods
-            if likelihoods is None:
-                lines.append((ROLE, call.completion.text))
-            elif len(likelihoods) == 1:
-                [one] = likelihoods
-                lines.append((ROLE, f"the item's text: {one.total:.4f} nats over {len(one.logprobs)} tokens"))
-            else:
-                sums = [f"{letter(index)} {one.total:.4f}" for index, one in enumerate(likelihoods)]
-                lines.append((ROLE, "log-probabilities: " + ", ".join(sums)))
-        return lines
+    def tasks_in(self, manifest: Mapping[str, Any]) -> int:
+        sets = (manifest["dataset"], manifest.get("against"))
+        return sum(one["chosen"] for one in sets if one is not None)
+
+    def forecast(
+        self, settings: ProbeSettings, prepared: Prepared[ProbeTask], pack: PromptPack | None
+    ) -> dict[str, Use]:
+        return probe_use(_probe(settings, pack, prepared.records), prepared.tasks)
+
+
+def _probe(settings: ProbeSettings, pack: PromptPack | None, records: Mapping[str, Any]) -> Probe:
+    assert pack is not None
+    return Probe(
+        settings.method,
+        Questions(pack, completions=records["dataset"]["form"] == "hellaswag"),
+        Shots.from_record(records["shots"]) if "shots" in records else None,
+        Sampling(max_tokens=settings.answer_tokens),
+        settings.against is not None and settings.members == "against",
+    )
 
 
 SCENARIO = Probes()

@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from viva.data.sources import full_source
 from viva.engine.backends.registry import full_path
 
-from ..scenario import RunSettings, full_file
+from ..settings import RunSettings, full_file
 
 Method = Literal["letter", "text", "generate", "loss"]
 

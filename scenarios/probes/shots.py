@@ -6,7 +6,8 @@ What never belongs here: wording (a pack's business).
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from viva.data.items import Item
 from viva.data.selection import Dataset, open_dataset
@@ -31,15 +32,22 @@ def open_examples(dataset: str, shots_from: str | None, *, without: str, skip_ba
 
 
 class Shots:
-    """``count`` examples an item, drawn from ``source``, those of the item's own subject first."""
+    """``count`` examples an item, those of the item's own subject first; ``drawn`` by subject, and under "" of all."""
 
-    def __init__(self, source: Dataset, count: int, seed: int) -> None:
-        """:raises ConfigurationError: the source has fewer items than are wanted."""
+    def __init__(self, count: int, drawn: dict[str, list[Item]]) -> None:
         self.count = count
+        self._drawn = drawn
+
+    @classmethod
+    def drawn(cls, source: Dataset, count: int, seed: int) -> Shots:
+        """Examples drawn from a source by the seed.
+
+        :raises ConfigurationError: the source has fewer items than are wanted.
+        """
         # Of all subjects twice as many as wanted and one more: some may be the item's own, or the item itself.
         most = 2 * count + 1
         ranked: dict[str, list[tuple[float, int, Item]]] = {}
-        for place, item in enumerate(source.items()):
+        for place, item in enumerate(source):
             rank = (-seeds.uniform(seed, "shot", item.id), -place, item)
             for group in {"", item.subject}:
                 best = ranked.setdefault(group, [])
@@ -47,14 +55,34 @@ class Shots:
                     heapq.heappush(best, rank)
                 else:
                     heapq.heappushpop(best, rank)
-        self._drawn = {
+        drawn = {
             group: [item for _, _, item in sorted(best, key=lambda entry: entry[:2], reverse=True)]
-            for group, best in ranked.items()
+            for group, best in sorted(ranked.items())
         }
-        if len(self._drawn[""]) < count:
+        if len(drawn[""]) < count:
             raise ConfigurationError(
-                f"shots: {count} are wanted, {source.name} has {len(self._drawn[''])} items; ask for fewer --shots"
+                f"shots: {count} are wanted, {source.name} has {len(drawn[''])} items; ask for fewer --shots"
             )
+        return cls(count, drawn)
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain data for a manifest: each example once, and by subject which they are."""
+        places: dict[str, int] = {}
+        items: list[dict[str, Any]] = []
+        groups: dict[str, list[int]] = {}
+        for group, some in self._drawn.items():
+            for item in some:
+                if item.id not in places:
+                    places[item.id] = len(items)
+                    items.append(item.to_record())
+            groups[group] = [places[item.id] for item in some]
+        return {"count": self.count, "items": items, "groups": groups}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Shots:
+        """The examples of a record."""
+        items = [Item(**item) for item in record["items"]]
+        return cls(record["count"], {group: [items[at] for at in some] for group, some in record["groups"].items()})
 
     def check(self, items: Iterable[Item]) -> None:
         """Find out before the run whether every item has examples enough besides itself.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from viva.agents.prompts import PromptPack, Template, load_pack, read_pack
 from viva.engine.errors import ConfigurationError
-from viva.scenarios.kieval.pack import OPTIONAL, SIGNATURE, interview_pack
+from viva.scenarios.kieval.pack import TEMPLATES
 
 SMALL = {"judge.system": frozenset[str](), "judge.ask": frozenset({"question", "reply"})}
 
@@ -27,11 +27,11 @@ def small(ask: str = "{question}", system: str = "Be fair.") -> str:
 
 
 def test_the_shipped_pack_fits_its_protocol() -> None:
-    pack = interview_pack("kieval")
+    pack = TEMPLATES.open("kieval")
     assert pack.name == "kieval"
     assert pack.version
-    assert pack.templates.keys() >= SIGNATURE.keys()
-    for name, allowed in {**SIGNATURE, **OPTIONAL}.items():
+    assert pack.templates.keys() >= TEMPLATES.needed.keys()
+    for name, allowed in {**TEMPLATES.needed, **TEMPLATES.optional}.items():
         if name not in pack:
             continue
         rendered = pack.render(name, **{placeholder: f"<{placeholder}>" for placeholder in allowed})
@@ -40,26 +40,26 @@ def test_the_shipped_pack_fits_its_protocol() -> None:
 
 
 def test_the_shipped_pack_shows_the_form_of_a_verdict_in_single_braces() -> None:
-    system = interview_pack("kieval").render("evaluator.system")
+    system = TEMPLATES.open("kieval").render("evaluator.system")
     assert '{"accuracy": {"comment": "", "score": 0}' in system
     assert "{{" not in system
 
 
 def test_a_copy_of_the_shipped_pack_works_as_a_file(tmp_path: Path) -> None:
-    shipped = interview_pack("kieval")
-    copied = interview_pack(write(tmp_path, shipped.text))
+    shipped = TEMPLATES.open("kieval")
+    copied = TEMPLATES.open(write(tmp_path, shipped.text))
     assert (copied.name, copied.digest, copied.text) == (shipped.name, shipped.digest, shipped.text)
-    changed = interview_pack(write(tmp_path, shipped.text.replace("oral examination", "viva")))
+    changed = TEMPLATES.open(write(tmp_path, shipped.text.replace("oral examination", "viva")))
     assert changed.digest != shipped.digest
 
 
 def test_a_shipped_pack_is_read_as_a_manifest_keeps_it(tmp_path: Path) -> None:
-    shipped = interview_pack("kieval")
-    again = interview_pack("kieval", shipped.text.replace("oral examination", "viva"))
+    shipped = TEMPLATES.open("kieval")
+    again = TEMPLATES.open("kieval", shipped.text.replace("oral examination", "viva"))
     assert "viva" in again.render("evaluator.system")
     assert again.render("interactor.reply", reply="So be it.") == "So be it."
     # A file of the user's is read as it is now, so that a resumed run notices what has changed.
-    assert interview_pack(write(tmp_path, shipped.text), again.text).digest == shipped.digest
+    assert TEMPLATES.open(write(tmp_path, shipped.text), again.text).digest == shipped.digest
 
 
 def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_what_is_wrong_with_a_pack_is_named(tmp_path: Path, text: str, named: li
 def test_an_unknown_pack_names_the_shipped_ones(tmp_path: Path) -> None:
     for source in ("kievall", str(tmp_path / "none.yaml"), str(tmp_path)):
         with pytest.raises(ConfigurationError) as caught:
-            load_pack(source, SIGNATURE)
+            load_pack(source, TEMPLATES.needed)
         assert source in str(caught.value)
         assert "shipped packs: functionchat, kieval, " in str(caught.value)
 

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from viva.agents.answers import read_choice
 from viva.agents.judge import read_ruling
 from viva.agents.reading import READ_AT_MOST
-from viva.agents.verdicts import ASPECTS, read_verdict
 from viva.engine.backends.llama.tools import OWN, CallReader
 from viva.engine.detectors import DETECTORS
 from viva.engine.errors import MalformedOutput
 from viva.engine.thoughts import AnswerStream, split_thoughts
 from viva.engine.tools import ToolCall
+from viva.scenarios.kieval.verdicts import ASPECTS, read_verdict
 
 
 def _detect(text: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from viva.cli.options import option_name
-from viva.scenarios.scenario import scenario
+from viva.scenarios.registry import scenario
 
 
 def _viva(*arguments: str | Path) -> str:

@@ -34,7 +34,7 @@ interviews: {interactor: 'simulated:i', evaluator: 'simulated:e', n: 3, rounds: 
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which a reader may stand: with the project's files, two models, and the file of a sweep."""
     here = tmp_path_factory.mktemp("readme")
-    for name in ("scenarios", "agents"):
+    for name in ("scenarios",):
         (here / name).symlink_to(ROOT / name)
     for name in ("model-b", "examiner"):
         make_model(here / f"{name}.gguf")
@@ -78,7 +78,7 @@ def test_line_12_the_forms_of_items_in_the_readme_are_read(tmp_path: Path, kind:
     [text] = [text for name, text in SNIPPETS if name == kind]
     file = tmp_path / f"items.{'jsonl' if kind == 'json' else kind}"
     file.write_text(text)
-    [item] = open_dataset(str(file)).items()
+    [item] = open_dataset(str(file))
     assert (item.id, item.choices[item.answer]) == ("g-1", "Mars")
 
 

@@ -51,7 +51,7 @@ def lists() -> dict[str, set[str]]:
 def test_every_item_is_read(source: str, total: int, repeats: int) -> None:
     dataset = open_dataset(real(source))
     assert (dataset.total, dataset.repeats, dataset.skipped) == (total, repeats, 0)
-    subjects = {item.subject for item in dataset.items()}
+    subjects = {item.subject for item in dataset}
     expected = {"arc": 1, "mmlu": 57, "hellaswag": 192, "ceval": 52}
     assert len(subjects) == expected[dataset.form]
 
@@ -66,7 +66,7 @@ def test_every_item_is_read(source: str, total: int, repeats: int) -> None:
     ],
 )
 def test_the_authors_know_every_id(source: str, valid: int, invalid: int, lists: dict[str, set[str]]) -> None:
-    ids = [item.id for item in open_dataset(real(source)).items()]
+    ids = [item.id for item in open_dataset(real(source))]
     assert len(ids) == len(set(ids)) == valid + invalid
     assert len(lists["valid_uuids"].intersection(ids)) == valid
     assert len(lists["invalid_uuids"].intersection(ids)) == invalid
@@ -92,7 +92,7 @@ def digests(lists: dict[str, set[str]]) -> set[bytes]:
 
 
 def test_the_authors_know_the_content_of_the_hellaswag_sample(lists: dict[str, set[str]]) -> None:
-    items = list(open_dataset(real("hellaswag:@/hellaswag/validation_sample.jsonl")).items())
+    items = list(open_dataset(real("hellaswag:@/hellaswag/validation_sample.jsonl")))
     known = digests(lists)
     rows = [row for item in items if (row := row_known(item, HELLASWAG_ROWS, known)) is not None]
     assert len(rows) == len(set(rows)) == 1000
@@ -104,7 +104,7 @@ def test_the_authors_know_the_content_of_the_hellaswag_sample(lists: dict[str, s
 
 
 def test_the_authors_know_ceval_by_the_very_rows_that_we_give(lists: dict[str, set[str]]) -> None:
-    items = list(open_dataset(real("ceval:@/ceval:val")).items())
+    items = list(open_dataset(real("ceval:@/ceval:val")))
     known = digests(lists)
     rows = [row_known(item, 1346, known) for item in items]
     assert sorted(row for row in rows if row is not None) == list(range(1346))
@@ -120,7 +120,7 @@ def test_the_authors_know_ceval_by_the_very_rows_that_we_give(lists: dict[str, s
 def test_the_authors_list_chooses_its_valid_items(source: str, matched: int, lists: dict[str, set[str]]) -> None:
     dataset = open_dataset(real(source), ids=str(LISTS))
     assert len(dataset) == dataset.matched == matched
-    assert {item.id for item in dataset.items()} <= lists["valid_uuids"]
+    assert {item.id for item in dataset} <= lists["valid_uuids"]
     assert len(read_ids(LISTS).ids) == 22_597
 
 

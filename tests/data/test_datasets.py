@@ -32,7 +32,7 @@ def numbered(numbers: Iterable[int]) -> list[dict[str, Any]]:
 
 
 def items(source: str, **options: Any) -> list[Item]:
-    return list(open_dataset(source, **options).items())
+    return list(open_dataset(source, **options))
 
 
 def ids(source: str, **options: Any) -> list[str]:
@@ -51,7 +51,7 @@ def test_generic_jsonl(tmp_path: Path) -> None:
     dataset = open_dataset(source)
     assert (dataset.name, dataset.form, dataset.total, len(dataset)) == ("items", "generic", 2, 2)
     hashed = kieval_id("Which is a metal?", ["tin", "fog"], 0, None)
-    assert list(dataset.items()) == [
+    assert list(dataset) == [
         Item(hashed, "Which is a metal?", ["tin", "fog"], 0),
         Item("7", "水在几度结冰？", ["0 °C", "9 °C", "99 °C"], 0, "物理"),
     ]
@@ -134,7 +134,7 @@ def test_a_bad_line_is_named(tmp_path: Path, line: Any, field: str | None, messa
     assert message in str(caught.value)
     skipping = open_dataset(source, skip_bad=True)
     assert [(error.line, error.field) for error in skipping.bad] == [(3, field)]
-    assert [item.id for item in skipping.items()] == [ids(jsonl(tmp_path, GOOD, name="one.jsonl"))[0], "last"]
+    assert [item.id for item in skipping] == [ids(jsonl(tmp_path, GOOD, name="one.jsonl"))[0], "last"]
 
 
 @pytest.mark.parametrize(("line", "field", "message"), BAD_ARC.values(), ids=BAD_ARC.keys())
@@ -204,9 +204,9 @@ def test_a_sample_comes_in_the_files_order(tmp_path: Path) -> None:
     source = jsonl(tmp_path, *numbered(range(60)))
     dataset = open_dataset(source, limit=9)
     assert (dataset.total, len(dataset)) == (60, 9)
-    chosen = [item.id for item in dataset.items()]
+    chosen = [item.id for item in dataset]
     assert chosen == [name for name in ids(source) if name in chosen]
-    assert chosen == [item.id for item in dataset.items()]
+    assert chosen == [item.id for item in dataset]
 
 
 def test_a_sample_of_a_file_that_grows_stays_mostly_the_same(tmp_path: Path) -> None:
@@ -225,5 +225,5 @@ def test_skipped_lines_do_not_shift_the_sample(tmp_path: Path) -> None:
     clean = jsonl(tmp_path, *numbered(range(40)))
     spoiled = jsonl(tmp_path, "{", *numbered(range(40)), "{}", GOOD | {"id": "item-3"}, name="spoiled.jsonl")
     dataset = open_dataset(spoiled, limit=10, skip_bad=True)
-    assert [item.id for item in dataset.items()] == ids(clean, limit=10)
+    assert [item.id for item in dataset] == ids(clean, limit=10)
     assert [error.line for error in dataset.bad] == [1, 42, 43]

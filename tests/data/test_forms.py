@@ -17,7 +17,7 @@ from viva.engine.errors import ConfigurationError, DatasetError
 
 
 def items(source: str) -> list[Item]:
-    return list(open_dataset(source).items())
+    return list(open_dataset(source))
 
 
 def written(path: Path, text: str) -> Path:
@@ -44,7 +44,7 @@ def mmlu(tmp_path: Path) -> Path:
 
 def test_mmlu_takes_subjects_from_file_names_and_drops_exact_repeats(mmlu: Path) -> None:
     dataset = open_dataset(f"mmlu:{mmlu}:test")
-    found = [(item.subject, item.question, item.answer) for item in dataset.items()]
+    found = [(item.subject, item.question, item.answer) for item in dataset]
     assert found == [
         ("anatomy", "Bone?", 0),
         ("anatomy", "Two,\nlines?", 3),
@@ -52,7 +52,7 @@ def test_mmlu_takes_subjects_from_file_names_and_drops_exact_repeats(mmlu: Path)
         ("virology", "Virus?", 2),  # another answer is another item
     ]
     assert (dataset.total, dataset.repeats, dataset.skipped) == (4, 2, 0)
-    first = next(dataset.items())
+    first = next(iter(dataset))
     assert first == Item(
         kieval_id("Bone?", ["femur", "liver", "skin", "lung"], 0, None), "Bone?", first.choices, 0, "anatomy"
     )
@@ -69,7 +69,7 @@ def test_mmlu_as_records(tmp_path: Path) -> None:
     path = written(tmp_path / "mmlu.jsonl", lines(record, record))
     dataset = open_dataset(f"mmlu:{path}")
     assert (dataset.total, dataset.repeats) == (1, 1)
-    assert [(item.id, item.subject) for item in dataset.items()] == [
+    assert [(item.id, item.subject) for item in dataset] == [
         (kieval_id("Bone?", record["choices"], 0, None), "anatomy")
     ]
 
@@ -91,7 +91,7 @@ def test_hellaswag_items_are_numbered_by_their_place(tmp_path: Path, as_label: t
 def test_a_bad_line_of_hellaswag_does_not_renumber_the_others(tmp_path: Path) -> None:
     good = {"ctx": "A man", "endings": ["runs.", "eats.", "sits.", "naps."], "label": 1}
     path = written(tmp_path / "val.jsonl", "{\n" + lines(good | {"label": ""}, good))
-    (item,) = open_dataset(f"hellaswag:{path}", skip_bad=True).items()
+    (item,) = open_dataset(f"hellaswag:{path}", skip_bad=True)
     assert item.id == kieval_id("A man", good["endings"], 1, {"id": 2})
 
 
@@ -99,7 +99,7 @@ def test_shards_of_hellaswag_are_numbered_through(tmp_path: Path) -> None:
     record = {"ctx": "A man", "endings": ["runs.", "eats.", "sits.", "naps."], "label": 1}
     for number in range(2):
         written(tmp_path / f"validation-0000{number}-of-00002.jsonl", lines(record, record | {"ctx": "A cat"}))
-    found = [item.id for item in open_dataset(f"hellaswag:{tmp_path}:validation").items()]
+    found = [item.id for item in open_dataset(f"hellaswag:{tmp_path}:validation")]
     assert found == [kieval_id(c, record["endings"], 1, {"id": n}) for n, c in enumerate(["A man", "A cat"] * 2)]
 
 
@@ -235,7 +235,7 @@ def test_a_dataset_that_the_package_knows_is_read(tmp_path: Path, monkeypatch: p
     path = written(tmp_path / "owner" / "name" / "test.jsonl", lines(*ARC))
     dataset = opened("hf:owner/name")
     assert (dataset.name, dataset.form) == ("name-test", "arc")
-    assert list(dataset.items()) == items(str(path))
+    assert list(dataset) == items(str(path))
     assert opened("hf:owner/name:test").digest == dataset.digest
     with pytest.raises(ConfigurationError, match=r"hf:owner/name:train: cannot be loaded: .*train"):
         opened("hf:owner/name:train")

@@ -27,7 +27,7 @@ def numbered(numbers: Iterable[int]) -> list[dict[str, Any]]:
 
 
 def ids(source: str, **options: Any) -> list[str]:
-    return [item.id for item in open_dataset(source, **options).items()]
+    return [item.id for item in open_dataset(source, **options)]
 
 
 def listed(folder: Path, content: Any, name: str = "ids.txt") -> str:
@@ -48,7 +48,7 @@ LISTS: dict[str, Any] = {
 def test_only_listed_items_are_chosen(tmp_path: Path, content: Any) -> None:
     source = jsonl(tmp_path, *numbered(range(10)))
     dataset = open_dataset(source, ids=listed(tmp_path, content))
-    assert [item.id for item in dataset.items()] == ["item-3", "item-8"]
+    assert [item.id for item in dataset] == ["item-3", "item-8"]
     assert (len(dataset), dataset.total, dataset.matched) == (2, 10, 2)
     record = dataset.to_record()
     assert (record["items"], record["chosen"], record["ids"]["matched"]) == (10, 2, 2)

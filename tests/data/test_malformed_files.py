@@ -161,7 +161,7 @@ def test_what_is_wrong_is_named_and_the_rest_is_read(tmp_path: Path, case: Malfo
     assert (first["path"], first["line"], first["field"]) == (str(path), case.line, case.field)
     assert case.words in first["message"]
     if case.passable and case.items:
-        assert len(list(open_dataset(source, skip_bad=True).items())) == case.items
+        assert len(list(open_dataset(source, skip_bad=True))) == case.items
     else:
         with pytest.raises(DatasetError):
             open_dataset(source, skip_bad=True)
@@ -217,7 +217,7 @@ def test_line_29_long_lines_are_read_in_every_kind_of_file(tmp_path: Path, name:
             ["b", "Why?", "tin", "fog", "B"],
         )
         path.write_text("".join(mark.join(row) + "\n" for row in rows))
-    first, second = open_dataset(str(path)).items()
+    first, second = open_dataset(str(path))
     assert len(first.question) == size
     assert second.id == "b"
 

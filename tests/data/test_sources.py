@@ -41,14 +41,14 @@ def arc(tmp_path: Path) -> Path:
 
 
 def questions(source: str) -> list[str]:
-    return [item.question for item in open_dataset(source).items()]
+    return [item.question for item in open_dataset(source)]
 
 
 @pytest.mark.parametrize("split", ["dev", "val", "test", "auxiliary_train"])
 def test_a_split_is_a_sub_folder(mmlu: Path, split: str) -> None:
     expected = [f"Q of anatomy {split}", f"Q of law {split}"]
     assert questions(f"mmlu:{mmlu}:{split}") == questions(f"mmlu:{mmlu / split}") == expected
-    assert {item.subject for item in open_dataset(f"mmlu:{mmlu}:{split}").items()} == {"anatomy", "law"}
+    assert {item.subject for item in open_dataset(f"mmlu:{mmlu}:{split}")} == {"anatomy", "law"}
     assert open_source(f"mmlu:{mmlu}:{split}").name == open_source(f"mmlu:{mmlu / split}").name == f"mmlu-{split}"
 
 

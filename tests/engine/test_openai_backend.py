@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from viva.agents.verdicts import verdict_schema
 from viva.engine.backends import openai
 from viva.engine.backends.base import ModelSpec
 from viva.engine.backends.openai_errors import parse_retry_after
@@ -32,6 +31,7 @@ from viva.engine.errors import (
 from viva.engine.events import Event, Retried
 from viva.engine.limits import Limits
 from viva.engine.messages import Completion, Request, Sampling, View, request_digest
+from viva.scenarios.kieval.verdicts import verdict_schema
 
 if TYPE_CHECKING:
     from tests.servers.process import Plan, Server

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle_talk import IT, ITEM, OTHER, PACKS, WORLD, false, pack_of, say, true
 
-from viva.agents.evaluator import first_verdict
-from viva.agents.verdicts import ASPECTS, bare_verdict, read_verdict
 from viva.data.items import Item
 from viva.engine.messages import View
 from viva.lab.talk import KINDS, followup, good_reply, parse_followup
+from viva.scenarios.kieval.evaluator import first_verdict
+from viva.scenarios.kieval.verdicts import ASPECTS, bare_verdict, read_verdict
 
 
 def _evaluator_view(

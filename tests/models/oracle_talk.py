@@ -10,7 +10,7 @@ from viva.engine.clock import VirtualClock
 from viva.engine.messages import Request, Sampling, View
 from viva.lab.benchmark import benchmark
 from viva.lab.world import World
-from viva.scenarios.kieval.pack import interview_pack
+from viva.scenarios.kieval.pack import TEMPLATES
 
 PACKS = ("kieval", "lab")
 WORLD = World(1)
@@ -36,7 +36,7 @@ def false(attribute: str, place: int = 0, entity: str = IT) -> str:
 @cache
 def pack_of(name: str) -> Any:
     """A shipped prompt pack."""
-    return interview_pack(name)
+    return TEMPLATES.open(name)
 
 
 def say(role: str, view: View, model: str = "oracle:lab", seed: int = 1) -> str:

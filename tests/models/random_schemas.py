@@ -14,8 +14,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from viva.agents.verdicts import verdict_schema
 from viva.engine.backends.llama.grammar import Grammar, State
+from viva.scenarios.kieval.verdicts import verdict_schema
 
 Schema = dict[str, Any]
 

@@ -15,7 +15,7 @@ from typing import Any
 from viva import KievalSettings, ProbeSettings, RealClock, RunFolder, VirtualClock, new_run
 from viva.engine.history import EndedConversation, History
 from viva.engine.journal import Journal
-from viva.scoring.kieval import Interview
+from viva.scenarios.kieval.score import Interview
 
 SCIENCE = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 

@@ -110,10 +110,10 @@ def test_line_23_other_lines_of_the_file_may_change(tmp_path: Path) -> None:
     data = tmp_path / "items.jsonl"
     _write(data, _records())
     dataset = open_dataset(str(data), limit=20)
-    chosen = {item.id for item in dataset.items()}
+    chosen = {item.id for item in dataset}
     other = {record["id"]: record for record in _records("other")}
     _write(data, [record if record["id"] in chosen else other[record["id"]] for record in _records()])
-    assert {item.id for item in dataset.items()} == chosen
+    assert {item.id for item in dataset} == chosen
 
 
 def test_line_23_turns_edited_during_a_run_are_not_mixed_in(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_line_5_what_the_digits_may_mean_is_named(tmp_path: Path, answer: str, c
 def test_line_5_answers_that_can_be_read_in_one_way_are_read(
     tmp_path: Path, answer: Any, choices: list[str], index: int
 ) -> None:
-    assert [item.answer for item in open_dataset(_jsonl(tmp_path, _item(answer, choices))).items()] == [index]
+    assert [item.answer for item in open_dataset(_jsonl(tmp_path, _item(answer, choices)))] == [index]
 
 
 def test_line_5_equal_choices_are_pointed_out(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from viva.agents.verdicts import ASPECTS
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
-from viva.scoring.kieval import Interview, Scorer
+from viva.scenarios.kieval.score import Interview, Scorer
+from viva.scenarios.kieval.verdicts import ASPECTS
 
 if TYPE_CHECKING:
     from tests.servers.process import Plan, Server

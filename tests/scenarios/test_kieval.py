@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 import pytest
 from scripted import scripted_models
+from spoken import speeches_of
 
-from viva.agents.verdicts import ASPECTS
 from viva.engine.backends import registry
 from viva.engine.backends.base import Backend, ModelSpec
 from viva.engine.backends.simulated import SimulatedBackend
@@ -23,6 +23,7 @@ from viva.engine.messages import Completion, Request
 from viva.engine.runner import Outcome
 from viva.orchestration.launch import forked_run, new_run, recorded_results, resumed_run
 from viva.scenarios.kieval.settings import KievalSettings
+from viva.scenarios.kieval.verdicts import ASPECTS
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 requests: list[Request] = []
@@ -71,17 +72,6 @@ def interview(folder: Path, **changes: Any) -> tuple[Outcome, dict[str, Any]]:
     return outcome, next(iter(report["candidates"].values()))
 
 
-def transcripts(folder: Path) -> bytes:
-    from viva.scenarios.kieval.scenario import SCENARIO
-
-    with History(RunFolder.open(folder).journal) as history:
-        talks = [
-            (n, SCENARIO.transcript(history.started(n)[1], history.calls(n)))  # type: ignore[index]
-            for n in history.numbers()
-        ]
-    return orjson.dumps(talks)
-
-
 def test_each_role_sees_the_talk_as_the_protocol_says(tmp_path: Path, overheard: str) -> None:
     interview(tmp_path / "run", n=1, rounds=2, candidate=[overheard], interactor=overheard, evaluator=overheard)
     order = [(request.role, request.ordinal) for request in requests]
@@ -93,9 +83,9 @@ def test_each_role_sees_the_talk_as_the_protocol_says(tmp_path: Path, overheard:
     assert said["candidate"] == ["system", "user", "assistant", "user", "assistant", "user"]
     assert said["interactor"] == ["system", "user", "assistant", "user"]
     assert said["evaluator"] == ["system", "user", "assistant", "user", "assistant", "user"]
-    item = requests[0].hint
+    item = requests[0].hint.item
     views = _last_views()
-    answer = f"{'ABCDE'[item['answer']]}. {item['choices'][item['answer']]}"
+    answer = f"{'ABCDE'[item.answer]}. {item.choices[item.answer]}"
     assert f"The correct answer: {answer}" in views["interactor"].messages[1].content
     first_reply = views["candidate"].messages[2].content
     assert first_reply in views["interactor"].messages[1].content
@@ -126,10 +116,10 @@ def test_line_2_the_evaluator_learns_from_its_first_verdict_alone_how_the_first_
     assert verdict["overall_score"] == 2
     assert all(verdict[name]["comment"] for name in ASPECTS)
     assert verdict["overall_comment"]
-    item = requests[0].hint
-    told = f"{judged[0].content}\n{judged[1].content}".replace(item["question"], "")
+    item = requests[0].hint.item
+    told = f"{judged[0].content}\n{judged[1].content}".replace(item.question, "")
     assert "correct" not in told.lower()
-    assert judged[1].content.count(f"{'ABCDE'[item['answer']]}. ") == 1  # among the choices, and nowhere else
+    assert judged[1].content.count(f"{'ABCDE'[item.answer]}. ") == 1  # among the choices, and nowhere else
 
 
 def test_line_2_the_informed_pack_tells_the_evaluator_the_answer_and_how_the_first_one_was(
@@ -139,10 +129,10 @@ def test_line_2_the_informed_pack_tells_the_evaluator_the_answer_and_how_the_fir
     models = {"candidate": [overheard], "interactor": overheard, "evaluator": overheard}
     interview(tmp_path / "run", n=1, rounds=1, pack="kieval-informed", **models)
     judged = _last_views()["evaluator"].messages
-    item = requests[0].hint
+    item = requests[0].hint.item
     assert orjson.loads(judged[2].content)["overall_score"] == 1
     assert "not correct" in judged[1].content
-    assert f"the correct answer is: {'ABCDE'[item['answer']]}. {item['choices'][item['answer']]}" in judged[1].content
+    assert f"the correct answer is: {'ABCDE'[item.answer]}. {item.choices[item.answer]}" in judged[1].content
 
 
 @pytest.mark.parametrize(("how", "shown"), [("choice", "B. {}"), ("text", "Well, I say (B)!"), ("five-shot", "B. {}")])
@@ -154,7 +144,7 @@ def test_line_2_all_roles_see_of_the_first_answer_what_the_setting_says(
     shots = {"shots_from": str(ITEMS)} if how == "five-shot" else {}
     interview(tmp_path / "run", n=1, rounds=1, first_answer=how, **models, **shots)
     first, views = requests[0], _last_views()
-    expected = shown.format(first.hint["choices"][1])
+    expected = shown.format(first.hint.item.choices[1])
     assert views["candidate"].messages[2].content == expected
     assert f"{expected}\n" in views["interactor"].messages[1].content
     assert f"[BEGIN CANDIDATE]\n{expected}\n[END CANDIDATE]" in views["evaluator"].messages[1].content
@@ -229,7 +219,7 @@ def test_reports_and_transcripts_do_not_depend_on_concurrency(tmp_path: Path, ch
         _, one = interview(
             folder, concurrency=concurrency, evaluator="simulated:e?malformed=0.3&latency=0.3&fail=0.1", **changes
         )
-        made.append((orjson.dumps(one), transcripts(folder)))
+        made.append((orjson.dumps(one), speeches_of(folder)))
     assert made[0] == made[1] == made[2]
 
 
@@ -285,7 +275,7 @@ def test_budgets_of_a_conversation_end_it_as_budget(tmp_path: Path) -> None:
 def test_line_2_a_run_recorded_with_an_earlier_version_of_the_shipped_pack_is_resumed_and_forked(
     tmp_path: Path,
 ) -> None:
-    shipped = Path(__file__).parents[2] / "agents" / "packs" / "kieval.yaml"
+    shipped = Path(__file__).parents[2] / "scenarios" / "kieval" / "packs" / "kieval.yaml"
     text = shipped.read_text().replace('version: "2"', 'version: "1"').replace("Begin now: ask", "Ask")
     (tmp_path / "pack.yaml").write_text(text)
     _, whole = interview(tmp_path / "whole", n=3, rounds=2, pack=str(tmp_path / "pack.yaml"))
@@ -296,7 +286,7 @@ def test_line_2_a_run_recorded_with_an_earlier_version_of_the_shipped_pack_is_re
         (tmp_path / name / "manifest.json").write_bytes(orjson.dumps(manifest))
     launch = resumed_run(tmp_path / "run", VirtualClock(), changes={"max_calls": None})
     launch.clock.run(launch.run)  # type: ignore[attr-defined]
-    assert transcripts(tmp_path / "run") == transcripts(tmp_path / "whole")
+    assert speeches_of(tmp_path / "run") == speeches_of(tmp_path / "whole")
     changes = {"evaluator": "simulated:other?latency=1"}
     launch = forked_run(tmp_path / "whole", tmp_path / "fork", VirtualClock(), changes=changes)
     launch.clock.run(launch.run)  # type: ignore[attr-defined]

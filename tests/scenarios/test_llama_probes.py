@@ -124,9 +124,9 @@ def _agrees(model: Path, folder: Path, source: str, *, count: int, shots: int, c
     name = f"llama:{model}?lanes=2&ctx={context}&{_OPTIONS}"
     report, readings = _probed(folder, name, **settings)
     form = source.partition(":")[0]
-    items = [item for item in open_dataset(source).items() if item.id in readings]
+    items = [item for item in open_dataset(source) if item.id in readings]
     assert len(items) == len(readings) == count
-    examples = Shots(open_dataset(dev_source(source) or ""), shots, 7) if shots else None
+    examples = Shots.drawn(open_dataset(dev_source(source) or ""), shots, 7) if shots else None
     reference = Reference(model, context)
     right = dict.fromkeys(("letter", "text", "text_normalised"), 0)
     losses = []

@@ -61,8 +61,8 @@ def test_a_probe_has_no_evaluator_to_exchange_and_no_scorer(tmp_path: Path) -> N
     fork = viva("run", "--fork", tmp_path / "run", "--evaluator", "simulated:e", "--out", tmp_path / "fork")
     score = viva("score", tmp_path / "run", "--scorer", "linear")
     assert (fork.returncode, score.returncode) == (2, 2)
-    assert b"no evaluator" in fork.stderr
-    assert b"no scorer" in score.stderr
+    assert b"no judge to exchange" in fork.stderr
+    assert b"No such option: --scorer" in score.stderr
 
 
 def test_a_changed_second_set_or_pack_cannot_be_resumed(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from study_runs import dataset, interviewed, with_manifest_alone, written
 
 from viva.engine.folder import RunFolder
 from viva.reports.markup import latex, markdown
-from viva.scoring.kieval import Interview, Round, Scorer
+from viva.scenarios.kieval.score import Interview, Round, Scorer
 from viva.study import cells, sources
 from viva.study.exports import long_rows
 from viva.study.names import Names

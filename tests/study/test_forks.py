@@ -10,7 +10,7 @@ from study_runs import dataset, interviewed, probed, with_manifest_alone, writte
 from viva import VirtualClock
 from viva.engine.folder import RunFolder
 from viva.orchestration.launch import forked_run
-from viva.scoring.kieval import Interview, Round
+from viva.scenarios.kieval.score import Interview, Round
 from viva.study import sources
 from viva.study.study import Study
 

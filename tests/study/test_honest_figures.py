@@ -14,7 +14,7 @@ from study_runs import dataset, interviewed, probed, written
 
 from viva.engine.folder import RunFolder
 from viva.orchestration.launch import recorded_results
-from viva.scoring.kieval import Interview, Round
+from viva.scenarios.kieval.score import Interview, Round
 from viva.study.exports import write_csv
 from viva.study.figures import clustered_score
 from viva.study.study import Study

@@ -14,8 +14,8 @@ from growing_answers import FIRST_BYTE, PICK, Make, feed, randoms, sampled, spel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.agents.verdicts import read_verdict, verdict_schema
 from viva.engine.backends.llama.sampler import Choice, Picked
+from viva.scenarios.kieval.verdicts import read_verdict, verdict_schema
 
 fixed = settings(deadline=None, derandomize=True, max_examples=100)
 

@@ -9,8 +9,8 @@ from growing_answers import FIRST_BYTE, PICK, Make, feed, randoms, sampled, spel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.agents.verdicts import verdict_schema
 from viva.engine.backends.llama.sampler import Choice, Picked
+from viva.scenarios.kieval.verdicts import verdict_schema
 
 fixed = settings(deadline=None, derandomize=True)
 stops = st.text("abehpst é\n", min_size=1, max_size=4)

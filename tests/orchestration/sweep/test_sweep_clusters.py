@@ -61,7 +61,7 @@ def test_line_6b_a_sweep_moves_cluster_by_cluster_and_says_so(tmp_path: Path, un
     out = tmp_path / "out"
     sweep = swept(file, out, VirtualClock())
     assert set(states(sweep).values()) == {"stopped"}
-    whole = [item.subject for item in open_dataset(str(tmp_path / "alpha.jsonl"), seed=7, cluster="subject").items()]
+    whole = [item.subject for item in open_dataset(str(tmp_path / "alpha.jsonl"), seed=7, cluster="subject")]
     ends = {place for place in range(1, 164) if place == 163 or whole[place] != whole[place - 1] or not whole[place]}
     for cell in cells_of(out):
         assert cell.until is not None

@@ -90,7 +90,7 @@ def test_items_come_in_the_seeds_order_the_same_for_all(tmp_path: Path) -> None:
             started = [history.started(number) for number in history.numbers()]
         asked[cell.seed].append([one[1]["id"] for one in started if one is not None])
     for seed, orders in asked.items():
-        whole = [item.id for item in open_dataset(str(tmp_path / "alpha.jsonl"), seed=seed, shuffled=True).items()]
+        whole = [item.id for item in open_dataset(str(tmp_path / "alpha.jsonl"), seed=seed, shuffled=True)]
         assert all(order == whole[: len(order)] for order in orders)
         assert whole != sorted(whole, key=lambda name: int(name.rpartition("-")[2]))
     assert asked[1][0][:10] != asked[2][0][:10]
@@ -98,9 +98,9 @@ def test_items_come_in_the_seeds_order_the_same_for_all(tmp_path: Path) -> None:
 
 def test_fewer_items_are_the_beginning_of_the_same_order(tmp_path: Path) -> None:
     source = str(dataset(tmp_path / "alpha.jsonl", 50))
-    whole = [item.id for item in open_dataset(source, seed=3, shuffled=True).items()]
-    assert sorted(whole) == sorted(item.id for item in open_dataset(source).items())
-    assert [item.id for item in open_dataset(source, limit=20, seed=3, shuffled=True).items()] == whole[:20]
+    whole = [item.id for item in open_dataset(source, seed=3, shuffled=True)]
+    assert sorted(whole) == sorted(item.id for item in open_dataset(source))
+    assert [item.id for item in open_dataset(source, limit=20, seed=3, shuffled=True)] == whole[:20]
 
 
 def test_a_cell_that_fails_leaves_the_others_their_whole_way(tmp_path: Path) -> None:

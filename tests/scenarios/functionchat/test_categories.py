@@ -10,21 +10,24 @@ from typing import Any
 import orjson
 import pytest
 from small_dialogs import common_lines, write_data, write_lines
+from spoken import speeches_of
 from viva_process import ended, started
 
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError, DatasetError
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
+from viva.engine.messages import Sampling, View
 from viva.engine.tools import ToolCall
 from viva.orchestration.launch import new_run, recorded_results, resumed_run
 from viva.scenarios.functionchat.grading import grade
 from viva.scenarios.functionchat.items import read_common
-from viva.scenarios.functionchat.judged import judged_outputs
 from viva.scenarios.functionchat.review import Correction, apply
+from viva.scenarios.functionchat.rubric import open_words
+from viva.scenarios.functionchat.run_review import judged_outputs
 from viva.scenarios.functionchat.scenario import SCENARIO
 from viva.scenarios.functionchat.settings import FunctionChatSettings
-from viva.scenarios.functionchat.talk import view_of
+from viva.scenarios.functionchat.turn_protocol import TurnProtocol, view_of
 from viva.scenarios.functionchat.turns import Turn
 
 NAME = "FunctionChat-CallDecision.jsonl"
@@ -41,6 +44,15 @@ def data(tmp_path: Path) -> Path:
 def _settings(data: Path, **more: Any) -> FunctionChatSettings:
     given = {"candidate": ["simulated:c?knowledge=0.5"], "judge": "simulated:j?noise=0", **more}
     return FunctionChatSettings(data=str(data), **given)
+
+
+def _shown(settings: FunctionChatSettings, turn: Any) -> View:
+    """What a candidate is sent with a turn."""
+    return TurnProtocol(open_words(settings, ""), Sampling(), Sampling()).shown(turn).view
+
+
+def _language(settings: FunctionChatSettings) -> str:
+    return str(SCENARIO.prepare(settings).records["language"])
 
 
 def _run(folder: Path, data: Path, **more: Any) -> dict[str, Any]:
@@ -65,21 +77,26 @@ def test_line_7_call_decisions_alone_are_read_by_category(data: Path) -> None:
 
 
 def test_line_7_a_system_message_of_a_turns_own_is_sent_as_it_stands(data: Path, tmp_path: Path) -> None:
-    prepared = SCENARIO.prepare(_settings(data, subset="calldecision"))
-    (turn, *_) = prepared.data
-    plan = next(iter(prepared.plans({"simulated:c?knowledge=0.5": None, "simulated:j?noise=0": None})))
-    told = [(message.role, message.content) for message in plan.payload.view.messages]
-    assert told == [("system", "Rules of CALL 1."), ("user", "When is high water in Vlissingen?")]
-    assert plan.payload.view.digest == view_of("", turn.messages).digest
-    assert "system: Rules of CALL 1." in prepared.words.question(turn, "", [])
+    settings = _settings(data, subset="calldecision")
+    (turn, *_) = SCENARIO.prepare(settings).tasks
+    assert isinstance(turn, Turn)
+    view = _shown(settings, turn)
+    assert [(message.role, message.content) for message in view.messages] == [
+        ("system", "Rules of CALL 1."),
+        ("user", "When is high water in Vlissingen?"),
+    ]
+    assert view.digest == view_of("", turn.messages).digest
+    assert "system: Rules of CALL 1." in open_words(settings, "").question(turn, "", [])
     dialogs = [json.loads(line) for line in (data / "FunctionChat-Dialog.jsonl").read_text().splitlines()]
     dialogs[0]["turns"][0]["query"].insert(0, {"role": "system", "content": "Own rules."})
-    own = SCENARIO.prepare(_settings(write_lines(tmp_path / "own.jsonl", dialogs)))
-    plans = list(own.plans({"simulated:c?knowledge=0.5": None, "simulated:j?noise=0": None}))
-    first, second = ([message.content for message in plan.payload.view.messages] for plan in plans[:2])
+    settings = _settings(write_lines(tmp_path / "own.jsonl", dialogs))
+    prepared = SCENARIO.prepare(settings)
+    told = prepared.records["system"]
+    first, second = ([message.content for message in _shown(settings, turn).messages]
+                     for turn in list(prepared.tasks)[:2])  # fmt: skip
     assert first[0] == "Own rules."
-    assert own.words.system not in first
-    assert second[0] == own.words.system
+    assert told not in first
+    assert second[0] == told
 
 
 def test_line_7_the_published_folder_is_read_whole_and_reported_by_category(data: Path, tmp_path: Path) -> None:
@@ -145,9 +162,9 @@ def test_line_7_call_decisions_are_shown_and_reviewed(data: Path, tmp_path: Path
     folder = RunFolder.open(tmp_path / "run")
     with History(folder.journal) as history:
         talk = next(one for one in history.ended() if one.key == "c/calldecision/SLOT-some/2")
-    lines = SCENARIO.transcript(talk.item, [])
-    assert lines[0] == ("system", "Rules of SLOT-some 2.")
-    assert lines[-1] == ("ground truth", "Which harbour there?")
+    said = speeches_of(folder.path)[talk.key]
+    assert said[0] == ("system", "Rules of SLOT-some 2.")
+    assert ("ground truth", "Which harbour there?") in said
     failed = next(one for one in judged_outputs(folder) if one.verdict is False)
     apply(folder.path, [Correction(failed.id, True, "Ann", "It asks for the same.")])
     report = recorded_results(folder).report()
@@ -237,7 +254,7 @@ def test_line_7_a_file_of_the_common_form_by_another_name(tmp_path: Path) -> Non
 
 
 def test_line_15_the_language_of_replies_follows_the_data(data: Path, tmp_path: Path) -> None:
-    assert SCENARIO.prepare(_settings(data)).words.language == ""
+    assert _language(_settings(data)) == ""
     said = {
         "Korean": "내일 아침 알람 부탁해",
         "Japanese": "明日の朝に起こして",
@@ -248,11 +265,11 @@ def test_line_15_the_language_of_replies_follows_the_data(data: Path, tmp_path: 
         lines = common_lines()
         for line in lines[:6]:  # most of them
             line["input_messages"][-1]["content"] = f"{text} 06:40, Oban!"
-        words = SCENARIO.prepare(_settings(write_lines(tmp_path / "mine.jsonl", lines))).words
-        assert words.language == language
-        assert (f"Talk with the user in {language}," in words.system) is bool(language)
-    assert SCENARIO.prepare(_settings(data, language="Welsh")).words.language == "Welsh"
-    assert SCENARIO.prepare(_settings(data, language="")).words.language == ""
+        records = SCENARIO.prepare(_settings(write_lines(tmp_path / "mine.jsonl", lines))).records
+        assert records["language"] == language
+        assert (f"Talk with the user in {language}," in records["system"]) is bool(language)
+    assert _language(_settings(data, language="Welsh")) == "Welsh"
+    assert _language(_settings(data, language="")) == ""
 
 
 def test_line_15_a_run_from_before_goes_on_in_the_language_it_began_in(data: Path, tmp_path: Path) -> None:
@@ -260,7 +277,7 @@ def test_line_15_a_run_from_before_goes_on_in_the_language_it_began_in(data: Pat
     manifest = orjson.loads((tmp_path / "run" / "manifest.json").read_bytes())
     del manifest["settings"]["skip_bad_items"]
     (tmp_path / "run" / "manifest.json").write_bytes(orjson.dumps(manifest))
-    assert "Korean" in launch.prepared.words.system
+    assert "Korean" in launch.lineup.prepared.records["system"]
     again = resumed_run(tmp_path / "run", VirtualClock())
     assert again.clock.run(again.run).how == "done"
     with History(RunFolder.open(tmp_path / "run").journal) as history:

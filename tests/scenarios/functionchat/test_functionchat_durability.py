@@ -15,13 +15,12 @@ import orjson
 import pytest
 from benchmark import key_of, serving
 from small_dialogs import write_data
+from spoken import speeches_of
 from tiny_gguf import make_model
 
 from viva.engine.folder import RunFolder
-from viva.engine.history import History
 from viva.orchestration.launch import recorded_results
 from viva.scenarios.functionchat.items import read_dialogs, read_singlecall
-from viva.scenarios.functionchat.scenario import SCENARIO
 
 DATA = (
     Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve() / "functionchat"
@@ -35,10 +34,7 @@ def _viva(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
 def _told(run: Path) -> bytes:
     """The report, and all transcripts."""
     report = recorded_results(RunFolder.open(run)).report()
-    with History(run / "journal.sqlite") as history:
-        items = [history.started(number) or ("", None) for number in history.numbers()]
-        talks = [SCENARIO.transcript(item, history.calls(number)) for number, (_, item) in enumerate(items)]
-    return orjson.dumps([report, talks])
+    return orjson.dumps([report, speeches_of(run)])
 
 
 def _recorded(run: Path) -> int:

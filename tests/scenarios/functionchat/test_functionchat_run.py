@@ -19,10 +19,11 @@ from viva.engine.tools import ToolCall
 from viva.orchestration.launch import forked_run, new_run, recorded_results
 from viva.scenarios.functionchat.grading import grade
 from viva.scenarios.functionchat.items import read_dialogs, read_singlecall
+from viva.scenarios.functionchat.rubric import open_words
 from viva.scenarios.functionchat.scenario import SCENARIO
 from viva.scenarios.functionchat.settings import FunctionChatSettings
-from viva.scenarios.functionchat.talk import grade_record
 from viva.scenarios.functionchat.taxonomy import tag_rows
+from viva.scenarios.functionchat.turn_protocol import grade_record
 
 DATA = (
     Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve() / "functionchat"
@@ -147,16 +148,16 @@ def test_the_judge_is_shown_all_that_the_rubric_names(data: Path, tmp_path: Path
     settings = FunctionChatSettings(
         data=str(data), candidate=["simulated:c"], judge="simulated:j", rubrics=str(write_rubrics(tmp_path / "rubrics"))
     )
-    words = SCENARIO.prepare(settings).words
+    words = open_words(settings, "Korean")
     turns = list(read_dialogs(data / "FunctionChat-Dialog.jsonl"))
     calls = turns[1].expected()
     question = words.question(turns[1], "", calls)
     for part in ("next_tide", "When is the tide?", "05:30", "id-set_alarm", "ACCEPTABLE", '"content":null'):
         assert part in question
-    own = SCENARIO.prepare(settings.model_copy(update={"rubrics": None, "language": "Korean"})).words
+    own = open_words(settings.model_copy(update={"rubrics": None}), "Korean")
     assert "Korean" in own.question(turns[0], "Which harbour?", [])
     assert "Korean" in own.system
-    free = SCENARIO.prepare(settings.model_copy(update={"rubrics": None, "language": ""})).words
+    free = open_words(settings.model_copy(update={"rubrics": None}), "")
     assert "language" not in free.question(turns[0], "Which harbour?", [])
     assert "{" not in free.system
 

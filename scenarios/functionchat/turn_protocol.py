@@ -15,40 +15,46 @@ from viva.engine.messages import Completion, Sampling, View
 from viva.engine.tools import Toolbox
 
 from .grading import Graded, grade
+from .persona import Assistant, Ruled
 from .rubric import Words
-from .turns import Turn, message_calls
+from .toolboxes import Toolboxes
+from .turns import Turn, message_calls, said
 
 CANDIDATE, JUDGE = "candidate", "judge"
 
 
 @dataclass(slots=True)
-class TurnTask:
-    """One turn for one candidate to generate."""
+class Shown:
+    """What a candidate is given with a turn: its tools, and the talk before it."""
 
-    candidate: str
     turn: Turn
     tools: Toolbox
     view: View  # shared by all who are given the turn: nobody appends to it
-    repeat: int
 
 
-@dataclass(slots=True)
 class TurnProtocol:
-    """What all turns of a run share."""
+    """How a run's turns are held."""
 
-    words: Words
-    answering: Sampling
-    judging: Sampling
+    def __init__(self, words: Words, answering: Sampling, judging: Sampling) -> None:
+        self.words, self.answering, self.judging = words, answering, judging
+        self._toolboxes = Toolboxes()
+        self._shown: Shown | None = None  # of a turn come all candidates and repeats before the next
 
-    async def hold(self, conversation: Conversation, task: TurnTask) -> dict[str, Any]:
+    def shown(self, turn: Turn) -> Shown:
+        """What a candidate is given with a turn."""
+        if self._shown is None or self._shown.turn is not turn:
+            view = view_of("" if turn.has_system else self.words.system, turn.messages)
+            self._shown = Shown(turn, self._toolboxes.of(turn.tools), view)
+        return self._shown
+
+    async def hold(self, conversation: Conversation, turn: Turn) -> dict[str, Any]:
         """The turn's record. ``passed`` None: unscored, as the judge gave no verdict, a budget ended the talk, or the
         candidate was kept from answering (``stopped`` says why).
         """
-        turn = task.turn
         record: dict[str, Any] = {
-            "candidate": task.candidate,
+            "candidate": conversation.label,
             "item": turn.id,
-            "repeat": task.repeat,
+            "repeat": conversation.repeat,
             "subset": turn.subset,
             "type": turn.type,
             "tool_list": turn.tool_list,
@@ -57,20 +63,23 @@ class TurnProtocol:
             "judge": None,
             "passed": None,
         }
+        conversation.tell(lambda: ((m["role"], said(m["content"] or "", message_calls(m))) for m in turn.messages))
         try:
-            await self._answer_and_grade(conversation, task, record)
+            await self._answer_and_grade(conversation, turn, record)
         except ConversationStopped as stop:
             record["stopped"] = stop.by
         if turn.category is not None:
             record |= {"category": turn.category, "cluster": turn.cluster}
         usage = conversation.usage
-        return record | {"usage": {role: usage[role].to_record() for role in sorted(usage)}}
+        record["usage"] = {role: usage[role].to_record() for role in sorted(usage)}
+        return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
 
-    async def _answer_and_grade(self, conversation: Conversation, task: TurnTask, record: dict[str, Any]) -> None:
-        turn = task.turn
-        hint = {"id": turn.id, "type": turn.type, "ground_truth": turn.ground_truth}
-        completion = await conversation.generate(CANDIDATE, task.view, self.answering, tools=task.tools, hint=hint)
+    async def _answer_and_grade(self, conversation: Conversation, turn: Turn, record: dict[str, Any]) -> None:
+        shown, hint = self.shown(turn), Assistant(turn.ground_truth)
+        completion = await conversation.generate(CANDIDATE, shown.view, self.answering, tools=shown.tools, hint=hint)
         calls = completion.calls or []
+        truth = turn.ground_truth.get("content") or ""
+        conversation.tell(lambda: [("ground truth", said(truth, turn.expected()))])
         record["output"] = output_record(completion)
         if completion.kept_silent is not None:
             record["stopped"] = completion.kept_silent
@@ -82,8 +91,8 @@ class TurnProtocol:
             judge = Judge(conversation, self.words.pack, self.judging)
             question = self.words.question(turn, completion.text, calls)
             # What a simulated judge may know: an answer in the very words of the ground truth is a good one.
-            known = not calls and completion.text.strip() == (turn.ground_truth.get("content") or "").strip()
-            ruling = await judge.rule(question, {"id": turn.id, "passed": known})
+            known = not calls and completion.text.strip() == truth.strip()
+            ruling = await judge.rule(question, Ruled(known))
             record["judge"] = ruling.to_record()
             record["passed"] = ruling.passed
 

@@ -10,13 +10,13 @@ from typing import Any
 from viva.reports.failed import failed_table
 from viva.reports.irregular import Irregular, add_irregular, irregular_record, irregular_table
 from viva.reports.text import Table, interval, number
+from viva.reports.usage import add_usage, usage_record
 from viva.scoring.failures import Failures
 from viva.scoring.intervals import wilson
-from viva.scoring.interviews import usage_record
 from viva.scoring.repeats import pass_hat_k
 from viva.scoring.stream import Mean, Tally
 
-from ..candidates import label_of, recorded_price
+from ..models import label_of, recorded_price
 
 
 class CandidateTalks:
@@ -153,14 +153,6 @@ def role_prices(manifest: dict[str, Any], label: str) -> dict[str, list[float] |
         for role in models
         if models[role] is not None
     }
-
-
-def add_usage(total: dict[str, list[int]], used: dict[str, list[int]]) -> None:
-    """Add a talk's calls, prompt and completion tokens by role to a total."""
-    for role, counts in used.items():
-        so_far = total.setdefault(role, [0, 0, 0])
-        for index, count in enumerate(counts):
-            so_far[index] += count
 
 
 def usage_of(total: dict[str, list[int]], prices: dict[str, list[float] | None]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Candidates by name: the label each goes by in tables and keys, its name in a fork, and what its tokens cost.
+"""Models by name: the label each goes by in tables and keys, its name in a fork, and what its tokens cost.
 
 What never belongs here: anything about one scenario.
 """
@@ -13,18 +13,18 @@ from urllib.parse import quote
 from viva.engine.backends.base import ModelSpec
 from viva.engine.errors import ConfigurationError, JournalError
 
-from .scenario import RunSettings
+from .settings import RunSettings
 
 _FREE = ("simulated", "oracle", "replay", "llama")  # kinds of models that nobody is paid for
 
 
-def candidate_labels(candidates: list[str]) -> dict[str, str]:
-    """Each candidate's label in tables and keys, mapped to its model name.
+def model_labels(models: list[str]) -> dict[str, str]:
+    """Each model's label in tables and keys, mapped to its name; for those that are compared with one another.
 
-    :raises ConfigurationError: two candidates would share a label.
+    :raises ConfigurationError: two models would share a label.
     """
     labels: dict[str, str] = {}
-    for text in candidates:
+    for text in models:
         label = ModelSpec.parse(text).label
         if label.startswith(("http://", "https://", "/", ".")):
             label = Path(label).name or label

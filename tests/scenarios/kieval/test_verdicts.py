@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.agents.verdicts import (
+from viva.engine.errors import MalformedOutput
+from viva.scenarios.kieval.verdicts import (
     ASPECTS,
     STOP_REASONS,
     PartlyReadable,
@@ -19,7 +20,6 @@ from viva.agents.verdicts import (
     read_verdict,
     verdict_schema,
 )
-from viva.engine.errors import MalformedOutput
 
 relaxed = settings(deadline=None)
 

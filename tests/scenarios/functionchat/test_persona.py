@@ -9,11 +9,11 @@ import pytest
 from small_tools import RIGHT, TOOLS
 
 from viva.engine.backends.registry import build
-from viva.engine.backends.simulated_tools import true_answer
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Completion, Request, Sampling, View, request_digest
 from viva.engine.tools import Toolbox, ToolCall
+from viva.scenarios.functionchat.persona import Assistant, Ruled, true_answer
 
 
 def asked(name: str, requests: list[Request]) -> list[Completion]:
@@ -26,14 +26,15 @@ def asked(name: str, requests: list[Request]) -> list[Completion]:
     return clock.run(main)
 
 
-def request(seed: int, truth: Any, tools: Toolbox | None = TOOLS, on_text: Any = None, **hint: Any) -> Request:
+def request(seed: int, truth: Any, tools: Toolbox | None = TOOLS, on_text: Any = None) -> Request:
     view = View()
     view.append("user", "What is it like in Bern?")
     view.append("assistant", "", calls=[ToolCall("c-0", "time", "{}")])
     view.append("tool", '{"hour": 12}', call_id="c-0", name="time")
     digest = request_digest(view, Sampling(), seed, tools)
-    hint |= {"ground_truth": truth}
-    return Request(view.messages, Sampling(), seed, digest, role="candidate", hint=hint, on_text=on_text, tools=tools)
+    return Request(
+        view.messages, Sampling(), seed, digest, role="candidate", hint=Assistant(truth), on_text=on_text, tools=tools
+    )
 
 
 def kind_of(completion: Completion) -> str:
@@ -94,7 +95,7 @@ def test_a_truth_that_is_no_message_is_named() -> None:
 
 
 def verdicts(name: str, passed: bool) -> list[str]:
-    hint = {"passed": passed}
+    hint = Ruled(passed)
     view = View()
     view.append("user", "Did it pass?")
     requests = [

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.scoring.kieval import ASPECTS, SCORERS, Interview, Round, Scorer, ScorerName
+from viva.scenarios.kieval.score import ASPECTS, SCORERS, Interview, Round, Scorer, ScorerName
 
 relaxed = settings(deadline=None)
 W = [math.exp(-0.2 * turn) for turn in range(5)]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from viva.agents.agent import Agent
+from viva.agents.prompts import PromptPack
 from viva.engine.errors import ConfigurationError, MalformedOutput
 from viva.engine.messages import Completion
 
-from .agent import Agent
-from .prompts import PromptPack
+from .persona import Interviewed
 from .verdicts import PartlyReadable, Verdict, bare_verdict, read_verdict
 
 
@@ -71,7 +72,7 @@ class Evaluator(Agent):
         """Its verdict on one exchange."""
         self.view.append("user", self.pack.render("evaluator.exchange", question=question, reply=reply))
         # What a simulated judge may know of this round; a real one reads the exchange.
-        hint = None if self.hint is None else {**self.hint, "reply": reply}
+        hint = None if self.hint is None else Interviewed(self.hint.item, reply)
         completion = await self.conversation.generate(self.role, self.view, self.sampling, hint=hint)
         first = self._read(completion)
         if first.problem is None:

@@ -1,26 +1,89 @@
-"""How the simulated model uses tools: the right answer that the hint tells it, or a mistake that models really make.
+"""The parts that simulated models play with tools: an assistant that is right or makes mistakes that models really
+make, a judge of its answers, and a user.
 
-Its judge gives a verdict on such an answer from the hint too. What never belongs here: chance that does not follow
-from the call's own draws; anything that a real backend's result could depend on.
+What never belongs here: chance that does not follow from the call's own draws; anything that a real backend's result
+could depend on.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ConfigurationError
-from ..messages import Message, Request
-from ..tools import Toolbox, ToolCall, argument_text, numbered
+import orjson
 
-Said = tuple[str, list[ToolCall] | None]
+from viva.engine.backends.simulated import Said, SimulatedBackend
+from viva.engine.errors import ConfigurationError
+from viva.engine.messages import Message, Request
+from viva.engine.tools import Toolbox, ToolCall, argument_text, numbered
+
+from ..personas import judgement, question
+from .tasks import Workshop
+
 _TEXTS = (
     "I can take care of that for you.",
     "Could you tell me a little more about what you need?",
     "I am afraid there is nothing I can do about that.",
 )
 _RESULT = '{"status": "ok", "result": null}'
+
+
+@dataclass(slots=True, frozen=True)
+class Assistant:
+    """A candidate that may know the right answer, an assistant's message in OpenAI's form."""
+
+    ground_truth: Any
+
+    def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> Said:
+        """The right answer, or a mistake."""
+        # Drawn for each call, not by item: turns of one talk, and repeated runs, differ as a model's do.
+        right = true_answer(self.ground_truth)
+        if request.tools is None or chance[1] < model.knowledge:
+            return right
+        return mistaken_answer(right, request, request.tools, chance[2:4])
+
+
+@dataclass(slots=True, frozen=True)
+class NextCall:
+    """A candidate that knows which expected call is still to be made. Found out when it asks, for no other does."""
+
+    workshop: Workshop
+
+    def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> Said:
+        """As ``Assistant`` does."""
+        return Assistant(self.ground_truth).simulated(model, request, chance)
+
+    @property
+    def ground_truth(self) -> dict[str, Any]:
+        """The next expected call, or that all have been made."""
+        missing = self.workshop.missing()
+        if not missing:
+            return {"role": "assistant", "content": "That is done."}
+        wanted = self.workshop.task.expected[missing[0]]
+        call = ToolCall("call-1", wanted.name, orjson.dumps(wanted.arguments).decode())
+        return {"role": "assistant", "tool_calls": [call.to_openai()]}
+
+
+@dataclass(slots=True, frozen=True)
+class Ruled:
+    """A judge that may know whether the answer is right."""
+
+    passed: bool
+
+    def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> Said:
+        """Its verdict, now and then a wrong one."""
+        return judgement(model, verdict_text(self.passed != (chance[1] < model.noise)), chance), None
+
+
+@dataclass(slots=True, frozen=True)
+class PlayedUser:
+    """A user who asks on."""
+
+    def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> Said:
+        """A question."""
+        return question(chance), None
 
 
 def true_answer(truth: Any) -> Said:

@@ -7,29 +7,19 @@ What never belongs here: the form of tasks and their tools (``tasks``), wording 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
-
-import orjson
 
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.messages import Sampling, View
-from viva.engine.tools import ToolCall
 
+from .persona import NextCall, PlayedUser
 from .rubric import Words
-from .talk import CANDIDATE
 from .tasks import Task, Workshop
+from .turn_protocol import CANDIDATE
 
 INTERACTOR = "interactor"
 DONE = "[DONE]"  # how a played user says that the talk is over
-
-
-@dataclass(slots=True)
-class UserTask:
-    """One task for one candidate."""
-
-    candidate: str
-    task: Task
-    repeat: int
 
 
 @dataclass(slots=True)
@@ -42,11 +32,13 @@ class UserProtocol:
     exchanges: int
     steps: int
 
-    async def hold(self, conversation: Conversation, user_task: UserTask) -> dict[str, Any]:
+    async def hold(self, conversation: Conversation, task: Task) -> dict[str, Any]:
         """The talk's record. ``ended_by``: user, exchanges, steps, or who stopped it: a budget, the candidate
         that was kept from answering, the interactor that said nothing.
         """
-        talk = Talk(conversation, self, user_task.task)
+        if task.goal is not None:
+            conversation.tell(lambda: [("task", (task.goal or "").strip())])
+        talk = Talk(conversation, self, task)
         try:
             ended_by = await talk.hold()
         except ConversationStopped as stop:
@@ -55,9 +47,9 @@ class UserProtocol:
         missing, forbidden, reached = workshop.missing(), workshop.forbidden(), workshop.state_reached()
         usage = conversation.usage
         return {
-            "candidate": user_task.candidate,
-            "item": user_task.task.id,
-            "repeat": user_task.repeat,
+            "candidate": conversation.label,
+            "item": task.id,
+            "repeat": conversation.repeat,
             "success": not missing and not forbidden and reached,
             "missing": missing,
             "forbidden": forbidden,
@@ -66,6 +58,7 @@ class UserProtocol:
             "exchanges": talk.exchanges,
             "ended_by": ended_by,
             "usage": {role: usage[role].to_record() for role in sorted(usage)},
+            **({"irregular": conversation.irregular} if conversation.irregular else {}),
         }
 
 
@@ -92,6 +85,8 @@ class Talk:
             if self.exchanges == self._protocol.exchanges:
                 return "exchanges"
             self.exchanges += 1
+            if self._task.goal is None:
+                self._conversation.tell(partial(_line, "user", said))
             self._seen_by_candidate.append("user", said)
             reply = await self._reply()
             if reply is None:
@@ -100,7 +95,7 @@ class Talk:
     async def _reply(self) -> str | None:
         """The candidate's answer in words, after all its calls; None where the calls do not end."""
         view = self._seen_by_candidate
-        hint = Hint(self._conversation.key, self.workshop)
+        hint = NextCall(self.workshop)
         for _ in range(self._protocol.steps):
             completion = await self._conversation.generate(
                 CANDIDATE, view, self._protocol.answering, tools=self._task.toolbox, hint=hint
@@ -112,26 +107,14 @@ class Talk:
             if not calls:
                 return completion.text
             for call in calls:
-                view.append("tool", self.workshop.answer(call), call_id=call.id, name=call.name)
+                result = self.workshop.answer(call)
+                self._conversation.tell(partial(_line, f"tool {call.name}", result))
+                view.append("tool", result, call_id=call.id, name=call.name)
         return None
 
 
-@dataclass(slots=True, frozen=True)
-class Hint:
-    """What a simulated candidate may know. Found out when it asks, for no other model does."""
-
-    id: str
-    workshop: Workshop
-
-    @property
-    def ground_truth(self) -> dict[str, Any]:
-        """The next expected call, or that all have been made."""
-        missing = self.workshop.missing()
-        if not missing:
-            return {"role": "assistant", "content": "That is done."}
-        wanted = self.workshop.task.expected[missing[0]]
-        call = ToolCall("call-1", wanted.name, orjson.dumps(wanted.arguments).decode())
-        return {"role": "assistant", "tool_calls": [call.to_openai()]}
+def _line(party: str, text: str) -> list[tuple[str, str]]:
+    return [(party, text)]
 
 
 class User:
@@ -153,9 +136,10 @@ class User:
             return next(self._lines, None)
         if reply is not None:
             self._view.append("user", reply)
-        completion = await self._conversation.generate(INTERACTOR, self._view, self._sampling)
+        hint = PlayedUser()
+        completion = await self._conversation.generate(INTERACTOR, self._view, self._sampling, hint=hint)
         if not completion.text.strip():  # asked once more, in another seed
-            completion = await self._conversation.generate(INTERACTOR, self._view, self._sampling)
+            completion = await self._conversation.generate(INTERACTOR, self._view, self._sampling, hint=hint)
         if not completion.text.strip():
             raise self._conversation.stop("interactor", "no_message")
         self._view.append("assistant", completion.text, completion.pieces)

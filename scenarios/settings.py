@@ -1,26 +1,14 @@
-"""What a scenario is to the rest of the house, and how scenarios are found.
+"""The settings that every run has; a scenario's own extend them.
 
-A scenario registers under the entry-point group ``viva.scenarios``; the command line makes its options from the
-scenario's settings model, and running, resuming, forking and reporting work the same for all of them.
-
-What never belongs here: anything about one scenario.
+They are the one home of names, defaults, bounds and descriptions, for the command line, files and Python alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator
-
-from viva.engine.backends.base import Backend
-from viva.engine.conversation import Conversation
-from viva.engine.errors import ConfigurationError
-from viva.engine.plugins import registered
-from viva.engine.runner import Plan
-
-GROUP = "viva.scenarios"
 
 
 class RunSettings(BaseModel):
@@ -64,6 +52,8 @@ class RunSettings(BaseModel):
 
     # What runs did that were recorded before a setting existed, where that is not its default.
     formerly: ClassVar[dict[str, Any]] = {}
+    # Defaults of the time when sweeps left out settings that had them (version 1 of sweep.json).
+    first_defaults: ClassVar[dict[str, Any]] = {}
 
     @field_validator("*", mode="before")
     @classmethod
@@ -93,88 +83,3 @@ def full_file(name: str | None) -> str | None:
         return str(Path(name).resolve()) if name is not None and Path(name).is_file() else name
     except OSError:  # too long to be a path at all
         return name
-
-
-class Aggregate(Protocol):
-    """What a report is made from: takes results one by one, in any order."""
-
-    def add(self, key: str, result: Any) -> None:
-        """A conversation's recorded result."""
-
-    def add_failure(self, key: str, error: dict[str, Any]) -> None:
-        """A conversation that failed, with its error's record."""
-
-    def headline(self) -> str:
-        """The score so far in a few words, for the progress line."""
-
-    def report(self) -> dict[str, Any]:
-        """Everything, as plain data; the same results give the same report, byte for byte."""
-
-    def tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
-        """The report as titled tables: title, header, rows."""
-
-
-@runtime_checkable
-class TakesReviews(Protocol):
-    """An aggregate that heeds what people have put into the run's folder beside the journal."""
-
-    def beside(self, folder: Path) -> None:
-        """Take it in, before the first result."""
-
-
-@runtime_checkable
-class HasNotes(Protocol):
-    """A prepared scenario that has something to say to a person before the run begins."""
-
-    notes: list[str]
-
-
-class Prepared(Protocol):
-    """A scenario with its settings checked and its files open: ready to run."""
-
-    total: int
-    models: list[str]
-
-    def manifest(self) -> dict[str, Any]:
-        """The scenario's part of the run's manifest, as plain data without secrets."""
-
-    def plans(self, backends: dict[str, Backend]) -> Iterator[Plan]:
-        """The run's conversations, lazily and always in the same order."""
-
-    async def converse(self, conversation: Conversation, payload: Any) -> Any:
-        """One conversation; what it returns is recorded."""
-
-
-class Scenario(Protocol):
-    """A registered scenario."""
-
-    name: str
-    summary: str
-    settings: type[RunSettings]
-
-    def prepare(self, settings: Any) -> Prepared:
-        """Check everything that can be checked without a model.
-
-        :raises ConfigurationError: something is wrong; the message names it.
-        """
-
-    def forked(self, settings: Any, run: str, changes: dict[str, Any]) -> Any:
-        """The settings of a fork: the same talks taken from ``run``, with ``changes`` in who judges them."""
-
-    def aggregate(self, manifest: dict[str, Any], options: dict[str, Any]) -> Aggregate:
-        """An empty aggregate for a run; ``options`` are scoring choices that need no model call."""
-
-    def transcript(self, item: Any, calls: list[Any]) -> list[tuple[str, str]]:
-        """The talk as (party, text) pairs, from the journal's records."""
-
-
-def scenario(name: str) -> Scenario:
-    """The scenario registered as ``name``.
-
-    :raises ConfigurationError: there is none; the message lists those there are.
-    """
-    points = registered(GROUP)
-    if name not in points:
-        raise ConfigurationError(f"unknown scenario '{name}'; known: {', '.join(points)}")
-    loaded: Scenario = points[name].load()
-    return loaded

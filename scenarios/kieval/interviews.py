@@ -1,6 +1,6 @@
 """Aggregates over interviews, one per candidate: streaming, mergeable, independent of order.
 
-What never belongs here: the formula of one interview's score (``kieval``) and how a table looks (``tables``).
+What never belongs here: the formula of one interview's score (``score``) and how a table looks (``tables``).
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from .failures import Failures
-from .kieval import ASPECTS, Interview, Scorer
-from .stream import Mean, Tally
+from viva.reports.usage import usage_record
+from viva.scoring.failures import Failures
+from viva.scoring.stream import Mean, Tally
+
+from .score import ASPECTS, Interview, Scorer
 
 _UNSCORED: tuple[int | None, ...] = (None,) * len(ASPECTS)
 _NO_ROUNDS: tuple[tuple[int | None, ...], ...] = ((),) * len(ASPECTS)
@@ -205,20 +207,6 @@ def _count(total: list[int], used: Sequence[int]) -> None:
     total[0] += calls
     total[1] += prompt
     total[2] += completion
-
-
-def usage_record(used: Sequence[int], price: Sequence[float] | None) -> dict[str, float | None]:
-    """Calls, prompt and completion tokens with their cost. ``price``: of a million prompt and completion tokens; the
-    cost is None where it is.
-    """
-    calls, prompt, completion = used
-    cost = None if price is None else round((prompt * price[0] + completion * price[1]) / 1e6, 6)
-    return {
-        "calls": calls,
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "cost": cost,
-    }
 
 
 def _rounded(mean: Mean) -> dict[str, float | int | None]:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from viva.agents.agent import Agent
 from viva.engine.detectors import Detector
 from viva.engine.messages import Completion, Pieces, View
-
-from .agent import Agent
 
 
 class Candidate(Agent):

@@ -5,7 +5,7 @@ What never belongs here: verdicts. The interactor never sees one, which is why i
 
 from __future__ import annotations
 
-from .agent import Agent
+from viva.agents.agent import Agent
 
 
 class Interactor(Agent):

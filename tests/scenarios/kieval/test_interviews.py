@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.scoring.interviews import InterviewAggregate, Remembering
-from viva.scoring.kieval import ASPECTS, SCORERS, Interview, Round, Scorer
+from viva.scenarios.kieval.interviews import InterviewAggregate, Remembering
+from viva.scenarios.kieval.score import ASPECTS, SCORERS, Interview, Round, Scorer
 
 relaxed = settings(deadline=None, max_examples=60)
 counts = st.lists(st.integers(0, 10**6), min_size=3, max_size=3)

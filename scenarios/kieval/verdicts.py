@@ -28,9 +28,8 @@ from pydantic import (
 )
 from typing_extensions import TypedDict
 
+from viva.agents.reading import READ_AT_MOST, answer_in, load_json, object_texts
 from viva.engine.errors import MalformedOutput
-
-from .reading import READ_AT_MOST, answer_in, load_json, object_texts
 
 ASPECTS = ("accuracy", "logic", "relevance", "coherence", "conciseness")
 STOP_REASONS = ("off_topic", "empty_response", "rule_violation", "repetition", "unpermitted_role_shift")

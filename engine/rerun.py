@@ -1,0 +1,151 @@
+"""A recorded conversation held again without any model: what each role was shown, and what it answered, in order.
+
+The protocol's coroutine runs against the recorded calls. Where it asks what was recorded, the view that it asks with is
+what the model was sent; where it asks otherwise (its code or its prompts are others now), the recorded answers follow
+as they are, and say that what was asked is not known. It ends where the record ends.
+
+What never belongs here: how a transcript looks, and calls to models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from .budget import Budget, Meter
+from .clock import Clock, RealClock
+from .conversation import Conversation, ConversationStopped
+from .detectors import Detector
+from .events import EventStream
+from .history import RecordedCall
+from .journal import Journal
+from .likelihood import Likelihood, Reading
+from .messages import Completion, Message, Sampling, View, request_digest
+from .services import Services
+from .tools import Toolbox
+from .turnstile import Turnstile
+
+
+@dataclass(slots=True)
+class Line:
+    """What the protocol put between the calls: a party, and its words."""
+
+    party: str
+    text: str
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A recorded call. ``messages`` is what the role was sent (None where it is not known, or where a text was read),
+    ``tools`` the functions that it was offered, ``reading`` the texts whose likelihood was asked for.
+    """
+
+    role: str
+    ordinal: int
+    completion: Completion
+    messages: tuple[Message, ...] | None = None
+    tools: Toolbox | None = None
+    reading: Reading | None = None
+
+
+@dataclass(slots=True)
+class Rerun:
+    """What came of it. ``problem`` says why what the later calls were sent is not known; None if all of it is."""
+
+    lines: list[Line | Exchange] = field(default_factory=list)
+    problem: str | None = None
+
+
+class _RecordEnds(BaseException):
+    """The coroutine asks for more than was recorded. Not an ``Exception``: no protocol is to catch it."""
+
+
+class _Again(Conversation):
+    """A conversation that is answered from its record alone."""
+
+    __slots__ = ("_answers", "rerun")
+
+    def __init__(self, services: Services, key: str, recorded: Sequence[RecordedCall], label: str, repeat: int) -> None:
+        super().__init__(services, 0, key, {}, (), label, repeat)
+        # A call that was asked anew after a divergence stands there twice: the later one counts.
+        self._answers = {(call.role, call.ordinal): call for call in recorded}
+        self.rerun = Rerun()
+
+    async def generate(
+        self,
+        role: str,
+        view: View,
+        sampling: Sampling,
+        *,
+        tools: Toolbox | None = None,
+        hint: Any = None,
+        watch: Sequence[Callable[[], Detector]] = (),
+    ) -> Completion:
+        ordinal = self._next_ordinal(role)
+        digest = request_digest(view, sampling, self._seeds.seed(role, ordinal), tools)
+        call = self._recorded_call(role, ordinal, digest)
+        self.rerun.lines.append(Exchange(role, ordinal, call.completion, view.messages, tools))
+        self._count(role, call.completion)
+        if watch:
+            self._judge_watch(call.completion, watch)
+        return call.completion
+
+    async def read(self, role: str, reading: Reading) -> list[Likelihood]:
+        ordinal = self._next_ordinal(role)
+        call = self._recorded_call(role, ordinal, reading.digest())
+        self.rerun.lines.append(Exchange(role, ordinal, call.completion, reading=reading))
+        self._count(role, call.completion)
+        return call.completion.likelihoods or []
+
+    def tell(self, lines: Callable[[], Iterable[tuple[str, str]]]) -> None:
+        self.rerun.lines += [Line(party, text) for party, text in lines()]
+
+    def rest(self) -> list[Exchange]:
+        """The recorded calls that nobody has asked for, in their order."""
+        return [Exchange(call.role, call.ordinal, call.completion) for call in self._answers.values()]
+
+    def _recorded_call(self, role: str, ordinal: int, digest: bytes) -> RecordedCall:
+        call = self._answers.get((role, ordinal))
+        if call is None:
+            raise _RecordEnds
+        if call.digest != digest:
+            self.rerun.problem = f"{role} #{ordinal} was asked otherwise when it was recorded"
+            raise _RecordEnds
+        del self._answers[role, ordinal]
+        return call
+
+
+async def held_again(
+    converse: Callable[[Conversation, Any], Awaitable[Any]],
+    task: Any,
+    recorded: Sequence[RecordedCall],
+    *,
+    seed: int,
+    key: str,
+    label: str = "",
+    repeat: int = 1,
+    clock: Clock | None = None,
+) -> Rerun:
+    """Hold a recorded conversation again. ``seed`` is the run's, the others are the conversation's own.
+
+    Nothing that the coroutine raises is raised here: it becomes the ``problem`` of what is not known behind it.
+    """
+    clock = clock or RealClock()
+    meter = Meter(Budget(), "run", clock.now())
+    services = Services(seed, clock, cast(Journal, None), EventStream(), meter, Turnstile(), Budget())
+    conversation = _Again(services, key, recorded, label, repeat)
+    try:
+        await converse(conversation, task)
+    except (_RecordEnds, ConversationStopped):
+        pass
+    except BaseExceptionGroup as errors:  # of calls that overlapped
+        if (others := errors.split((_RecordEnds, ConversationStopped))[1]) is not None:
+            conversation.rerun.problem = conversation.rerun.problem or repr(others.exceptions[0])
+    except Exception as error:
+        conversation.rerun.problem = f"{type(error).__name__}: {error}"
+    rest = conversation.rest()
+    conversation.rerun.lines += rest
+    if rest and conversation.rerun.problem is None:
+        conversation.rerun.problem = "the code that held this conversation asks for less than was recorded"
+    return conversation.rerun

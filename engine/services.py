@@ -1,0 +1,28 @@
+"""What every conversation of a run shares: clock, journal, events, budgets, turns of the event loop.
+
+What never belongs here: work of its own. The runner makes it, conversations use it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .budget import Budget, Meter
+from .clock import Clock
+from .events import EventStream
+from .journal import Journal
+from .turnstile import Turnstile
+
+
+@dataclass(slots=True)
+class Services:
+    """What every conversation of a run shares."""
+
+    seed: int
+    clock: Clock
+    journal: Journal
+    events: EventStream
+    meter: Meter
+    turnstile: Turnstile
+    conversation_budget: Budget
+    stopping: bool = False  # no further call is to begin

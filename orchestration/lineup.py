@@ -1,0 +1,117 @@
+"""A scenario and its settings made ready to run: models by role, tasks, plans with their keys, the manifest.
+
+The one place that knows how a conversation is numbered and named: LABEL/TASK, from the second repeat on
+LABEL/TASK#REPEAT, so that the first is the same run with and without repeats.
+
+What never belongs here: running (``launch``), and anything about one system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from viva.engine.backends.base import Backend, ModelSpec
+from viva.engine.backends.registry import fingerprint, local_file_breaks_identity
+from viva.engine.errors import ConfigurationError
+from viva.engine.folder import versions
+from viva.engine.runner import Plan
+from viva.scenarios.contract import Role, many_role
+from viva.scenarios.models import model_labels, prices
+from viva.scenarios.registry import AnyScenario
+from viva.scenarios.settings import RunSettings
+
+_IDENTICAL = ("llama", "oracle", "replay", "simulated")  # kinds that answer the same in any company
+
+
+class Lineup:
+    """Everything checked that can be checked without a model. ``total`` counts the conversations to be; ``labels`` are
+    the models that are compared; ``models`` names every model once.
+
+    :raises ConfigurationError: the settings, the data or the prompt pack are wrong; the message names what.
+    """
+
+    def __init__(self, which: AnyScenario, settings: RunSettings) -> None:
+        self.scenario, self.settings = which, settings
+        self.roles: tuple[Role, ...] = which.roles_of(settings)
+        self.labels = model_labels(many_role(self.roles).models(settings))
+        self.pack = which.open_pack(settings)
+        self.prepared = which.prepare(settings)
+        self.notes = self.prepared.notes
+        self.models = list(dict.fromkeys(model for role in self.roles for model in role.models(settings)))
+        self.repeats = which.repeats(settings)
+        self.total = len(self.prepared.tasks) * len(self.labels) * self.repeats
+        self.converse = which.protocol(settings, self.pack, self.prepared.records)
+
+    def manifest(self) -> dict[str, Any]:
+        """What the run's folder will say of it, as plain data without secrets.
+
+        :raises ConfigurationError: byte-identical transcripts are asked for, and a model cannot give them.
+        """
+        broken = _breaks_identity(self.models)
+        if self.settings.strict and broken:
+            raise ConfigurationError(f"strict: transcripts would not be byte-identical: {'; '.join(broken)}")
+        pack = self.pack
+        records = dict(self.prepared.records)
+        return {
+            "scenario": self.scenario.name,
+            "seed": self.settings.seed,
+            "tier": "A" if broken else "C",
+            "not_identical": broken,
+            "files": {name: digest for name in self.models if (digest := fingerprint(name)) is not None},
+            "versions": versions(),
+            "settings": self.settings.model_dump(mode="json"),
+            "models": {role.name: self._named(role) for role in self.roles},
+            "prices": {model: prices(model) for model in self.models},
+            "pack": None if pack is None else {"name": pack.name, "version": pack.version, "digest": pack.digest},
+            "dataset": records.pop("dataset"),
+            **records,
+            "prompts": None if pack is None else pack.text,
+        }
+
+    def plans(self, backends: dict[str, Backend]) -> Iterator[Plan]:
+        """The run's conversations, lazily and always in the same order.
+
+        Task by task, all models on each, so that a run that is stopped half-way has still compared like with like; or
+        model by model where the scenario wants it so.
+        """
+        number = 0
+        shared = self._shared(backends)
+        for labels in [[label] for label in self.labels] if self.scenario.by_model else [list(self.labels)]:
+            for task in self.prepared.tasks:
+                record = task.to_record()
+                for label in labels:
+                    for repeat in range(1, self.repeats + 1):
+                        key = f"{label}/{task.id}" + (f"#{repeat}" if repeat > 1 else "")
+                        yield Plan(number, key, shared[label], task, record, label, repeat)
+                        number += 1
+
+    def _shared(self, backends: dict[str, Backend]) -> dict[str, dict[str, Backend]]:
+        """The models by role, for each of those that are compared."""
+        found: dict[str, dict[str, Backend]] = {}
+        for label, model in self.labels.items():
+            named = {role.name: model if role.many else next(iter(role.models(self.settings)), None)
+                     for role in self.roles}  # fmt: skip
+            found[label] = {role: backends[name] for role, name in named.items() if name is not None}
+        return found
+
+    def _named(self, role: Role) -> dict[str, str] | str | None:
+        return self.labels if role.many else next(iter(role.models(self.settings)), None)
+
+
+def _breaks_identity(models: list[str]) -> list[str]:
+    """Why not every model answers byte for byte the same in any company and order (docs/architecture.md)."""
+    reasons = []
+    for text in models:
+        spec = ModelSpec.parse(text)
+        if spec.kind == "openai":
+            reasons.append(f"{text}: an endpoint does not promise the same answer twice")
+        elif spec.kind == "llama" and spec.take("strict") == "off":
+            reasons.append(f"{text}: strict=off computes prompts in company")
+        elif spec.kind == "llama" and spec.take("gpu_layers", "0") != "0":
+            reasons.append(f"{text}: on a GPU a row's result depends on the rows beside it, as far as is known")
+        elif spec.kind == "llama" and (reason := local_file_breaks_identity(spec.where)):
+            reasons.append(f"{text}: {reason}")
+        elif spec.kind not in _IDENTICAL:
+            reasons.append(f"{text}: nothing is known of models of kind {spec.kind}")
+    return reasons

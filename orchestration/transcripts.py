@@ -1,0 +1,136 @@
+"""Transcripts of recorded conversations, from the run's folder alone: who said what, and what each model was sent.
+
+A conversation is held again against its recorded calls (``engine.rerun``), in the words of the prompt pack that the
+manifest keeps. What never belongs here: how a transcript looks, and results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from viva.engine.folder import RunFolder
+from viva.engine.history import History
+from viva.engine.likelihood import Likelihood, Reading
+from viva.engine.messages import Message
+from viva.engine.rerun import Exchange, Rerun, held_again
+from viva.engine.thoughts import with_thoughts
+from viva.scenarios.contract import Converse, many_role
+from viva.scenarios.models import label_of
+
+from .launch import recorded_settings
+
+
+@dataclass(slots=True)
+class Speech:
+    """One entry of a transcript. ``prompt`` is what the model was sent for it, as messages in OpenAI's form, or the
+    texts that it read; None where no model was asked, or where that is not known.
+    """
+
+    party: str
+    text: str
+    prompt: Any = None
+
+
+@dataclass(slots=True)
+class Transcript:
+    """``problem`` says why the prompts of its later speeches are not known; None where all are."""
+
+    speeches: list[Speech]
+    problem: str | None
+
+
+class Transcripts:
+    """The transcripts of one run.
+
+    :raises ConfigurationError: the folder's manifest cannot be used.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._which, self._settings = recorded_settings(folder)
+        manifest = self._manifest = folder.manifest
+        self._labels = list(manifest["models"][many_role(self._which.roles_of(self._settings)).name])
+        self._converse: Converse[Any] | None = None
+        self._problem = ""
+        try:
+            pack = None
+            if self._which.templates is not None and manifest["prompts"] is not None:
+                pack = self._which.templates.read(manifest["prompts"], manifest["pack"]["name"])
+            self._converse = self._which.protocol(self._settings, pack, manifest)
+        except Exception as error:  # of a protocol that has no use any more for what was recorded
+            self._problem = f"this version cannot hold its conversations again: {type(error).__name__}: {error}"
+
+    async def of(self, history: History, number: int, *, thoughts: bool = False) -> Transcript:
+        """The transcript of a conversation that was admitted; with ``thoughts`` answers begin with them."""
+        key, item = history.started(number) or ("", None)
+        rerun = await self._rerun(history, number, key, item)
+        return Transcript([_speech(one, thoughts) for one in rerun.lines], rerun.problem)
+
+    async def _rerun(self, history: History, number: int, key: str, item: Any) -> Rerun:
+        calls = history.calls(number)
+        problem = self._problem
+        if self._converse is not None and item is not None:
+            try:
+                task = self._which.task(item)
+                label = label_of(key, self._labels)
+                return await held_again(
+                    self._converse,
+                    task,
+                    calls,
+                    seed=self._manifest["seed"],
+                    key=key,
+                    label=label,
+                    repeat=_repeat(key, label, task.id),
+                )
+            except Exception as error:  # of a system that reads its tasks otherwise today
+                problem = f"this version cannot read its task: {type(error).__name__}: {error}"
+        elif item is None:
+            problem = "the record of its task is damaged"
+        return Rerun([Exchange(call.role, call.ordinal, call.completion) for call in calls], problem)
+
+
+def _repeat(key: str, label: str, task: str) -> int:
+    told = key.removeprefix(f"{label}/{task}").removeprefix("#")
+    return int(told) if told.isdigit() else 1
+
+
+def _speech(one: Any, thoughts: bool) -> Speech:
+    if not isinstance(one, Exchange):
+        return Speech(one.party, one.text)
+    completion = one.completion
+    if completion.likelihoods is not None:
+        return Speech(one.role, _read_out(completion.likelihoods, one.reading), _texts(one.reading))
+    text = with_thoughts(completion) if thoughts else completion.text
+    calls = [f"{call.name}({call.arguments})" for call in completion.calls or ()]
+    prompt = None if one.messages is None else {"messages": [message_record(message) for message in one.messages]}
+    if prompt is not None and one.tools is not None:
+        prompt["tools"] = one.tools.specs
+    return Speech(one.role, "\n".join([*([text] if text or not calls else []), *calls]), prompt)
+
+
+def _read_out(likelihoods: list[Likelihood], reading: Reading | None) -> str:
+    if len(likelihoods) == 1:
+        [one] = likelihoods
+        return f"the text: {one.total:.4f} nats over {len(one.logprobs)} tokens"
+    names = [text.strip() for text in reading.continuations] if reading is not None else map(str, range(1, 1000))
+    return "log-probabilities: " + ", ".join(
+        f"{name} {one.total:.4f}" for name, one in zip(names, likelihoods, strict=False)
+    )
+
+
+def _texts(reading: Reading | None) -> dict[str, Any] | None:
+    if reading is None:
+        return None
+    return {"context": reading.shared + reading.context, "continuations": list(reading.continuations)}
+
+
+def message_record(message: Message) -> dict[str, Any]:
+    """A message in OpenAI's form."""
+    record: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.calls:
+        record["tool_calls"] = [call.to_openai() for call in message.calls]
+    if message.call_id:
+        record["tool_call_id"] = message.call_id
+    if message.name:
+        record["name"] = message.name
+    return record

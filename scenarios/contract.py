@@ -1,0 +1,234 @@
+"""The contract: what a system says of itself to run, resume, fork, sweep, report and be looked at here.
+
+A system is a folder with a subclass of ``Scenario``, registered under the entry-point group ``viva.scenarios``, or a
+single file. It says its settings, roles and tasks, holds one conversation, and adds up results. Plans, keys, manifests,
+forks, resumes and transcripts are made once for all systems (``orchestration``).
+
+What never belongs here: anything about one system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict
+
+from viva.agents.prompts import PackTemplates, PromptPack
+from viva.engine.conversation import Conversation
+from viva.engine.errors import ConfigurationError
+
+from .forecast import Use
+from .review import ReviewSheet
+from .settings import RunSettings
+from .validation import Validation
+
+S = TypeVar("S", bound=RunSettings)
+Table = tuple[str, list[str], list[list[str]]]
+
+
+class Task(Protocol):
+    """What one conversation is about: anything with an id that can be written to a record."""
+
+    @property
+    def id(self) -> str:
+        """Unique among the run's tasks, and the same in every run on them."""
+
+    def to_record(self) -> Any:
+        """Plain JSON data, from which ``Scenario.task`` makes the task again."""
+
+
+T = TypeVar("T", bound=Task)
+T_co = TypeVar("T_co", bound=Task, covariant=True)
+Converse = Callable[[Conversation, T], Awaitable[Any]]
+
+
+class Tasks(Protocol[T_co]):
+    """The tasks of a run, read as they are taken, always in the same order."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[T_co]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A part that a model plays; the setting of the same name holds its model.
+
+    ``many``: the setting holds several models, which are compared: each has conversations of its own. ``judge``: the
+    model that a fork may exchange, for what it says changes nothing that the others are asked.
+    """
+
+    name: str
+    many: bool = False
+    judge: bool = False
+
+    def models(self, settings: RunSettings) -> list[str]:
+        """The names of its models in these settings; none where the setting is empty."""
+        named = getattr(settings, self.name)
+        if self.many:
+            return list(named)
+        return [] if named is None else [named]
+
+
+@dataclass(slots=True)
+class Prepared(Generic[T]):
+    """Settings checked and data opened.
+
+    ``records`` are fields of the run's manifest: ``dataset`` (with ``name``, ``digest`` and ``chosen``), and whatever
+    else ``protocol`` needs besides the settings and the prompt pack. ``notes``: what a person should know before the
+    run, a sentence each.
+    """
+
+    tasks: Tasks[T]
+    records: dict[str, Any]
+    notes: list[str] = field(default_factory=list)
+
+
+class Scoring(BaseModel):
+    """The choices in how recorded results are scored; the command line makes its options from the fields. None stands
+    for what the run was recorded with.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    def note(self, report: Mapping[str, Any]) -> str | None:
+        """What a reader of the report must know of this choice; None if nothing."""
+        return None
+
+
+class Aggregate(Protocol):
+    """What a report is made from: takes results one by one, in any order."""
+
+    def add(self, key: str, result: Any) -> None:
+        """A conversation's recorded result."""
+
+    def add_failure(self, key: str, error: dict[str, Any]) -> None:
+        """A conversation that failed, with its error's record."""
+
+    def headline(self) -> str:
+        """The score so far in a few words, for the progress line."""
+
+    def report(self) -> dict[str, Any]:
+        """Everything, as plain data; the same results give the same report, byte for byte."""
+
+    def tables(self) -> list[Table]:
+        """The report as titled tables: title, header, rows."""
+
+
+@runtime_checkable
+class TakesReviews(Protocol):
+    """An aggregate that heeds what people have put into the run's folder beside the journal."""
+
+    def beside(self, folder: Path) -> None:
+        """Take it in, before the first result."""
+
+
+class Scenario(Generic[S, T]):
+    """A system. Subclasses set the class attributes and write the methods that raise here; the rest has defaults.
+
+    ``roles``: whoever may speak, in the order in which reports name them. ``templates``: those of its prompt packs;
+    None where it takes none. ``manifest``: the manifest's typed form, where it holds more than every run's.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    settings: type[S]
+    roles: ClassVar[tuple[Role, ...]]
+    scoring: ClassVar[type[Scoring]] = Scoring
+    templates: ClassVar[PackTemplates | None] = None
+    manifest: ClassVar[type[BaseModel] | None] = None
+    # Settings that a fork may change besides the judge's model.
+    judging: ClassVar[frozenset[str]] = frozenset()
+    # The setting that names the data; what the sweep's file calls this system's runs.
+    data: ClassVar[str] = "dataset"
+    plural: ClassVar[str] = ""
+    # Model by model instead of task by task: what tasks share is then computed once.
+    by_model: ClassVar[bool] = False
+    review: ClassVar[ReviewSheet | None] = None
+    validation: ClassVar[Validation | None] = None
+
+    # -- what a system must say -----------------------------------------------------------------------------------
+
+    def prepare(self, settings: S) -> Prepared[T]:
+        """Open the data and check everything that can be checked without a model.
+
+        :raises ConfigurationError: something is wrong; the message names it.
+        """
+        raise NotImplementedError
+
+    def protocol(self, settings: S, pack: PromptPack | None, records: Mapping[str, Any]) -> Converse[T]:
+        """The coroutine function that holds one conversation; what it returns is recorded.
+
+        It is made from what a manifest holds and nothing else, so that a recorded conversation can be held again.
+        """
+        raise NotImplementedError
+
+    def task(self, record: Any) -> T:
+        """The task of a record."""
+        raise NotImplementedError
+
+    def aggregate(self, manifest: dict[str, Any], scoring: Any) -> Aggregate:
+        """An empty aggregate for a run; ``scoring`` is an instance of the class attribute ``scoring``."""
+        raise NotImplementedError
+
+    # -- what has a default ---------------------------------------------------------------------------------------
+
+    def roles_of(self, settings: S) -> tuple[Role, ...]:
+        """The roles that are played under these settings."""
+        return self.roles
+
+    def repeats(self, settings: S) -> int:
+        """How often each task is held with each model."""
+        return int(getattr(settings, "repeats", 1))
+
+    def open_pack(self, settings: S) -> PromptPack | None:
+        """The prompt pack of the setting ``pack``; a shipped one as the run was recorded with it.
+
+        :raises ConfigurationError: it is not there or does not fit the templates.
+        """
+        if self.templates is None:
+            return None
+        return self.templates.open(getattr(settings, "pack", self.name), settings.recorded_prompts)
+
+    def tasks_in(self, manifest: Mapping[str, Any]) -> int:
+        """How many tasks a run has, by its manifest."""
+        return int(manifest["dataset"]["chosen"])
+
+    def score_of(self, settings: S) -> Callable[[Any], float | None] | None:
+        """A function that gives a result's score, 0–100, None where it is unscored: what rules that stop a run early
+        watch. None where this system has no such score.
+        """
+        return None
+
+    def in_random_order(self, cluster: str | None) -> dict[str, Any]:
+        """The settings under which tasks come in an order that the seed gives, cluster by cluster: rules that stop a
+        run early rest on it.
+
+        :raises ConfigurationError: this system's tasks come in no such order.
+        """
+        raise ConfigurationError(f"{self.name}: its tasks have no random order for a rule to rest on")
+
+    def forecast(self, settings: S, prepared: Prepared[T], pack: PromptPack | None) -> dict[str, Use]:
+        """What each role takes for all tasks of one model at most: calls and tokens. The name ``ROLE, one by one``
+        stands for models that take a request for each text that they read. Empty where nobody can say.
+        """
+        return {}
+
+
+def many_role(roles: Iterable[Role]) -> Role:
+    """The role whose models are compared.
+
+    :raises ConfigurationError: there is none, or there are several.
+    """
+    found = [role for role in roles if role.many]
+    if len(found) != 1:
+        raise ConfigurationError(f"a scenario compares the models of one role; {len(found)} are marked so")
+    return found[0]
+
+
+def judge_role(roles: Iterable[Role]) -> Role | None:
+    """The role that a fork may give to another model; None if there is none."""
+    return next((role for role in roles if role.judge), None)
