@@ -2,7 +2,8 @@
 
 A pack has a name, a version and sections of templates. ``{placeholder}`` marks what is filled in; ``{{`` and ``}}`` are
 literal braces. What is filled in is never read as a template itself. Each protocol declares which templates it needs
-and which placeholders each may use, and a pack is checked against that when it is loaded.
+and which placeholders each may use, and a pack is checked against that when it is loaded. A pack with ``base: NAME``
+has that pack's templates but for those that it writes itself.
 
 What never belongs here: the wording (``packs/*.yaml``) and deciding which template to use when.
 """
@@ -15,6 +16,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from string import Formatter
+
+import yaml
 
 from viva.engine.errors import ConfigurationError
 from viva.engine.plugins import registered
@@ -81,7 +84,7 @@ def load_pack(source: str, signature: Signature, optional: Signature = _NONE) ->
     except ConfigurationError as error:
         known = ", ".join(registered(_PACKS))
         raise ConfigurationError(f"prompt pack '{source}': {error}; shipped packs: {known}") from None
-    return read_pack(text, str(source), signature, optional)
+    return read_pack(_with_base(text, str(source)), str(source), signature, optional)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,26 @@ class PackTemplates:
 def is_shipped(source: str) -> bool:
     """Whether this is the name of a shipped pack, not a file's path."""
     return source in registered(_PACKS)
+
+
+def _with_base(text: str, source: str) -> str:
+    """The whole text of a pack: with the templates of its ``base`` where it names one.
+
+    :raises ConfigurationError: there is no such pack.
+    """
+    data = parse_yaml(text, f"prompt pack {source}")
+    if not isinstance(data, dict) or "base" not in data:
+        return text
+    base = data.pop("base")
+    if not isinstance(base, str) or not is_shipped(base):
+        known = ", ".join(registered(_PACKS))
+        raise ConfigurationError(f"prompt pack '{source}': base: found {base!r}, expected a shipped pack: {known}")
+    whole = parse_yaml(read_text(_shipped(base)), f"prompt pack {base}")
+    for section, content in data.items():
+        both = isinstance(content, dict) and isinstance(whole.get(section), dict)
+        whole[section] = whole[section] | content if both else content
+    whole["name"] = data.get("name", Path(source).stem)
+    return yaml.safe_dump(whole, allow_unicode=True, sort_keys=False, width=1_000_000)
 
 
 def _shipped(name: str) -> Path:

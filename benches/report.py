@@ -25,9 +25,12 @@ from pathlib import Path
 import table
 from running import PeerFailed, note
 
-from viva import KievalSettings, RealClock, RunFolder, new_run
+from viva.engine.clock import RealClock
+from viva.engine.folder import RunFolder
 from viva.engine.journal import Journal
+from viva.orchestration.launch import new_run
 from viva.scenarios.kieval.score import Interview, Round
+from viva.scenarios.kieval.settings import KievalSettings
 
 CANDIDATES = 10
 ROUNDS = 5

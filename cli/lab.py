@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from viva.orchestration.folders import fresh_folder
+
 from .failing import DONE, FAILURES, guarded
-from .run import fresh_folder, hold, leave
+from .run import hold, leave
 
 if TYPE_CHECKING:
     from viva.lab.experiment import Experiment

@@ -90,12 +90,12 @@ def _scenarios_of(args: list[str]) -> list[Any]:
     """The scenario of the run that stands among the arguments, alone; empty where none does."""
     from viva.engine.errors import VivaError
     from viva.engine.folder import RunFolder
-    from viva.scenarios.registry import scenario
+    from viva.scenarios.registry import recorded_scenario
 
     for one in args:
         if not one.startswith("-") and (Path(one) / "manifest.json").exists():
             try:
-                return [scenario(str(RunFolder.open(Path(one)).manifest.get("scenario")))]
+                return [recorded_scenario(RunFolder.open(Path(one)).manifest)]
             except VivaError:  # said when the run is read
                 return []
     return []

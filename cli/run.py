@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -15,8 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from viva.orchestration.folders import fresh_folder
+
 from .failing import DONE, FAILED, FAILURES, INTERRUPTED, code_of, complain, guarded
-from .late import add_late
+from .late import HELP, add_late
 
 if TYPE_CHECKING:
     from viva.engine.runner import Outcome
@@ -49,7 +50,7 @@ def register(app: typer.Typer) -> None:
 
 
 class _Scenarios(TyperGroup):
-    """The group of scenarios: says which there are when one is asked for that is not."""
+    """The group of scenarios: registered ones and files; says which there are when one is asked for that is not."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
@@ -58,7 +59,12 @@ class _Scenarios(TyperGroup):
             from viva.scenarios.registry import scenario
 
             try:
-                scenario(cmd_name)
+                scenario(cmd_name)  # that of a file is run first, so that errors in it are told as such
+                alone = typer.Typer(
+                    add_completion=False, pretty_exceptions_enable=False, context_settings=HELP, rich_markup_mode=None
+                )
+                alone.command(cmd_name, epilog=_example(cmd_name))(_scenario_command(cmd_name))
+                command = typer.main.get_command(alone)
             except ConfigurationError as error:
                 complain(error)
         return command
@@ -77,7 +83,7 @@ def _scenario_command(name: str) -> Any:
         from viva.orchestration.launch import new_run
 
         settings = read_settings(which.settings, given, config)
-        launch = new_run(name, settings, out or fresh_folder(name))
+        launch = new_run(which, settings, out or fresh_folder(which.name))
         note_few(launch)
         carry(launch, json=json, max_failures=max_failures)
 
@@ -144,16 +150,6 @@ def _resume(
 
         resume(run, given, retry_failed=retry_failed, json=json, max_failures=max_failures)
     carry(resumed_run(run, retry_failed=retry_failed, changes=given), json=json, max_failures=max_failures)
-
-
-def fresh_folder(name: str) -> Path:
-    """A run folder that does not exist yet, named for what is run and when."""
-    base = Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
-    path, count = base, 1
-    while path.exists():
-        count += 1
-        path = base.with_name(f"{base.name}-{count}")
-    return path
 
 
 def note_few(launch: Launch) -> None:
@@ -245,4 +241,4 @@ def _code(outcome: Outcome, max_failures: int) -> int:
     return FAILURES if outcome.failed > max_failures else DONE
 
 
-__all__ = ["carry", "complain", "fresh_folder", "hold", "leave", "register"]
+__all__ = ["carry", "complain", "hold", "leave", "register"]

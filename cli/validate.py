@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
+from viva.orchestration.folders import fresh_folder
+
 from .failing import guarded
 from .late import add_late
-from .run import fresh_folder, hold, leave, note_few
+from .run import hold, leave, note_few
 
 if TYPE_CHECKING:
     from viva.orchestration.launch import Launch

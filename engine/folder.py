@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import platform
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -53,9 +54,9 @@ class RunFolder:
         return self.path / _JOURNAL
 
     @classmethod
-    def create(cls, path: Path, manifest: dict[str, Any]) -> RunFolder:
+    def create(cls, path: Path, manifest: dict[str, Any], files: Mapping[str, bytes] | None = None) -> RunFolder:
         """Make the folder, an empty journal in it, and then the manifest: a manifest never stands without a journal
-        unless somebody took that away.
+        unless somebody took that away. ``files``, by name, are put beside them.
 
         :raises ConfigurationError: the folder already holds a run; the message says whether it is this one.
         :raises JournalError: the folder cannot be written.
@@ -67,6 +68,9 @@ class RunFolder:
                 path.mkdir(parents=True)
                 folder._made.append(path)
             folder._make_journal()
+            for name, content in (files or {}).items():
+                folder._made.append(path / name)
+                write_atomically(path / name, content)
             data = orjson.dumps(folder.manifest, option=orjson.OPT_INDENT_2)
             folder._made.append(path / "manifest.json")
             write_atomically(path / "manifest.json", data)

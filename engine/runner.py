@@ -110,6 +110,7 @@ class Runner:
             seed, clock, journal, events, meter, turnstile or Turnstile(), conversation_budget or Budget()
         )
         self.in_flight = 0
+        self.conversations: dict[str, Conversation] = {}  # those under way, by key
         self.most_in_flight = 0
         self.admitted = anyio.Event()
         self._outcome = Outcome("done")
@@ -245,12 +246,14 @@ class Runner:
                 self.services, plan.number, plan.key, plan.backends, recorded, plan.label, plan.repeat
             )
             self._journal.record_started(plan.number, plan.key, plan.record)
+            self.conversations[plan.key] = conversation
             self._events.publish(ConversationStarted(self._clock.wall(), plan.key, plan.number))
             try:
                 result = await self._converse(conversation, plan.payload)
             except ConversationStopped as stop:
                 result = {"stopped": {"by": stop.by, "reason": stop.reason}}
             finally:
+                del self.conversations[plan.key]
                 for backend in plan.backends.values():
                     backend.ended(conversation.talk)
             self._journal.record_ended(plan.number, "finished", result)

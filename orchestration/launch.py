@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 from pydantic import ValidationError
 
+from viva.engine.backends.base import Backend
 from viva.engine.backends.registry import BackendPool, build
 from viva.engine.budget import Budget
 from viva.engine.clock import Clock, RealClock
@@ -56,13 +57,15 @@ class Launch:
         *,
         resumed: bool = False,
         retry_failed: bool = False,
+        given: Mapping[str, Backend] | None = None,
     ) -> None:
+        """``given``: backends that the caller has made, by the names that the settings have for them."""
         self.lineup, self.folder = lineup, folder
         self.scenario, self.settings = lineup.scenario, lineup.settings
         self.clock = clock
         self.events = EventStream()
         self.runner: Runner | None = None
-        self.pool = BackendPool(clock, self.events.publish)
+        self.pool = BackendPool(clock, self.events.publish, given)
         self.journal_statistics: dict[str, int] = {}
         self._resumed, self._retry_failed = resumed, retry_failed
 
@@ -130,8 +133,16 @@ class Launch:
         return await self.runner.run(lineup.plans(backends), lineup.converse, lineup.total)
 
 
-def new_run(which: str | AnyScenario, settings: RunSettings, path: Path, clock: Clock | None = None) -> Launch:
-    """A new run in a new folder.
+def new_run(
+    which: str | AnyScenario,
+    settings: RunSettings,
+    path: Path,
+    clock: Clock | None = None,
+    *,
+    given: Mapping[str, Backend] | None = None,
+    files: Mapping[str, bytes] | None = None,
+) -> Launch:
+    """A new run in a new folder. ``given`` as in ``Launch``; ``files`` are put into the folder.
 
     :raises ConfigurationError: the settings are wrong or the folder is taken.
     """
@@ -139,14 +150,21 @@ def new_run(which: str | AnyScenario, settings: RunSettings, path: Path, clock: 
     check_priced(settings, lineup.models)
     clock = clock or RealClock()
     for model in lineup.models:
-        build(model, clock)  # a wrong name is found before a folder is made for it
-    return Launch(lineup, RunFolder.create(path, lineup.manifest()), clock)
+        if model not in (given or {}):
+            build(model, clock)  # a wrong name is found before a folder is made for it
+    return Launch(lineup, RunFolder.create(path, lineup.manifest(), files), clock, given=given)
 
 
 def resumed_run(
-    path: Path, clock: Clock | None = None, *, retry_failed: bool = False, changes: dict[str, Any] | None = None
+    path: Path,
+    clock: Clock | None = None,
+    *,
+    retry_failed: bool = False,
+    changes: dict[str, Any] | None = None,
+    given: Mapping[str, Backend] | None = None,
 ) -> Launch:
-    """Go on with a run. ``changes`` may touch circumstances only (concurrency, the run's budgets).
+    """Go on with a run. ``changes`` may touch circumstances only (concurrency, the run's budgets). ``given`` as in
+    ``Launch``.
 
     :raises ConfigurationError: there is no run here, or what it depends on (dataset, prompt pack) has changed since.
     :raises JournalError: its journal was taken away.
@@ -162,7 +180,7 @@ def resumed_run(
     lineup = Lineup(which, settings)
     check_priced(settings, lineup.models)
     check_unchanged(folder, lineup)
-    return Launch(lineup, folder, clock or RealClock(), resumed=True, retry_failed=retry_failed)
+    return Launch(lineup, folder, clock or RealClock(), resumed=True, retry_failed=retry_failed, given=given)
 
 
 def continued_run(
@@ -219,7 +237,14 @@ def check_unchanged(folder: RunFolder, lineup: Lineup) -> None:
         )
 
 
-def forked_run(source: Path, path: Path, clock: Clock | None = None, *, changes: dict[str, Any]) -> Launch:
+def forked_run(
+    source: Path,
+    path: Path,
+    clock: Clock | None = None,
+    *,
+    changes: dict[str, Any],
+    given: Mapping[str, Backend] | None = None,
+) -> Launch:
     """A new run over the conversations of another, judged by somebody else. ``changes``: the judge's model, under the
     name of its role or as ``evaluator``, and settings that touch nothing but the judging.
 
@@ -240,7 +265,7 @@ def forked_run(source: Path, path: Path, clock: Clock | None = None, *, changes:
         if role is not judge:
             replays = [replayed(run, label, model) for label, model in _labelled(role, settings).items()]
             changes[role.name] = replays if role.many else next(iter(replays), None)
-    return new_run(which, settings.model_copy(update=changes), path, clock)
+    return new_run(which, settings.model_copy(update=changes), path, clock, given=given)
 
 
 def _labelled(role: Role, settings: RunSettings) -> dict[str, str]:

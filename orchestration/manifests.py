@@ -17,7 +17,7 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.manifest import RunManifest, checked, wrong_field
 from viva.scenarios.contract import Role
 from viva.scenarios.models import model_labels
-from viva.scenarios.registry import AnyScenario, scenario
+from viva.scenarios.registry import AnyScenario, recorded_scenario
 
 Price = Annotated[list[float], Field(min_length=2, max_length=2)]
 
@@ -45,9 +45,9 @@ def checked_settings(data: dict[str, Any], file: Path) -> tuple[AnyScenario, Any
 
     :raises ConfigurationError: it is not; the message names file and field.
     """
-    name = checked(ScenarioManifest, data, file).scenario
+    checked(ScenarioManifest, data, file)
     try:
-        which = scenario(name)
+        which = recorded_scenario(data)
     except ConfigurationError as error:
         raise ConfigurationError(f"{file}: field 'scenario': {error}") from None
     checked(_form(which.roles, which.templates is not None), data, file)

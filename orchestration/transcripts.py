@@ -41,37 +41,43 @@ class Transcript:
 
 
 class Transcripts:
-    """The transcripts of one run.
+    """The transcripts of one run. ``compared`` is the role whose models are compared.
 
     :raises ConfigurationError: the folder's manifest cannot be used.
     """
 
     def __init__(self, folder: RunFolder) -> None:
-        self._which, self._settings = recorded_settings(folder)
+        self.scenario, self._settings = recorded_settings(folder)
         manifest = self._manifest = folder.manifest
-        self._labels = list(manifest["models"][many_role(self._which.roles_of(self._settings)).name])
+        self.compared = many_role(self.scenario.roles_of(self._settings)).name
+        self._labels = list(manifest["models"][self.compared])
         self._converse: Converse[Any] | None = None
         self._problem = ""
         try:
             pack = None
-            if self._which.templates is not None and manifest["prompts"] is not None:
-                pack = self._which.templates.read(manifest["prompts"], manifest["pack"]["name"])
-            self._converse = self._which.protocol(self._settings, pack, manifest)
+            if self.scenario.templates is not None and manifest["prompts"] is not None:
+                pack = self.scenario.templates.read(manifest["prompts"], manifest["pack"]["name"])
+            self._converse = self.scenario.protocol(self._settings, pack, manifest)
         except Exception as error:  # of a protocol that has no use any more for what was recorded
             self._problem = f"this version cannot hold its conversations again: {type(error).__name__}: {error}"
 
     async def of(self, history: History, number: int, *, thoughts: bool = False) -> Transcript:
         """The transcript of a conversation that was admitted; with ``thoughts`` answers begin with them."""
-        key, item = history.started(number) or ("", None)
-        rerun = await self._rerun(history, number, key, item)
+        rerun = await self.rerun(history, number)
         return Transcript([_speech(one, thoughts) for one in rerun.lines], rerun.problem)
 
-    async def _rerun(self, history: History, number: int, key: str, item: Any) -> Rerun:
+    def label_of(self, key: str) -> str:
+        """The label of the compared model in a conversation's key."""
+        return label_of(key, self._labels)
+
+    async def rerun(self, history: History, number: int) -> Rerun:
+        """A conversation that was admitted, held again against its record."""
+        key, item = history.started(number) or ("", None)
         calls = history.calls(number)
         problem = self._problem
         if self._converse is not None and item is not None:
             try:
-                task = self._which.task(item)
+                task = self.scenario.task(item)
                 label = label_of(key, self._labels)
                 return await held_again(
                     self._converse,

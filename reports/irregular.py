@@ -6,6 +6,7 @@ What never belongs here: what such an answer does to a score (a scenario's busin
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 Table = tuple[str, list[str], list[list[str]]]
 # By role, and then by kind: cut, empty, thoughts, or the endpoint's word for how the answer ended.
@@ -36,3 +37,11 @@ def irregular_table(candidates: Iterable[tuple[str, Irregular, Mapping[str, int]
         for label, role, kinds, calls in found
     ]
     return ("Answers that were cut, empty, or thought about", ["candidate", "role", "answers", *every], rows)
+
+
+def irregular_of(report: dict[str, Any]) -> Table:
+    """Answers that were cut, empty, or thought about, by candidate and role."""
+    return irregular_table(
+        (label, one["irregular"], {role: used["calls"] for role, used in one["usage"].items()})
+        for label, one in report["candidates"].items()
+    )

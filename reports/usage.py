@@ -5,7 +5,10 @@ What never belongs here: which models there are, and what they are for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .text import Table, number
 
 
 def add_usage(total: dict[str, list[int]], used: dict[str, list[int]]) -> None:
@@ -28,3 +31,19 @@ def usage_record(used: Sequence[int], price: Sequence[float] | None) -> dict[str
         "completion_tokens": completion,
         "cost": cost,
     }
+
+
+def usage_of(total: dict[str, list[int]], prices: Mapping[str, list[float] | None]) -> dict[str, Any]:
+    """Calls, tokens and cost by role."""
+    return {role: usage_record(used, prices[role]) for role, used in sorted(total.items())}
+
+
+def usage_table(report: dict[str, Any]) -> Table:
+    """Tokens and cost by candidate and role."""
+    rows = []
+    for label, one in report["candidates"].items():
+        for role, usage in one["usage"].items():
+            counts = [f"{usage[name]:,}" for name in ("calls", "prompt_tokens", "completion_tokens")]
+            rows.append([label, role, *counts, number(usage["cost"], 2)])
+    header = ["candidate", "role", "calls", "prompt tokens", "completion tokens", "cost"]
+    return ("Tokens and cost by role", header, rows)

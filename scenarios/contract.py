@@ -193,6 +193,14 @@ class Scenario(Generic[S, T]):
             return None
         return self.templates.open(getattr(settings, "pack", self.name), settings.recorded_prompts)
 
+    def value(self, result: Any) -> Any:
+        """What a program that reads results is given of a recorded one."""
+        return result
+
+    def given(self, task: T) -> Any:
+        """What a program that reads results is given of a task."""
+        return task
+
     def tasks_in(self, manifest: Mapping[str, Any]) -> int:
         """How many tasks a run has, by its manifest."""
         return int(manifest["dataset"]["chosen"])

@@ -93,3 +93,12 @@ def label_of(key: str, labels: list[str]) -> str:
     if not found:
         raise JournalError(f"the journal holds a conversation '{key}' of no candidate in manifest.json: {labels}")
     return max(found, key=len)
+
+
+def role_prices(manifest: Mapping[str, Any], label: str) -> dict[str, list[float] | None]:
+    """The prices of a million prompt and completion tokens, by role, in conversations of the compared model called
+    ``label``; None if not known.
+    """
+    models = manifest["models"]
+    named = {role: model[label] if isinstance(model, dict) else model for role, model in models.items()}
+    return {role: recorded_price(manifest, model) for role, model in named.items() if model is not None}

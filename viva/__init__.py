@@ -1,7 +1,6 @@
-"""viva examines language models by talking with them. These are the public names; everything else may move.
+"""viva examines language models by talking with them.
 
-Embedding: make a run with ``new_run`` (or ``resumed_run``, ``forked_run``), listen to its ``events``, await its
-``run()``, and read results back with ``recorded_results``. Names load when they are first used.
+The names listed here are promised (docs/api.md); everything else may move. They load when they are first used.
 """
 
 from __future__ import annotations
@@ -10,46 +9,103 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from viva.agents.agent import Agent
+    from viva.engine.backends.base import Backend
     from viva.engine.clock import RealClock, VirtualClock
-    from viva.engine.errors import VivaError
+    from viva.engine.conversation import Conversation, ConversationStopped
+    from viva.engine.errors import BackendError, ConfigurationError, VivaError
     from viva.engine.events import CallFinished, ConversationFailed, ConversationFinished, Event, Noted
-    from viva.engine.folder import RunFolder
-    from viva.scenarios.kieval.settings import KievalSettings
-    from viva.orchestration.launch import Launch, forked_run, new_run, recorded_results, resumed_run
-    from viva.scenarios.probes.settings import ProbeSettings
+    from viva.engine.likelihood import Likelihood, Reading
+    from viva.engine.messages import Completion, Message, Request, Sampling, View
+    from viva.engine.runner import Outcome
+    from viva.engine.tools import Toolbox, ToolCall
+    from viva.orchestration.embedding import LiveRun, fork, load, resume, run, run_sync, start
+    from viva.orchestration.recorded import Result, Run
+    from viva.orchestration.rollouts import Rollout, Turn, rollouts
+    from viva.scenarios.contract import Aggregate, Prepared, Role, Scenario, Scoring, Task
+    from viva.scenarios.function import scenario
+    from viva.scenarios.settings import RunSettings
 
-__all__ = [
-    "CallFinished",
-    "ConversationFailed",
-    "ConversationFinished",
-    "Event",
-    "KievalSettings",
-    "Launch",
-    "Noted",
-    "ProbeSettings",
-    "RealClock",
-    "RunFolder",
-    "VirtualClock",
-    "VivaError",
-    "forked_run",
-    "new_run",
-    "recorded_results",
-    "resumed_run",
-]
+    __version__: str
 
 _HOMES = {
+    "viva.agents.agent": ("Agent",),
+    "viva.engine.backends.base": ("Backend",),
     "viva.engine.clock": ("RealClock", "VirtualClock"),
-    "viva.engine.errors": ("VivaError",),
+    "viva.engine.conversation": ("Conversation", "ConversationStopped"),
+    "viva.engine.errors": ("BackendError", "ConfigurationError", "VivaError"),
     "viva.engine.events": ("CallFinished", "ConversationFailed", "ConversationFinished", "Event", "Noted"),
-    "viva.engine.folder": ("RunFolder",),
-    "viva.scenarios.kieval.settings": ("KievalSettings",),
-    "viva.scenarios.probes.settings": ("ProbeSettings",),
-    "viva.orchestration.launch": ("Launch", "forked_run", "new_run", "recorded_results", "resumed_run"),
+    "viva.engine.likelihood": ("Likelihood", "Reading"),
+    "viva.engine.messages": ("Completion", "Message", "Request", "Sampling", "View"),
+    "viva.engine.runner": ("Outcome",),
+    "viva.engine.tools": ("ToolCall", "Toolbox"),
+    "viva.orchestration.embedding": ("LiveRun", "fork", "load", "resume", "run", "run_sync", "start"),
+    "viva.orchestration.recorded": ("Result", "Run"),
+    "viva.orchestration.rollouts": ("Rollout", "Turn", "rollouts"),
+    "viva.scenarios.contract": ("Aggregate", "Prepared", "Role", "Scenario", "Scoring", "Task"),
+    "viva.scenarios.function": ("scenario",),
+    "viva.scenarios.settings": ("RunSettings",),
 }
+
+__all__ = [
+    "Agent",
+    "Aggregate",
+    "Backend",
+    "BackendError",
+    "CallFinished",
+    "Completion",
+    "ConfigurationError",
+    "Conversation",
+    "ConversationFailed",
+    "ConversationFinished",
+    "ConversationStopped",
+    "Event",
+    "Likelihood",
+    "LiveRun",
+    "Message",
+    "Noted",
+    "Outcome",
+    "Prepared",
+    "Reading",
+    "RealClock",
+    "Request",
+    "Result",
+    "Role",
+    "Rollout",
+    "Run",
+    "RunSettings",
+    "Sampling",
+    "Scenario",
+    "Scoring",
+    "Task",
+    "ToolCall",
+    "Toolbox",
+    "Turn",
+    "View",
+    "VirtualClock",
+    "VivaError",
+    "__version__",
+    "fork",
+    "load",
+    "resume",
+    "rollouts",
+    "run",
+    "run_sync",
+    "scenario",
+    "start",
+]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("viva-exam")
     for module, names in _HOMES.items():
         if name in names:
             return getattr(import_module(module), name)
     raise AttributeError(f"module 'viva' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import viva
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
+from viva.orchestration.launch import new_run, recorded_results
 from viva.scenarios.probes.questions import TEMPLATES, Questions
 from viva.scenarios.probes.scenario import SCENARIO
 from viva.scenarios.probes.settings import ProbeSettings
@@ -36,10 +36,10 @@ def main() -> dict[str, Any]:
     settings = ProbeSettings(dataset=given.dataset, candidate=[given.model], method=[given.method], n=given.count)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
-        launch = viva.new_run("probe", settings, path)
+        launch = new_run("probe", settings, path)
         began = time.perf_counter()
         asyncio.run(launch.run())
-        report = viva.recorded_results(RunFolder.open(path)).report()
+        report = recorded_results(RunFolder.open(path)).report()
         wall = time.perf_counter() - began
         [told] = report["candidates"].values()
         with History(path / "journal.sqlite") as history:

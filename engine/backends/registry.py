@@ -8,7 +8,7 @@ entry-point group ``viva.backends``. What never belongs here: what a kind does.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from importlib import import_module
 from pathlib import Path
@@ -28,8 +28,10 @@ KINDS: dict[str, str] = {
     "simulated": "viva.engine.backends.simulated",
     "llama": "viva.engine.backends.llama.backend",
     "replay": "viva.engine.backends.replay",
+    "python": "viva.engine.backends.python_file",
 }
 GROUP = "viva.backends"
+GIVEN = "object"  # the kind of a backend that a program has made itself
 _CHECK_SECONDS = 10.0
 Factory = Callable[[ModelSpec, Clock], Backend]
 
@@ -66,6 +68,10 @@ def _factory(spec: ModelSpec) -> Factory:
         factory: Factory = import_module(KINDS[spec.kind]).build
         return factory
     points = registered(GROUP)
+    if spec.kind == GIVEN:
+        raise ConfigurationError(
+            f"model '{spec.text}': was an object of a Python program; go on from Python, with models={{…}} once more"
+        )
     if spec.kind not in points:
         known = ", ".join(sorted({*KINDS, *points}))
         raise ConfigurationError(f"model '{spec.text}': unknown kind '{spec.kind}'; known kinds: {known}")
@@ -83,9 +89,10 @@ def full_path(text: str) -> str:
     refuse_credentials(text)
     kind, _, rest = text.partition(":")
     where, mark, options = rest.partition("?")
-    if kind not in ("llama", "replay") or not where:
+    where, hash_, fragment = where.partition("#") if kind == "python" else (where, "", "")
+    if kind not in ("llama", "replay", "python") or not where:
         return text
-    return f"{kind}:{Path(where).expanduser().resolve()}{mark}{options}"
+    return f"{kind}:{Path(where).expanduser().resolve()}{hash_}{fragment}{mark}{options}"
 
 
 def fingerprint(text: str) -> str | None:
@@ -118,10 +125,14 @@ def needs_retries(backend: Backend) -> bool:
 
 class BackendPool:
     """The open backends of one run, or of runs that go on side by side; one per name. Use ``async with``; ``open``
-    inside it. ``publish`` hears of retries."""
+    inside it. ``publish`` hears of retries; ``given`` are backends that somebody has made, by their names.
+    """
 
-    def __init__(self, clock: Clock, publish: EventSink | None = None) -> None:
+    def __init__(
+        self, clock: Clock, publish: EventSink | None = None, given: Mapping[str, Backend] | None = None
+    ) -> None:
         self._clock, self._publish = clock, publish
+        self._given = given or {}
         self._open: dict[str, Backend] = {}
         self._reached: set[str] = set()
         self._closed: dict[str, dict[str, object]] = {}  # the counters of those that were closed
@@ -142,8 +153,16 @@ class BackendPool:
         """
         async with self._opening:
             if text not in self._open:
-                self._open[text] = await build(text, self._clock, self._publish).__aenter__()
+                made = self._given.get(text)
+                made = build(text, self._clock, self._publish) if made is None else self._governed(made)
+                self._open[text] = await made.__aenter__()
         return self._open[text]
+
+    def _governed(self, backend: Backend) -> Backend:
+        """A backend that somebody has made, with the usual retries where its calls can fail for passing reasons."""
+        if not needs_retries(backend):
+            return backend
+        return Governed(backend, Limits(self._clock), self._clock, RetryPolicy(), self._publish)
 
     async def close(self, text: str) -> None:
         """Close the backend of this name, if it is open: nobody needs it any more."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from viva.engine.folder import RunFolder
-from viva.scenarios.registry import scenario
+from viva.scenarios.registry import recorded_scenario
 
 from .cells import groups
 from .parts import part_of
@@ -84,6 +84,6 @@ def cells_of(folder: Path) -> list[RecordedCell]:
 
 def planned_of(run: RunFolder) -> int:
     """How many conversations a cell's run is to hold."""
-    which = scenario(run.manifest["scenario"])
+    which = recorded_scenario(run.manifest)
     settings = which.settings.model_construct(**run.manifest["settings"])
     return which.tasks_in(run.manifest) * which.repeats(settings)

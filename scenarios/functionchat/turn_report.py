@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from viva.reports.failed import failed_table
-from viva.reports.irregular import Irregular, add_irregular, irregular_record
+from viva.reports.irregular import Irregular, add_irregular, irregular_of, irregular_record
 from viva.reports.text import Table, percent
-from viva.reports.usage import add_usage
+from viva.reports.usage import add_usage, usage_of, usage_table
 from viva.scoring.failures import Failures
 from viva.scoring.stream import Tally
 
-from ..models import label_of
+from ..models import label_of, role_prices
 from .figures import (
     Outcome,
     category_figures,
@@ -31,7 +31,7 @@ from .figures import (
 from .review import Correction, disputed, recorded, standing
 from .taxonomy import TAGS
 from .turns import OUTPUT_TYPES
-from .user_report import headline, irregular_of, role_prices, rounded, usage_of, usage_table
+from .user_report import headline, rounded
 
 
 class CandidateTurns:

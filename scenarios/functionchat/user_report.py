@@ -8,15 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from viva.reports.failed import failed_table
-from viva.reports.irregular import Irregular, add_irregular, irregular_record, irregular_table
+from viva.reports.irregular import Irregular, add_irregular, irregular_of, irregular_record
 from viva.reports.text import Table, interval, number
-from viva.reports.usage import add_usage, usage_record
+from viva.reports.usage import add_usage, usage_of, usage_table
 from viva.scoring.failures import Failures
 from viva.scoring.intervals import wilson
 from viva.scoring.repeats import pass_hat_k
 from viva.scoring.stream import Mean, Tally
 
-from ..models import label_of, recorded_price
+from ..models import label_of, role_prices
 
 
 class CandidateTalks:
@@ -143,40 +143,6 @@ def headline(counts: dict[str, tuple[int, int]]) -> str:
     """The shares of (passed, of) by label in a few words, for the progress line."""
     parts = [f"{label} {100 * part / whole:.1f}%" for label, (part, whole) in counts.items() if whole]
     return "  ".join(parts[:4]) + (f"  +{len(parts) - 4} more" if len(parts) > 4 else "")
-
-
-def role_prices(manifest: dict[str, Any], label: str) -> dict[str, list[float] | None]:
-    """The prices of a million prompt and completion tokens, by role, in talks of this candidate; None if not known."""
-    models = manifest["models"]
-    return {
-        role: recorded_price(manifest, models[role][label] if role == "candidate" else models[role])
-        for role in models
-        if models[role] is not None
-    }
-
-
-def usage_of(total: dict[str, list[int]], prices: dict[str, list[float] | None]) -> dict[str, Any]:
-    """Calls, tokens and cost by role."""
-    return {role: usage_record(used, prices[role]) for role, used in sorted(total.items())}
-
-
-def irregular_of(report: dict[str, Any]) -> Table:
-    """Answers that were cut, empty, or thought about, by candidate and role."""
-    return irregular_table(
-        (label, one["irregular"], {role: used["calls"] for role, used in one["usage"].items()})
-        for label, one in report["candidates"].items()
-    )
-
-
-def usage_table(report: dict[str, Any]) -> Table:
-    """Tokens and cost by candidate and role."""
-    rows = []
-    for label, one in report["candidates"].items():
-        for role, usage in one["usage"].items():
-            counts = [f"{usage[name]:,}" for name in ("calls", "prompt_tokens", "completion_tokens")]
-            rows.append([label, role, *counts, number(usage["cost"], 2)])
-    header = ["candidate", "role", "calls", "prompt tokens", "completion tokens", "cost"]
-    return ("Tokens and cost by role", header, rows)
 
 
 def rounded(value: float | None) -> float | None:

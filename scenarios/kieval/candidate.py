@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from viva.agents.agent import Agent
+from viva.agents.agent import PackAgent
 from viva.engine.detectors import Detector
 from viva.engine.messages import Completion, Pieces, View
 
 
-class Candidate(Agent):
+class Candidate(PackAgent):
     """The model under examination."""
 
-    role = "candidate"
     __slots__ = ()
 
     async def solve(self, question: str, choices: str, view: View | None = None) -> Completion:

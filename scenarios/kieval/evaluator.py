@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from viva.agents.agent import Agent
+from viva.agents.agent import PackAgent
 from viva.agents.prompts import PromptPack
 from viva.engine.errors import ConfigurationError, MalformedOutput
 from viva.engine.messages import Completion
@@ -55,10 +55,9 @@ def first_verdict(pack: PromptPack, *, right: bool) -> tuple[str, str]:
     return told, pack.render(verdict) if verdict in pack else bare_verdict(4 if right else 1)
 
 
-class Evaluator(Agent):
+class Evaluator(PackAgent):
     """The judge."""
 
-    role = "evaluator"
     __slots__ = ()
 
     def begin(self, question: str, choices: str, answer: str, reply: str, *, right: bool) -> None:

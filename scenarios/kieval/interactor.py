@@ -5,13 +5,12 @@ What never belongs here: verdicts. The interactor never sees one, which is why i
 
 from __future__ import annotations
 
-from viva.agents.agent import Agent
+from viva.agents.agent import PackAgent
 
 
-class Interactor(Agent):
+class Interactor(PackAgent):
     """The examiner's voice."""
 
-    role = "interactor"
     __slots__ = ()
 
     async def open(self, question: str, choices: str, answer: str, reply: str) -> str | None:

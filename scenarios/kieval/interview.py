@@ -59,9 +59,9 @@ class _Interview:
         pack, sampling = protocol.pack, protocol.sampling
         hint = Interviewed(item)
         self._conversation, self._protocol = conversation, protocol
-        self._candidate = Candidate(conversation, pack, sampling["candidate"], hint)
-        self._interactor = Interactor(conversation, pack, sampling["interactor"], hint)
-        self._evaluator = Evaluator(conversation, pack, sampling["evaluator"], hint)
+        self._candidate = Candidate(conversation, "candidate", pack, sampling["candidate"], hint)
+        self._interactor = Interactor(conversation, "interactor", pack, sampling["interactor"], hint)
+        self._evaluator = Evaluator(conversation, "evaluator", pack, sampling["evaluator"], hint)
         self.interview = Interview(conversation.label, item.id, protocol.rounds)
 
     async def hold(self, item: Item) -> Interview:

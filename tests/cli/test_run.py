@@ -17,8 +17,10 @@ from typing import Any
 import orjson
 import pytest
 
-import viva
+from viva.engine.clock import VirtualClock
 from viva.engine.events import CallFinished, ConversationFinished, Event, Noted, RunFinished, RunStarted
+from viva.orchestration.launch import new_run, recorded_results
+from viva.scenarios.kieval.settings import KievalSettings
 
 _KIEVAL = Path(__file__).parents[2] / "scenarios" / "kieval"
 ITEMS = _KIEVAL / "items" / "science.jsonl"
@@ -248,9 +250,9 @@ def test_a_used_up_budget_stops_the_run_and_resume_completes_it(tmp_path: Path) 
 def test_an_embedding_program_gets_what_the_command_prints(tmp_path: Path) -> None:
     candidate = "simulated:c?latency=0.002"
     models: dict[str, Any] = {"candidate": [candidate], "interactor": "simulated:i", "evaluator": _JUDGE}
-    settings = viva.KievalSettings(dataset=str(ITEMS), n=10, **models)
-    clock = viva.VirtualClock()
-    launch = viva.new_run("kieval", settings, tmp_path / "embedded", clock)
+    settings = KievalSettings(dataset=str(ITEMS), n=10, **models)
+    clock = VirtualClock()
+    launch = new_run("kieval", settings, tmp_path / "embedded", clock)
     heard: list[Event] = []
     launch.events.listen(heard.append)
 
@@ -258,7 +260,7 @@ def test_an_embedding_program_gets_what_the_command_prints(tmp_path: Path) -> No
         return (await launch.run()).how
 
     assert clock.run(embed) == "done"
-    report = viva.recorded_results(launch.folder).report()
+    report = recorded_results(launch.folder).report()
     done = _run(tmp_path / "command", "--candidate", candidate, *_PANEL, "-n", "10", "--json")
     assert orjson.dumps(report, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE) == done.stdout.encode()
 

@@ -144,7 +144,7 @@ def test_line_28_a_journal_of_the_first_version_is_read_and_gone_on_with(whole: 
 
 
 def test_line_28_a_fork_says_which_recorded_call_is_damaged(run: Path, tmp_path: Path) -> None:
-    from viva import VirtualClock
+    from viva.engine.clock import VirtualClock
     from viva.engine.errors import JournalNotice
     from viva.orchestration.launch import forked_run
 

@@ -12,10 +12,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from viva import KievalSettings, ProbeSettings, RealClock, RunFolder, VirtualClock, new_run
+from viva.engine.clock import RealClock, VirtualClock
+from viva.engine.folder import RunFolder
 from viva.engine.history import EndedConversation, History
 from viva.engine.journal import Journal
+from viva.orchestration.launch import new_run
 from viva.scenarios.kieval.score import Interview
+from viva.scenarios.kieval.settings import KievalSettings
+from viva.scenarios.probes.settings import ProbeSettings
 
 SCIENCE = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 

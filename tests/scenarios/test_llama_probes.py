@@ -15,7 +15,6 @@ from drawn_benchmarks import FORMS, drawn_items
 from packaged import packaged_server
 from tiny_gguf import make_model
 
-import viva
 from viva.data.items import Item
 from viva.data.selection import open_dataset
 from viva.data.sources import dev_source
@@ -25,6 +24,7 @@ from viva.engine.clock import RealClock
 from viva.engine.errors import ContextTooLong
 from viva.engine.history import History
 from viva.engine.likelihood import Likelihood, Reading
+from viva.orchestration.launch import new_run, recorded_results
 from viva.scenarios.probes.settings import ProbeSettings
 from viva.scenarios.probes.shots import Shots
 from viva.scoring.contamination import moments
@@ -93,7 +93,7 @@ _REAL = {
 def _probed(folder: Path, name: str, **settings: Any) -> tuple[dict[str, Any], dict[str, list[list[Likelihood]]]]:
     """A probe run's report, and the recorded readings by item id."""
     chosen = ProbeSettings(candidate=[name], **settings)
-    launch = viva.new_run("probe", chosen, folder)
+    launch = new_run("probe", chosen, folder)
     outcome = RealClock().run(launch.run)
     assert (outcome.how, outcome.failed) == ("done", 0)
     readings = {}
@@ -101,7 +101,7 @@ def _probed(folder: Path, name: str, **settings: Any) -> tuple[dict[str, Any], d
         for number in history.numbers():
             _, item = history.started(number) or ("", {})
             readings[item["id"]] = [call.completion.likelihoods or [] for call in history.calls(number)]
-    return viva.recorded_results(launch.folder).report(), readings
+    return recorded_results(launch.folder).report(), readings
 
 
 def _header(item: Item) -> str:
@@ -247,9 +247,9 @@ def test_a_text_longer_than_a_lane_fails_its_item_and_names_ctx(model: Path, tmp
         _using(name, [Reading("y" * 200, (" A", "x" * 100))])
 
     settings = ProbeSettings(candidate=[name], dataset=source, shots=5)
-    launch = viva.new_run("probe", settings, tmp_path / "run")
+    launch = new_run("probe", settings, tmp_path / "run")
     assert RealClock().run(launch.run).failed == 16
-    one = viva.recorded_results(launch.folder).report()["candidates"]["tiny"]
+    one = recorded_results(launch.folder).report()["candidates"]["tiny"]
     assert (one["failures"], one["accuracy"]) == ({"ContextTooLong": 16}, {})
     with History(launch.folder.journal) as history:
         assert all("raise ?ctx=" in ended.result["message"] for ended in history.ended())

@@ -1,0 +1,211 @@
+"""Scenarios made from one coroutine function: ``@scenario(many="pupil", one="tutor")``.
+
+The function holds a conversation about one task and returns what is to be added up. Roles, settings, tasks, report and
+command-line options follow from the decorator and the function's annotations.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, cast, get_type_hints
+
+from pydantic import Field, TypeAdapter, create_model, field_validator
+
+from viva.agents.prompts import PromptPack
+from viva.engine.backends.registry import full_path
+from viva.engine.conversation import Conversation, ConversationStopped
+from viva.engine.errors import ConfigurationError
+
+from .contract import Aggregate, Converse, Prepared, Role, Scenario
+from .given import GivenTask, GivenTasks, given_tasks, task_of, tasks_in_file
+from .measures import SCORE, Measures, named_values
+from .registry import define
+from .settings import RunSettings, full_file
+
+Holding = Callable[..., Awaitable[Any]]
+_TASKS = "Tasks as JSON lines, one a line, of the type that the scenario's function takes."
+
+
+class FunctionScenario(Scenario[RunSettings, GivenTask]):
+    """A scenario around a coroutine function ``function(conversation, task)`` or ``(conversation, task, settings)``.
+
+    Made by the decorator ``scenario``. Calling it calls the function. ``file`` is the Python file that it stands in,
+    None in an interactive session.
+    """
+
+    function: ClassVar[Holding]
+    task_type: ClassVar[TypeAdapter[Any]]
+    file: ClassVar[Path | None]
+    data: ClassVar[str] = "tasks"
+
+    def __init__(self, tasks: GivenTasks | None = None) -> None:
+        self._tasks = tasks
+
+    def __call__(self, *arguments: Any) -> Awaitable[Any]:
+        return type(self).function(*arguments)
+
+    def with_tasks(self, tasks: Iterable[Any]) -> FunctionScenario:
+        """The same scenario on these tasks, whatever file the settings name.
+
+        :raises ConfigurationError: one is not of the function's type, or cannot be written as JSON.
+        """
+        return type(self)(given_tasks(tasks, self.task_type))
+
+    @property
+    def tasks(self) -> GivenTasks | None:
+        """The tasks that it was given in Python; None where a file holds them."""
+        return self._tasks
+
+    def prepare(self, settings: RunSettings) -> Prepared[GivenTask]:
+        source: str | None = getattr(settings, self.data)
+        if self._tasks is not None:
+            tasks = self._tasks
+        elif source is not None:
+            tasks = tasks_in_file(Path(source), self.task_type)
+        else:
+            raise ConfigurationError(f"{self.name}: there are no tasks; give tasks=… in Python, or --tasks FILE.jsonl")
+        name = "tasks" if source is None or self._tasks is not None else Path(source).stem
+        records: dict[str, Any] = {"dataset": {"name": name, "digest": tasks.digest, "chosen": len(tasks)}}
+        if self.file is not None:
+            records["code"] = {"file": str(self.file)}
+        return Prepared(tasks, records)
+
+    def protocol(
+        self, settings: RunSettings, pack: PromptPack | None, records: Mapping[str, Any]
+    ) -> Converse[GivenTask]:
+        function = type(self).function
+        more = (settings,) if _takes_settings(function) else ()
+
+        async def converse(conversation: Conversation, task: GivenTask) -> dict[str, Any]:
+            record: dict[str, Any] = {"task": task.id, "value": None}
+            try:
+                record["value"] = await function(conversation, task.payload, *more)
+            except ConversationStopped as stop:
+                record["stopped"] = {"by": stop.by, "reason": stop.reason}
+            record["usage"] = {role: used.to_record() for role, used in sorted(conversation.usage.items())}
+            return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
+
+        return converse
+
+    def task(self, record: Any) -> GivenTask:
+        return task_of(record, self.task_type)
+
+    def value(self, result: Any) -> Any:
+        return result["value"]
+
+    def given(self, task: GivenTask) -> Any:
+        return task.payload
+
+    def aggregate(self, manifest: dict[str, Any], scoring: Any) -> Aggregate:
+        return Measures(manifest, next(role.name for role in self.roles if role.many))
+
+    def score_of(self, settings: RunSettings) -> Callable[[Any], float | None]:
+        def score(result: Any) -> float | None:
+            value = named_values(result["value"]).get(SCORE)
+            return None if value is None or isinstance(value, str) else float(value)
+
+        return score
+
+
+def scenario(
+    *,
+    many: str,
+    one: str | Sequence[str] = (),
+    judge: str | None = None,
+    name: str | None = None,
+    settings: type[RunSettings] = RunSettings,
+) -> Callable[[Holding], FunctionScenario]:
+    """Make a scenario from a coroutine function.
+
+    The function takes the conversation and a task, and, if it wants them, the settings as a third argument. The type of
+    its second argument is that of the tasks: anything that pydantic can read from JSON and write. It returns a number,
+    or a dict of named numbers, truth values and texts; None is unscored.
+
+    :param many: the role whose models are compared; each has conversations of its own.
+    :param one: the other roles, each played by one model.
+    :param judge: the role that a fork may give to another model; it need not be named in ``one``.
+    :param name: the scenario's name; the function's if None.
+    :param settings: a subclass of ``RunSettings`` whose own fields become options too.
+    :raises ConfigurationError: a role comes twice, or is no name of an option.
+    """
+    others = [one] if isinstance(one, str) else list(one)
+    if judge is not None and judge not in others:
+        others.append(judge)
+    roles = (Role(many, many=True), *(Role(other, judge=other == judge) for other in others))
+    _check(roles, settings)
+
+    def decorate(function: Holding) -> FunctionScenario:
+        title = name or function.__name__
+        summary = (inspect.getdoc(function) or f"The scenario {title}.").split("\n", 1)[0]
+        made = type(
+            title,
+            (FunctionScenario,),
+            {
+                "name": title,
+                "summary": summary,
+                "plural": title,
+                "roles": roles,
+                "settings": _settings(title, roles, settings),
+                "function": staticmethod(function),
+                "task_type": TypeAdapter(_task_type(function)),
+                "file": _file_of(function),
+                "__doc__": function.__doc__,
+                "__module__": function.__module__,
+            },
+        )
+        return define(cast(FunctionScenario, made()))
+
+    return decorate
+
+
+def _check(roles: Sequence[Role], settings: type[RunSettings]) -> None:
+    names = [role.name for role in roles]
+    for name in names:
+        if not name.isidentifier() or names.count(name) > 1:
+            raise ConfigurationError(f"role '{name}': expected a plain name that stands there once")
+        if name in settings.model_fields or name in ("tasks", "repeats", "out", "json", "config", "max_failures"):
+            raise ConfigurationError(f"role '{name}': is the name of a setting; choose another")
+
+
+def _settings(title: str, roles: Sequence[Role], base: type[RunSettings]) -> type[RunSettings]:
+    fields: dict[str, Any] = {}
+    for role in roles:
+        if role.many:
+            told = f"Model that plays the {role.name}; may be given several times: they are compared."
+            fields[role.name] = (list[str], Field(min_length=1, description=told))
+        else:
+            fields[role.name] = (str, Field(description=f"Model that plays the {role.name}."))
+    if "tasks" not in base.model_fields:
+        fields["tasks"] = (str | None, Field(default=None, description=_TASKS))
+    if "repeats" not in base.model_fields:
+        fields["repeats"] = (int, Field(default=1, ge=1, description="How often each task is held with each model."))
+    checks: dict[str, Any] = {"models_by_full_path": field_validator(*(role.name for role in roles))(_by_full_path)}
+    if "tasks" in fields:
+        checks["tasks_by_full_path"] = field_validator("tasks")(full_file)
+    made: type[RunSettings] = create_model(f"{title}_settings", __base__=base, __validators__=checks, **fields)
+    return made
+
+
+def _by_full_path(models: str | list[str]) -> str | list[str]:
+    return full_path(models) if isinstance(models, str) else [full_path(model) for model in models]
+
+
+def _task_type(function: Holding) -> Any:
+    hints = get_type_hints(function)
+    parameters = list(inspect.signature(function).parameters)
+    if len(parameters) < 2:
+        raise ConfigurationError(f"{function.__name__}: takes (conversation, task), or (conversation, task, settings)")
+    return hints.get(parameters[1], Any)
+
+
+def _takes_settings(function: Holding) -> bool:
+    return len(inspect.signature(function).parameters) > 2
+
+
+def _file_of(function: Holding) -> Path | None:
+    module = sys.modules.get(function.__module__)
+    file = getattr(module, "__file__", None)
+    return None if file is None else Path(file).resolve()
