@@ -214,6 +214,7 @@ async def _going_on(launch: Launch) -> AsyncIterator[LiveRun]:
     async def carry() -> None:
         try:
             live.outcome = await launch.run()
+            live.models = launch.pool.statistics()
         except VivaError as error:  # kept, so that it is not raised inside a group of errors
             failed.append(error)
             launch.events.close()

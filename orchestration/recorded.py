@@ -33,11 +33,19 @@ class Result:
 
 
 class Run:
-    """A run folder. ``outcome`` says how the run ended, where this program held it."""
+    """A run folder. Of a run that this program held, ``outcome`` says how it ended, and ``models`` has each model's
+    counters by its name (most calls in flight, permits, retries, …).
+    """
 
-    def __init__(self, folder: RunFolder, outcome: Outcome | None = None) -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        outcome: Outcome | None = None,
+        models: Mapping[str, Mapping[str, object]] | None = None,
+    ) -> None:
         self._folder = folder
         self.outcome = outcome
+        self.models = models or {}
 
     @property
     def path(self) -> Path:
@@ -51,7 +59,7 @@ class Run:
 
     def ended(self) -> Run:
         """The run as it is recorded, without what only mattered while it went on."""
-        return Run(RunFolder.open(self.path), self.outcome)
+        return Run(RunFolder.open(self.path), self.outcome, self.models)
 
     def report(self, **scoring: Any) -> dict[str, Any]:
         """The report as plain data. ``scoring`` are the scenario's choices in how results are scored.
