@@ -11,6 +11,8 @@ import resource
 import sys
 from collections import deque
 
+from .stopping import waiting
+
 # Journals, logs, the loop's own, files that are being read, look-ups of host names.
 _RESERVED = 128
 _USUAL_MOST = 10_240  # some systems name no bound but take no more
@@ -76,7 +78,8 @@ class Gate:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
-            await turn
+            with waiting():
+                await turn
         except BaseException:
             if turn.done() and not turn.cancelled():  # cancelled in the same moment as served: hand the place on
                 self._leave()

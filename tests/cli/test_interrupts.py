@@ -23,9 +23,9 @@ _CALLS = 1 + 3 * _ROUNDS  # of one talk
 _WAIT = {"do": "slow", "delay": 0.5}
 
 
-def _run(server: Server, out: Path) -> subprocess.Popen[bytes]:
+def _run(server: Server, out: Path, **options: object) -> subprocess.Popen[bytes]:
     roles = ("candidate", "interactor", "evaluator")
-    models = [text for role in roles for text in (f"--{role}", server.model(role))]
+    models = [text for role in roles for text in (f"--{role}", server.model(role, **options))]
     size = ["-n", str(_TALKS), "--rounds", str(_ROUNDS), "--concurrency", str(_WIDTH)]
     return started("run", "kieval", "--dataset", ITEMS, *size, *models, "--json", "--out", out)
 
@@ -69,6 +69,35 @@ def test_line_10_asked_once_it_finishes_the_calls_under_way(chaos: StartChaos, t
     assert _interviews(report) == 0
     assert report == _printed("report", run)
     _goes_on_as_if_nothing_had_been(server, run, tmp_path / "whole", unanswered=0)
+
+
+def test_line_10_a_call_that_waits_for_its_turn_is_not_under_way(chaos: StartChaos, tmp_path: Path) -> None:
+    server = chaos({"schedule": {"0": _WAIT}})
+    run = tmp_path / "run"
+    process = _run(server, run, concurrency=1)
+    server.log(requests=1)
+    process.send_signal(signal.SIGINT)
+    code, _, said = ended(process)
+    assert code == 130
+    assert f"{_WIDTH} conversations were interrupted; go on with: viva resume {run}" in said
+    assert [entry["left"] for entry in server.log()] == [False]
+    assert ended(started("resume", run))[0] == 0
+    assert len(server.log()) == _TALKS * _CALLS
+
+
+def test_line_10_a_call_that_waits_for_its_next_try_is_not_under_way(chaos: StartChaos, tmp_path: Path) -> None:
+    overloaded = {"do": "503", "retry_after": 600, "delay": 0.1}
+    server = chaos({"schedule": {str(number): overloaded for number in range(_WIDTH)}})
+    run = tmp_path / "run"
+    process = _run(server, run)
+    server.log(requests=_WIDTH)
+    process.send_signal(signal.SIGINT)
+    code, report, said = ended(process)
+    assert code == 130
+    assert f"{_WIDTH} conversations were interrupted; go on with: viva resume {run}" in said
+    assert orjson.loads(report)["candidates"]["candidate"]["failed"] == 0
+    assert ended(started("resume", run))[0] == 0
+    assert len(server.log()) == _TALKS * _CALLS + _WIDTH
 
 
 def test_asked_twice_it_stops_at_once(chaos: StartChaos, tmp_path: Path) -> None:
