@@ -8,6 +8,7 @@ import gzip
 import json
 import subprocess
 import sys
+import tracemalloc
 import zlib
 from collections import Counter
 from collections.abc import Callable
@@ -90,6 +91,24 @@ def test_line_24_a_broken_answer_leaves_nothing_to_the_collector(
             _CLOCK.run(main)
         finally:
             gc.enable()
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_line_24_an_error_holds_nothing_of_the_answer(chaos: StartChaos, streaming: bool) -> None:
+    server = chaos({"default": {"do": "raw", "say": "data: ", "zeros": 10, "packed": True}})
+
+    async def main() -> int:
+        async with openai.build(ModelSpec.parse(server.model("candidate")), _CLOCK) as backend:
+            tracemalloc.start()
+            try:
+                await backend.generate(question((lambda piece: None) if streaming else None))
+            except Unavailable:  # held here as in a pause before the next try
+                return tracemalloc.get_traced_memory()[0]
+            finally:
+                tracemalloc.stop()
+        raise AssertionError("the answer was taken")
+
+    assert _CLOCK.run(main) < 2_000_000
 
 
 @pytest.mark.parametrize("status", [200, 500])
