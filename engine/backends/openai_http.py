@@ -130,7 +130,11 @@ class Endpoint:
         # limit=0: the pool's default of 100 connections would silently cap concurrency; the gate bounds them.
         connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300, keepalive_timeout=60)
         self._session = aiohttp.ClientSession(
-            connector=connector, headers=headers, timeout=self._timeout, auto_decompress=False
+            connector=connector,
+            headers=headers,
+            timeout=self._timeout,
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),  # kept cookies would go with every later request, and grow
         )
         self._gate.open()
 

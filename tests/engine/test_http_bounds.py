@@ -111,6 +111,20 @@ def test_line_24_an_error_holds_nothing_of_the_answer(chaos: StartChaos, streami
     assert _CLOCK.run(main) < 2_000_000
 
 
+def test_line_24_cookies_are_not_kept(chaos: StartChaos) -> None:
+    server = chaos({"default": {"do": "raw", "say": "{}", "headers": {"Set-Cookie": f"session={'x' * 900}"}}})
+
+    async def main() -> None:
+        model = server.model("candidate").replace("127.0.0.1", "localhost")  # cookies of a bare address never count
+        async with openai.build(ModelSpec.parse(model), _CLOCK) as backend:
+            for _ in range(3):
+                with pytest.raises(Unavailable):
+                    await backend.generate(question())
+
+    _CLOCK.run(main)
+    assert [entry["cookies"] for entry in server.log()] == [0, 0, 0]
+
+
 @pytest.mark.parametrize("status", [200, 500])
 @pytest.mark.parametrize("streaming", [False, True])
 def test_line_24_a_packed_bomb_is_not_unpacked(
