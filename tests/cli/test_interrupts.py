@@ -5,11 +5,13 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
+import pytest
 from viva_process import ended, started
 
 if TYPE_CHECKING:
@@ -173,6 +175,23 @@ def test_while_it_runs_nobody_else_may_go_on_with_it(chaos: StartChaos, tmp_path
     assert _interviews(_printed("report", tmp_path / "run")) < _TALKS  # looking on is allowed
     process.send_signal(signal.SIGTERM)
     assert ended(process)[0] == 130
+
+
+_WHILE_LOADING = """
+class Interrupting:
+    def find_spec(self, name, *others):
+        if name == "viva.cli.late":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+"""
+_AT_EXIT = "import atexit; atexit.register(signal.raise_signal, signal.SIGINT)"
+
+
+@pytest.mark.parametrize(("when", "code"), [(_WHILE_LOADING, 130), (_AT_EXIT, -signal.SIGINT)])
+def test_line_10_ctrl_c_while_modules_load_and_at_the_exit(when: str, code: int) -> None:
+    program = f"import signal, sys\n{when}\nsys.argv = ['viva', '--version']\nimport viva.__main__"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (code, b"")
 
 
 def test_ctrl_c_before_the_first_call_ends_without_a_word_of_python(tmp_path: Path) -> None:
