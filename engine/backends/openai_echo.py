@@ -20,6 +20,7 @@ from .openai_usage import usage_of
 from .secrets import Redactor
 
 _NO_KEY = Redactor(None)
+_LOWEST = 1e9  # nats; sums of what lies within stay finite
 
 
 def parse_echo(data: bytes, before: str, continuation: str, label: str, redact: Redactor = _NO_KEY) -> Completion:
@@ -47,7 +48,7 @@ def parse_echo(data: bytes, before: str, continuation: str, label: str, redact: 
             if value is None and index == 0:
                 continue
             number = float(value)
-            if math.isnan(number) or number == math.inf:
+            if not -_LOWEST <= number < math.inf and number != -math.inf:
                 raise ValueError(f"a log-probability of {number}")
             likelihood.logprobs.append(number)
             likelihood.greedy = likelihood.greedy and _is_best(number, tops[index])
