@@ -5,7 +5,6 @@ What never belongs here: work. Commands import what they need when they run, so 
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 import typer
@@ -65,14 +64,7 @@ correlate.register(app)
 
 
 def main() -> None:
-    """Entry point of the ``viva`` command."""
+    """The command, once its modules are loaded (``start``)."""
     steady_streams()
     raise_limit()
-    try:
-        app()
-    except KeyboardInterrupt:
-        sys.exit(130)
-
-
-if __name__ == "__main__":
-    main()
+    app()

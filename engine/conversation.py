@@ -23,6 +23,7 @@ from .history import RecordedCall
 from .likelihood import Likelihood, Reading
 from .messages import Completion, Request, Sampling, View, request_digest
 from .seeds import SeedLine
+from .stopping import RunStopping
 from .thoughts import AnswerStream, has_marks, separate_thoughts
 from .tools import Toolbox
 
@@ -43,10 +44,6 @@ class ConversationStopped(Exception):  # control flow, not an error
     def __init__(self, by: str, reason: str) -> None:
         super().__init__(f"{by}: {reason}")
         self.by, self.reason = by, reason
-
-
-class RunStopping(Exception):  # control flow, not an error
-    """The run was asked to stop: the calls under way are recorded, and no further one begins. For the runner alone."""
 
 
 class Usage:
@@ -153,7 +150,7 @@ class Conversation:
         if completion is not None:
             await self._account(role, ordinal, backend, completion, replayed=True)
         else:
-            if self._services.stopping:
+            if self._services.stop.asked:
                 await self._stop_here()
             self._require_budget()
             request = Request(
@@ -177,7 +174,7 @@ class Conversation:
         if completion is not None:
             await self._account(role, ordinal, backend, completion, replayed=True)
         else:
-            if self._services.stopping:
+            if self._services.stop.asked:
                 await self._stop_here()
             self._require_budget()
             completion = await self._recorded_answer(role, ordinal, digest, backend, backend.read(reading))
@@ -240,13 +237,18 @@ class Conversation:
         services = self._services
         began = services.clock.now()
         self._under_way += 1
+        completion: Completion | None = None
         try:
             completion = await answer
+        except RunStopping:  # it waited for its turn, and nobody was asked
+            pass
         finally:
             services.meter.end()
             self._under_way -= 1
             if self._quiet is not None and not self._under_way:
                 self._quiet.set()
+        if completion is None:
+            await self._stop_here()
         if not completion.latency:
             completion.latency = services.clock.now() - began
         if has_marks(completion.text) and not backend.replays:

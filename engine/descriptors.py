@@ -1,7 +1,8 @@
 """Open files: how many this process may have, and what part of them an endpoint's connections may take.
 
 A connection is an open file. Endpoints share what the limit of open files leaves, evenly, so that calls wait for a
-connection instead of failing for want of one. What never belongs here: HTTP.
+connection instead of failing for want of one. Runs side by side, each with a journal, may take a quarter of them.
+What never belongs here: HTTP.
 """
 
 from __future__ import annotations
@@ -10,11 +11,17 @@ import asyncio
 import resource
 import sys
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .stopping import waiting
 
 # Journals, logs, the loop's own, files that are being read, look-ups of host names.
 _RESERVED = 128
 _USUAL_MOST = 10_240  # some systems name no bound but take no more
+_FILES_OF_RUN = 8  # its lock, its journal with the log, both once more for reading, and what it begins with
 _gates: list[Gate] = []
+_held = 0  # files that runs side by side may take
 _share = 0  # connections of each gate
 
 
@@ -39,8 +46,25 @@ def _divide() -> None:
     """Work out what each gate may have. Asking the system at each call would cost more than the gate itself."""
     global _share
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    free = sys.maxsize if soft == resource.RLIM_INFINITY else soft - min(_RESERVED, soft // 4)
+    free = sys.maxsize if soft == resource.RLIM_INFINITY else soft - min(_RESERVED, soft // 4) - _held
     _share = max(1, free // max(1, len(_gates)))
+
+
+@contextmanager
+def runs_side_by_side(most: int) -> Iterator[int]:
+    """How many runs may be open at once, ``most`` or as many as a quarter of the open files is enough for. While
+    entered, connections leave them these files.
+    """
+    global _held
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    count = most if soft == resource.RLIM_INFINITY else max(1, min(most, soft // 4 // _FILES_OF_RUN))
+    _held += count * _FILES_OF_RUN
+    _divide()
+    try:
+        yield count
+    finally:
+        _held -= count * _FILES_OF_RUN
+        _divide()
 
 
 class Gate:
@@ -76,7 +100,8 @@ class Gate:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
-            await turn
+            with waiting():
+                await turn
         except BaseException:
             if turn.done() and not turn.cancelled():  # cancelled in the same moment as served: hand the place on
                 self._leave()

@@ -21,6 +21,7 @@ from asyncio_throttle.throttler import Throttler
 
 from .clock import Clock
 from .errors import ConfigurationError
+from .stopping import waiting
 
 # Two requests leave evenly spaced but arrive unevenly; the window is widened by this much so that the count at the
 # server still holds (one scheduling hiccup of a busy machine).
@@ -149,14 +150,18 @@ class Limits:
 
     @asynccontextmanager
     async def permit(self, tokens: int = 0) -> AsyncIterator[Permit]:
-        """Wait for a turn, first in first out. ``tokens`` is the estimate of what the call will use."""
+        """Wait for a turn, first in first out. ``tokens`` is the estimate of what the call will use.
+
+        :raises RunStopping: the run was asked to stop before it was this call's turn.
+        """
         permit = Permit(self)
         if self._must_queue():
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((turn, tokens, permit))
             self._ensure_dispatcher()
             try:
-                await turn
+                with waiting():
+                    await turn
             except BaseException:
                 # Cancelled in the same moment as served: hand the place on.
                 if turn.done() and not turn.cancelled():

@@ -21,7 +21,7 @@ from .blame import place_of
 from .budget import Budget, Meter
 from .clock import Clock
 from .collector import tuned_collector
-from .conversation import Conversation, ConversationStopped, RunStopping
+from .conversation import Conversation, ConversationStopped
 from .errors import ConfigurationError, Forbidden, JournalError, LimitReached, Unauthorized, VivaError
 from .events import (
     ConversationFailed,
@@ -38,6 +38,7 @@ from .journal import Journal
 from .lag import LagMonitor
 from .services import Services
 from .slots import Slots
+from .stopping import RunStopping
 from .turnstile import Turnstile
 
 
@@ -82,7 +83,7 @@ class Runner:
 
     ``journal`` is entered by the caller; ``history`` is the same file's reading half where the run is resumed.
     ``slots`` and ``turnstile`` are those that it shares with other runs, else it has its own, with ``concurrency``
-    slots. ``drain`` lets conversations in flight finish, ``interrupt`` only calls under way; ``halt`` stops at once.
+    slots. ``drain`` lets conversations in flight finish, ``interrupt`` only requests under way; ``halt`` stops at once.
     All admit nothing more and leave the run resumable. ``admitted`` is set when no further conversation will begin.
     """
 
@@ -126,9 +127,9 @@ class Runner:
             self._outcome.how = "drained"
 
     def interrupt(self) -> None:
-        """Finish the calls under way; each conversation is interrupted where it asks for its next."""
+        """Finish the requests under way; each conversation is interrupted where it would make its next."""
         self.drain()
-        self.services.stopping = True
+        self.services.stop.ask()
 
     def halt(self) -> None:
         """Stop now. What is in flight is interrupted and goes on when the run is resumed."""
@@ -240,6 +241,7 @@ class Runner:
 
     async def _carry(self, plan: Plan) -> None:
         assert self._converse is not None
+        self.services.stop.enter()  # the task may be another run's child, where both share slots
         with self._recording_failure(plan):
             recorded = self._history.calls(plan.number) if self._history is not None else ()
             conversation = Conversation(

@@ -5,12 +5,13 @@ What never belongs here: work of its own. The runner makes it, conversations use
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .budget import Budget, Meter
 from .clock import Clock
 from .events import EventStream
 from .journal import Journal
+from .stopping import Stop
 from .turnstile import Turnstile
 
 
@@ -25,4 +26,4 @@ class Services:
     meter: Meter
     turnstile: Turnstile
     conversation_budget: Budget
-    stopping: bool = False  # no further call is to begin
+    stop: Stop = field(default_factory=Stop)

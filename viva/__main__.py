@@ -1,5 +1,5 @@
 """``python -m viva`` is the ``viva`` command."""
 
-from viva.cli.main import main
+from viva.cli.start import main
 
 main()

@@ -12,6 +12,7 @@ import orjson
 from ..errors import Unavailable
 from ..messages import Completion
 from ..tools import ToolCall, argument_text, numbered
+from .openai_json import decoded
 from .openai_message import finish_of, refuses, text_of, thoughts_of
 from .openai_usage import usage_of
 from .secrets import Redactor
@@ -25,7 +26,7 @@ def parse_completion(data: bytes, label: str, redact: Redactor = _NO_KEY, *, too
     :raises Unavailable: it is not the answer of a chat endpoint; a proxy's page or half a body may pass, so retried.
     """
     try:
-        answer = orjson.loads(data)
+        answer = decoded(data)
         choice = answer["choices"][0]
         message = choice["message"]
         text = text_of(message.get("content"))

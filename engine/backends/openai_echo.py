@@ -6,6 +6,7 @@ the opening token into it, or each part of a character as one. What never belong
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,10 +15,12 @@ import orjson
 from ..errors import Rejected
 from ..likelihood import Likelihood
 from ..messages import Completion
+from .openai_json import decoded
 from .openai_usage import usage_of
 from .secrets import Redactor
 
 _NO_KEY = Redactor(None)
+_LOWEST = 1e9  # nats; sums of what lies within stay finite
 
 
 def parse_echo(data: bytes, before: str, continuation: str, label: str, redact: Redactor = _NO_KEY) -> Completion:
@@ -29,7 +32,7 @@ def parse_echo(data: bytes, before: str, continuation: str, label: str, redact: 
     :raises Rejected: the endpoint did not echo the prompt with its log-probabilities, or not those of its tokens.
     """
     try:
-        answer = orjson.loads(data)
+        answer = decoded(data)
         told = answer["choices"][0]["logprobs"]
         tokens, values = told["tokens"], told["token_logprobs"]
         tops = told.get("top_logprobs") or [None] * len(tokens)
@@ -44,8 +47,11 @@ def parse_echo(data: bytes, before: str, continuation: str, label: str, redact: 
             value = values[index]
             if value is None and index == 0:
                 continue
-            likelihood.logprobs.append(float(value))
-            likelihood.greedy = likelihood.greedy and _is_best(float(value), tops[index])
+            number = float(value)
+            if not -_LOWEST <= number < math.inf and number != -math.inf:
+                raise ValueError(f"a log-probability of {number}")
+            likelihood.logprobs.append(number)
+            likelihood.greedy = likelihood.greedy and _is_best(number, tops[index])
         if not likelihood.logprobs:
             raise ValueError("no log-probabilities of the prompt")
         return Completion("", "stop", usage.prompt or count, generated, likelihoods=[likelihood], usage_note=usage.note)

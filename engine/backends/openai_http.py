@@ -130,7 +130,11 @@ class Endpoint:
         # limit=0: the pool's default of 100 connections would silently cap concurrency; the gate bounds them.
         connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300, keepalive_timeout=60)
         self._session = aiohttp.ClientSession(
-            connector=connector, headers=headers, timeout=self._timeout, auto_decompress=False
+            connector=connector,
+            headers=headers,
+            timeout=self._timeout,
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),  # kept cookies would go with every later request, and grow
         )
         self._gate.open()
 
@@ -158,27 +162,15 @@ class Endpoint:
 
         :raises BackendError: the typed error for whatever came instead.
         """
-        session = self._session
-        if session is None:
-            raise ConfigurationError(f"{label}: the backend is used outside its `async with`")
-        url, method = f"{self.base_url}{path}", "GET" if data is None else "POST"
         try:
             async with self._gate:
-                hops = 0
-                while True:
-                    async with session.request(method, url, data=data, allow_redirects=False) as response:
-                        if accept(response.status):
-                            return await receive(Body(response, self._longest, label))
-                        if response.status not in _REDIRECTS or "Location" not in response.headers:
-                            body = await Body(response, self._longest, label).head()
-                            raise error_from_response(label, response.status, body, response.headers, self.redact)
-                        url = _redirected(response, method, label, self.redact, last=hops == _MOST_REDIRECTS)
-                    hops += 1
+                return await self._exchange(label, path, data, receive, accept)
         except BackendError as error:
             # What quotes the endpoint is redacted where it is quoted, before it is cut; this is for what is not.
             error.args = (self.redact(str(error)),)
+            loosen(error)  # a call that pauses before its next try keeps the error, and its frames the whole answer
             error.__cause__ = error.__context__ = None
-            raise
+            failure = error
         except (TimeoutError, aiohttp.ClientError, OSError, UnicodeError) as error:  # UnicodeError: no host is named so
             failure = transport_error(label, self.base_url, error, self.redact)
             loosen(error)
@@ -186,6 +178,30 @@ class Endpoint:
             raise failure  # not in the handler: an error keeps nothing of what led to it
         finally:
             del failure
+
+    async def _exchange(
+        self,
+        label: str,
+        path: str,
+        data: bytes | None,
+        receive: Callable[[Body], Awaitable[T]],
+        accept: Callable[[int], bool],
+    ) -> T:
+        """As ``ask``, with the errors as they come."""
+        session = self._session
+        if session is None:
+            raise ConfigurationError(f"{label}: the backend is used outside its `async with`")
+        url, method = f"{self.base_url}{path}", "GET" if data is None else "POST"
+        hops = 0
+        while True:
+            async with session.request(method, url, data=data, allow_redirects=False) as response:
+                if accept(response.status):
+                    return await receive(Body(response, self._longest, label))
+                if response.status not in _REDIRECTS or "Location" not in response.headers:
+                    body = await Body(response, self._longest, label).head()
+                    raise error_from_response(label, response.status, body, response.headers, self.redact)
+                url = _redirected(response, method, label, self.redact, last=hops == _MOST_REDIRECTS)
+            hops += 1
 
 
 def _redirected(response: aiohttp.ClientResponse, method: str, label: str, redact: Redactor, *, last: bool) -> str:

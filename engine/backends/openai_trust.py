@@ -10,6 +10,7 @@ import asyncio
 from types import TracebackType
 
 from ..errors import BackendError, Forbidden, Unauthorized
+from ..stopping import RunStopping
 
 
 class Trust:
@@ -60,7 +61,7 @@ class _Call:
     ) -> None:
         trust = self._trust
         try:
-            if error is None or (isinstance(error, Exception) and not isinstance(error, BackendError)):
+            if error is None or (isinstance(error, Exception) and not isinstance(error, BackendError | RunStopping)):
                 trust.proven = True  # answered, though perhaps ended by whoever heard it
             elif isinstance(error, Unauthorized) and not trust.proven:
                 await trust._settle()

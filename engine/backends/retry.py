@@ -19,6 +19,7 @@ from ..events import Retried
 from ..likelihood import Reading
 from ..limits import Limits
 from ..messages import Completion, Request
+from ..stopping import waiting
 from .base import Backend, EventSink
 
 # Rough size of a token for reserving a tokens-per-minute budget before the endpoint has counted.
@@ -153,7 +154,8 @@ class Governed(Backend):
         self._retries += 1
         if self._publish is not None:
             self._publish(Retried(self._clock.wall(), conversation, self.label, type(error).__name__, delay))
-        await self._clock.sleep(delay)
+        with waiting():
+            await self._clock.sleep(delay)
 
     def statistics(self) -> dict[str, Any]:
         return {**self.limits.statistics(), "retries": self._retries, **self.inner.statistics()}

@@ -19,6 +19,7 @@ from ..messages import Completion
 from ..tools import ToolCall, argument_text, numbered
 from .openai_answer import without_key
 from .openai_http import Body
+from .openai_json import decoded
 from .openai_message import finish_of, refuses, text_of, thoughts_of
 from .openai_usage import Usage, usage_of
 from .secrets import Redactor
@@ -60,7 +61,7 @@ async def read_stream(
             ended = True
             break
         try:
-            chunk = orjson.loads(data)
+            chunk = decoded(data)
             problem = chunk.get("error")
             if chunk.get("usage"):
                 usage = usage_of(chunk["usage"], redact)

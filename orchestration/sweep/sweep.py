@@ -18,6 +18,7 @@ from viva.engine.backends.registry import BackendPool
 from viva.engine.blame import place_of
 from viva.engine.clock import Clock, RealClock
 from viva.engine.collector import tuned_collector
+from viva.engine.descriptors import runs_side_by_side
 from viva.engine.errors import JournalError, VivaError
 from viva.engine.events import EventStream
 from viva.engine.folder import RunFolder
@@ -38,7 +39,7 @@ from .residents import Residents, weights_of
 from .standing import Standing, standing
 from .stopping import Stopping
 
-_MOST_OPEN = 64  # cells that are led to their end at once; each has a journal and its thread
+_MOST_OPEN = 64  # cells that are led to their end at once, files allowing; each has a journal and its thread
 
 
 class Sweep:
@@ -67,6 +68,7 @@ class Sweep:
         self._stopping = False
         self._active: list[CellRun] = []
         self._changed = anyio.Event()
+        self._most_open = _MOST_OPEN
         self._company: Company | None = None
         self.models: dict[str, dict[str, object]] = {}
 
@@ -113,7 +115,8 @@ class Sweep:
             raise JournalError(f"{self.out}: cannot make the sweep's folder: {error}") from error
         try:
             write_sweep(self.out, self.recorded)
-            with tuned_collector(), each_checked_once():
+            most = min(_MOST_OPEN, len(self.runs))
+            with tuned_collector(), each_checked_once(), runs_side_by_side(most) as self._most_open:
                 if ready is not None:
                     ready(self)
                 units = self._survey()
@@ -135,7 +138,7 @@ class Sweep:
         """Wait until the next unit can begin: not too many cells are open, nor too many local models."""
         while not self._stopping:
             changed = self._changed  # a cell may end while room is being made
-            if len(self._active) < _MOST_OPEN and await self._residents.make_room(self._in_use()):
+            if len(self._active) < self._most_open and await self._residents.make_room(self._in_use()):
                 return
             await changed.wait()
 

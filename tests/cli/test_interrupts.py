@@ -5,11 +5,13 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
+import pytest
 from viva_process import ended, started
 
 if TYPE_CHECKING:
@@ -23,9 +25,9 @@ _CALLS = 1 + 3 * _ROUNDS  # of one talk
 _WAIT = {"do": "slow", "delay": 0.5}
 
 
-def _run(server: Server, out: Path) -> subprocess.Popen[bytes]:
+def _run(server: Server, out: Path, **options: object) -> subprocess.Popen[bytes]:
     roles = ("candidate", "interactor", "evaluator")
-    models = [text for role in roles for text in (f"--{role}", server.model(role))]
+    models = [text for role in roles for text in (f"--{role}", server.model(role, **options))]
     size = ["-n", str(_TALKS), "--rounds", str(_ROUNDS), "--concurrency", str(_WIDTH)]
     return started("run", "kieval", "--dataset", ITEMS, *size, *models, "--json", "--out", out)
 
@@ -69,6 +71,35 @@ def test_line_10_asked_once_it_finishes_the_calls_under_way(chaos: StartChaos, t
     assert _interviews(report) == 0
     assert report == _printed("report", run)
     _goes_on_as_if_nothing_had_been(server, run, tmp_path / "whole", unanswered=0)
+
+
+def test_line_10_a_call_that_waits_for_its_turn_is_not_under_way(chaos: StartChaos, tmp_path: Path) -> None:
+    server = chaos({"schedule": {"0": _WAIT}})
+    run = tmp_path / "run"
+    process = _run(server, run, concurrency=1)
+    server.log(requests=1)
+    process.send_signal(signal.SIGINT)
+    code, _, said = ended(process)
+    assert code == 130
+    assert f"{_WIDTH} conversations were interrupted; go on with: viva resume {run}" in said
+    assert [entry["left"] for entry in server.log()] == [False]
+    assert ended(started("resume", run))[0] == 0
+    assert len(server.log()) == _TALKS * _CALLS
+
+
+def test_line_10_a_call_that_waits_for_its_next_try_is_not_under_way(chaos: StartChaos, tmp_path: Path) -> None:
+    overloaded = {"do": "503", "retry_after": 600, "delay": 0.1}
+    server = chaos({"schedule": {str(number): overloaded for number in range(_WIDTH)}})
+    run = tmp_path / "run"
+    process = _run(server, run)
+    server.log(requests=_WIDTH)
+    process.send_signal(signal.SIGINT)
+    code, report, said = ended(process)
+    assert code == 130
+    assert f"{_WIDTH} conversations were interrupted; go on with: viva resume {run}" in said
+    assert orjson.loads(report)["candidates"]["candidate"]["failed"] == 0
+    assert ended(started("resume", run))[0] == 0
+    assert len(server.log()) == _TALKS * _CALLS + _WIDTH
 
 
 def test_asked_twice_it_stops_at_once(chaos: StartChaos, tmp_path: Path) -> None:
@@ -144,6 +175,23 @@ def test_while_it_runs_nobody_else_may_go_on_with_it(chaos: StartChaos, tmp_path
     assert _interviews(_printed("report", tmp_path / "run")) < _TALKS  # looking on is allowed
     process.send_signal(signal.SIGTERM)
     assert ended(process)[0] == 130
+
+
+_WHILE_LOADING = """
+class Interrupting:
+    def find_spec(self, name, *others):
+        if name == "viva.cli.late":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+"""
+_AT_EXIT = "import atexit; atexit.register(signal.raise_signal, signal.SIGINT)"
+
+
+@pytest.mark.parametrize(("when", "code"), [(_WHILE_LOADING, 130), (_AT_EXIT, -signal.SIGINT)])
+def test_line_10_ctrl_c_while_modules_load_and_at_the_exit(when: str, code: int) -> None:
+    program = f"import signal, sys\n{when}\nsys.argv = ['viva', '--version']\nimport viva.__main__"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (code, b"")
 
 
 def test_ctrl_c_before_the_first_call_ends_without_a_word_of_python(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import gzip
 import json
 import subprocess
 import sys
+import tracemalloc
 import zlib
 from collections import Counter
 from collections.abc import Callable
@@ -90,6 +91,38 @@ def test_line_24_a_broken_answer_leaves_nothing_to_the_collector(
             _CLOCK.run(main)
         finally:
             gc.enable()
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_line_24_an_error_holds_nothing_of_the_answer(chaos: StartChaos, streaming: bool) -> None:
+    server = chaos({"default": {"do": "raw", "say": "data: ", "zeros": 10, "packed": True}})
+
+    async def main() -> int:
+        async with openai.build(ModelSpec.parse(server.model("candidate")), _CLOCK) as backend:
+            tracemalloc.start()
+            try:
+                await backend.generate(question((lambda piece: None) if streaming else None))
+            except Unavailable:  # held here as in a pause before the next try
+                return tracemalloc.get_traced_memory()[0]
+            finally:
+                tracemalloc.stop()
+        raise AssertionError("the answer was taken")
+
+    assert _CLOCK.run(main) < 2_000_000
+
+
+def test_line_24_cookies_are_not_kept(chaos: StartChaos) -> None:
+    server = chaos({"default": {"do": "raw", "say": "{}", "headers": {"Set-Cookie": f"session={'x' * 900}"}}})
+
+    async def main() -> None:
+        model = server.model("candidate").replace("127.0.0.1", "localhost")  # cookies of a bare address never count
+        async with openai.build(ModelSpec.parse(model), _CLOCK) as backend:
+            for _ in range(3):
+                with pytest.raises(Unavailable):
+                    await backend.generate(question())
+
+    _CLOCK.run(main)
+    assert [entry["cookies"] for entry in server.log()] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("status", [200, 500])

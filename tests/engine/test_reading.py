@@ -204,6 +204,13 @@ def test_what_is_no_echo_of_the_prompt_is_rejected(data: bytes, before: str, con
         parse_echo(data, before, continuation, "m")
 
 
+@pytest.mark.parametrize("value", ["NaN", '"nan"', "Infinity", "1e999", "-1e308"])
+def test_line_21_a_log_probability_that_is_none_is_rejected(value: str) -> None:
+    data = echoed(["Is", " it", " A", " B"], [0, 2, 5, 7]).replace(b"-2.0", value.encode())
+    with pytest.raises(Rejected, match="a log-probability of"):
+        parse_echo(data, "Is it", " A", "m")
+
+
 def test_a_key_that_an_endpoint_repeats_is_not_shown() -> None:
     with pytest.raises(Rejected) as raised:
         parse_echo(b'{"error": "your key sk-123456789 may not"}', "Is it", " A", "m", redact=Redactor("sk-123456789"))

@@ -75,6 +75,29 @@ def test_line_21_unusable_counts_are_estimated_and_noted(chaos: StartChaos) -> N
         assert [completion.prompt_tokens, completion.completion_tokens] == expected
 
 
+_NO_NUMBERS = [
+    '{"prompt_tokens": NaN, "completion_tokens": -Infinity}',
+    '{"prompt_tokens": 1e999, "completion_tokens": 1e999}',
+    f'{{"prompt_tokens": {"9" * 5000}, "completion_tokens": {"9" * 5000}}}',
+    '{"prompt_tokens": null, "cost": NaN}',
+]
+
+
+def test_line_21_counts_that_are_no_numbers_cost_no_answer(chaos: StartChaos) -> None:
+    said = [body.replace('"ODD"', odd) for odd in _NO_NUMBERS for body in bodies("ODD")]
+    server = chaos({"cycle": [{"do": "garbage", "say": body} for body in said]})
+
+    async def main() -> list[Completion]:
+        async with build(server.model("candidate", retries=0), _CLOCK) as backend:
+            read = [None, lambda piece: None] * len(_NO_NUMBERS)
+            return [await backend.generate(question(on_text)) for on_text in read]
+
+    for number, completion in enumerate(_CLOCK.run(main)):
+        assert completion.text == _TEXT
+        assert (completion.prompt_tokens, completion.completion_tokens) == (100, len(_TEXT) // 4)
+        assert bool(completion.usage_note) == ("null" not in _NO_NUMBERS[number // 2])
+
+
 @pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": 100, "completion_tokens": 11}])
 def test_line_21_usable_and_missing_counts_are_not_noted(chaos: StartChaos, usage: Any) -> None:
     server = chaos({"default": {"do": "garbage", "say": bodies(usage)[0]}})

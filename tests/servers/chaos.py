@@ -100,6 +100,7 @@ class Chaos:
             "behaviour": behaviour["do"],
             "format": format_of(body),
             "key": key_of(request),
+            "cookies": len(request.headers.get("Cookie", "")),
             "prompt": body.get("prompt"),
             "tools": body.get("tools"),
             "messages": body["messages"] if uses_tools(body) else None,

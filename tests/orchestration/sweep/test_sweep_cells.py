@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -246,3 +248,24 @@ def test_a_kill_before_the_journals_tables_is_no_loss(tmp_path: Path) -> None:
     assert [cell.folder for cell in cells_of(tmp_path / "out")] == [None, None]
     swept(file, tmp_path / "out")
     assert _reports(tmp_path / "out") == before
+
+
+_IN_LITTLE_ROOM = """
+import resource, sys
+from pathlib import Path
+from viva.engine.clock import VirtualClock
+from viva.orchestration.sweep.sweep import planned_sweep
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+sweep = planned_sweep(Path(sys.argv[1]), Path(sys.argv[2]), VirtualClock())
+sweep.clock.run(sweep.run)
+print([(run.state, str(run.error)) for run in sweep.runs if run.state != "done"])
+"""
+
+
+def test_line_20_cells_wait_where_few_files_may_be_open(tmp_path: Path) -> None:
+    slow = [f"simulated:{name}?latency=60" for name in "abcd"]  # all could be open before the first has ended
+    file = write_file(tmp_path, items=1, candidates=slow, seeds=[1, 2, 3, 4])
+    command = [sys.executable, "-c", _IN_LITTLE_ROOM, file, tmp_path / "out"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stdout + done.stderr

@@ -1,0 +1,38 @@
+"""JSON as endpoints write it: some spell numbers as JSON does not (NaN, Infinity), or larger than any double.
+
+What never belongs here: what an answer means.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+
+_LONGEST_WHOLE = 19  # characters of numbers that are kept as whole ones; orjson makes longer ones floats, too
+
+
+def decoded(data: bytes) -> Any:
+    """The value that ``data`` spells. Numbers that JSON does not know come as floats, infinite or none.
+
+    :raises orjson.JSONDecodeError: it is no JSON otherwise, or holds text that no journal can.
+    """
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        problem = error
+    try:
+        value = json.loads(data, parse_int=_whole)
+        orjson.dumps(value)  # halves of surrogate pairs, and nesting beyond what is ever meant
+        return value
+    except (ValueError, TypeError, RecursionError):
+        pass
+    try:
+        raise problem
+    finally:
+        del problem
+
+
+def _whole(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _LONGEST_WHOLE else float(digits)
