@@ -38,7 +38,8 @@ class CandidateMeasures:
     def add(self, record: Mapping[str, Any]) -> None:
         """One conversation's record, as ``FunctionScenario`` makes it."""
         self.conversations += 1
-        for name, value in named_values(record["value"]).items():
+        stopped = "stopped" in record and record["value"] is None  # it came to no value
+        for name, value in [] if stopped else named_values(record["value"]).items():
             if value is None:
                 self.unscored.add(name)
             elif isinstance(value, str):
@@ -155,7 +156,7 @@ def named_values(value: Any) -> dict[str, float | bool | str | None]:
     """What is added up of a conversation's value: a lone number is its score; what has no place in a table is left out,
     numbers that are not finite are unscored.
     """
-    values = value if isinstance(value, Mapping) else {SCORE: value} if value is not None else {}
+    values = value if isinstance(value, Mapping) else {SCORE: value}
     found: dict[str, float | bool | str | None] = {}
     for name, one in values.items():
         if one is None or isinstance(one, bool | str | int):

@@ -41,8 +41,11 @@ def scenario(name: str) -> AnyScenario:
     if name in _defined:
         return _defined[name]
     if is_file(name):
-        return scenario_in(Path(name))
-    raise ConfigurationError(f"unknown scenario '{name}'; known: {', '.join([*points, *_defined])}, or FILE.py")
+        file, _, wanted = name.partition("#")
+        return scenario_in(Path(file), wanted or None)
+    raise ConfigurationError(
+        f"unknown scenario '{name}'; known: {', '.join([*points, *_defined])}, or a file: FILE.py, FILE.py#NAME"
+    )
 
 
 def recorded_scenario(manifest: Mapping[str, Any]) -> AnyScenario:
@@ -53,8 +56,7 @@ def recorded_scenario(manifest: Mapping[str, Any]) -> AnyScenario:
     name, code = str(manifest["scenario"]), manifest.get("code")
     if name in registered(GROUP) or name in _defined or not isinstance(code, dict):
         return scenario(name)
-    scenario_in(Path(str(code.get("file"))))
-    return scenario(name)
+    return scenario_in(Path(str(code.get("file"))), name)
 
 
 def scenarios() -> list[AnyScenario]:
@@ -63,19 +65,21 @@ def scenarios() -> list[AnyScenario]:
 
 
 def is_file(name: str) -> bool:
-    """Whether this is the path of a Python file rather than a name."""
-    return name.endswith(".py")
+    """Whether this is the path of a Python file, perhaps with ``#NAME`` behind it, rather than a name."""
+    return name.partition("#")[0].endswith(".py")
 
 
-def scenario_in(file: Path) -> AnyScenario:
-    """The only scenario that a Python file defines. The file is run once, as a module of its own.
+def scenario_in(file: Path, name: str | None = None) -> AnyScenario:
+    """The scenario called ``name`` that a Python file defines; its only one if None. The file is run once.
 
-    :raises ConfigurationError: the file cannot be read or run, or defines none or several.
+    :raises ConfigurationError: the file cannot be read or run, or defines none such, or several.
     """
     module = module_of(file)
-    found = {id(one): one for one in vars(module).values() if isinstance(one, Scenario)}
-    if len(found) != 1:
-        names = ", ".join(one.name for one in found.values()) or "none"
-        raise ConfigurationError(f"{file}: expected one scenario (@viva.scenario, or an object), found {names}")
-    [one] = found.values()
-    return define(one)
+    found = {one.name: one for one in vars(module).values() if isinstance(one, Scenario)}
+    wanted = [name] if name is not None else list(found)
+    if len(wanted) != 1 or wanted[0] not in found:
+        names = ", ".join(found) or "none"
+        raise ConfigurationError(
+            f"{file}: expected {f'the scenario {name}' if name else 'one scenario, or FILE.py#NAME'}; it has {names}"
+        )
+    return define(found[wanted[0]])
