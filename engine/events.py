@@ -54,6 +54,17 @@ class CallFinished(Event):
 
 
 @dataclass(slots=True)
+class StepComputed(Event):
+    """A step that is no model call ended; ``failed``: with an error as its result. ``replayed``: from the journal."""
+
+    name: str
+    ordinal: int
+    failed: bool
+    latency: float
+    replayed: bool
+
+
+@dataclass(slots=True)
 class Diverged(Event):
     """A recorded call was asked differently than now; from here on the conversation is called anew."""
 

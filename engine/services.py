@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from .budget import Budget, Meter
 from .clock import Clock
+from .computation import Computer
 from .events import EventStream
 from .journal import Journal
 from .turnstile import Turnstile
@@ -25,4 +26,5 @@ class Services:
     meter: Meter
     turnstile: Turnstile
     conversation_budget: Budget
+    computer: Computer
     stopping: bool = False  # no further call is to begin
