@@ -27,9 +27,10 @@ from .messages import Completion, Request, Sampling, View, request_digest
 from .seeds import SeedLine
 from .services import Services
 from .steps import STEP_PREFIX, Computed, computed_from, step_digest
-from .thoughts import AnswerStream, has_marks, separate_thoughts
+from .thoughts import has_marks, separate_thoughts
 from .tools import Toolbox
 from .usage import WATCHED, Usage
+from .watching import watched_answer
 
 _TALKS = count()
 
@@ -131,7 +132,9 @@ class Conversation:
             request = Request(
                 view.messages, sampling, seed, digest, self.key, role, ordinal, hint, tools=tools, talk=self.talk
             )
-            answer = self._watched(backend, request, watch) if watch else backend.generate(request)
+            answer = (
+                watched_answer(backend, request, watch, self._services.clock) if watch else backend.generate(request)
+            )
             completion = await self._recorded_answer(role, ordinal, digest, backend, answer)
         if watch:
             self._judge_watch(completion, watch)
@@ -195,11 +198,21 @@ class Conversation:
             services.journal.record_call(self.number, role, ordinal, digest, completion, services.clock.wall())
             if services.journal.full:
                 await services.journal.flush()
-        computed, latency = computed_from(completion), completion.latency
-        now = services.clock.wall()
-        services.events.publish(StepComputed(now, self.key, name, ordinal, computed.failed, latency, bool(recorded)))
-        if services.events.congested:
-            await services.events.room()
+        computed, events = computed_from(completion), services.events
+        events.publish(
+            StepComputed(
+                services.clock.wall(),
+                self.key,
+                name,
+                ordinal,
+                computed.failed,
+                completion.latency,
+                recorded is not None,
+                completion.text if events.texts else None,
+            )
+        )
+        if events.congested:
+            await events.room()
         if not services.turnstile.pass_nowait():
             await services.turnstile.enter()
         return computed
@@ -291,7 +304,8 @@ class Conversation:
         if self._meter is not None:
             # Counted for replayed calls too, at list price: the bound must fall at the same turn after a resume.
             self._meter.add(tokens, price)
-        services.events.publish(
+        events = services.events
+        events.publish(
             CallFinished(
                 services.clock.wall(),
                 self.key,
@@ -303,10 +317,11 @@ class Conversation:
                 completion.latency,
                 completion.attempts,
                 replayed,
+                completion.text if events.texts else None,
             )
         )
-        if services.events.congested:
-            await services.events.room()
+        if events.congested:
+            await events.room()
         if not services.turnstile.pass_nowait():
             await services.turnstile.enter()
 
@@ -331,39 +346,6 @@ class Conversation:
                 services.events.publish(LimitHit(services.clock.wall(), self.key, "budget", str(error)))
                 raise self.stop("budget", str(error)) from error
         services.meter.begin(now)
-
-    async def _watched(self, backend: Backend, request: Request, watch: Sequence[Callable[[], Detector]]) -> Completion:
-        pieces: list[str] = []
-        detectors: list[Detector] = []
-        answers: list[AnswerStream] = []
-
-        def on_restart() -> None:
-            # A broken attempt is nobody's words: what it said is held against no one.
-            pieces.clear()
-            detectors[:] = [make() for make in watch]
-            answers[:] = [AnswerStream(on_answer)]
-
-        def on_text(piece: str) -> None:
-            pieces.append(piece)
-            answers[0].feed(piece)
-
-        def on_answer(piece: str) -> None:
-            for detector in detectors:
-                reason = detector.feed(piece)
-                if reason is not None:
-                    raise ConversationStopped("detector", reason)
-
-        on_restart()
-        request.on_text, request.on_restart = on_text, on_restart
-        began = self._services.clock.now()
-        try:
-            return await backend.generate(request)
-        except ConversationStopped as stop:
-            text = "".join(pieces)
-            # The endpoint never got to say what this cost; four characters a token is the usual rule of thumb.
-            completion = Completion(text, WATCHED + stop.reason, request.characters // 4, max(1, len(text) // 4))
-            completion.latency = self._services.clock.now() - began
-            return completion
 
     def _judge_watch(self, completion: Completion, watch: Sequence[Callable[[], Detector]]) -> None:
         if completion.finish.startswith(WATCHED):

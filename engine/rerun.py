@@ -18,13 +18,13 @@ from .clock import Clock, RealClock
 from .computation import Computer, Where
 from .conversation import Conversation, ConversationStopped
 from .detectors import Detector
-from .events import EventStream
 from .history import RecordedCall
 from .journal import Journal
 from .likelihood import Likelihood, Reading
 from .messages import Completion, Message, Sampling, View, request_digest
 from .services import Services
 from .steps import STEP_PREFIX, Computed, computed_from, step_digest
+from .stream import EventStream
 from .tools import Toolbox
 from .turnstile import Turnstile
 

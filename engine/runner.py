@@ -29,7 +29,6 @@ from .events import (
     ConversationFinished,
     ConversationInterrupted,
     ConversationStarted,
-    EventStream,
     LimitHit,
     RunFinished,
     RunStarted,
@@ -39,6 +38,7 @@ from .journal import Journal
 from .lag import LagMonitor
 from .services import Services
 from .slots import Slots
+from .stream import EventStream
 from .turnstile import Turnstile
 
 
@@ -143,6 +143,13 @@ class Runner:
     def halt(self) -> None:
         """Stop now. What is in flight is interrupted and goes on when the run is resumed."""
         self._end("halted")
+
+    async def flush(self) -> None:
+        """Wait until all that was published so far, and is recorded, is in the journal's file.
+
+        :raises JournalError: it cannot be written.
+        """
+        await self._journal.flush()
 
     async def run(self, plans: Iterable[Plan], converse: Coroutine, total: int | None = None) -> Outcome:
         """Carry all plans to their end and say how it went.

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from .budget import Budget, Meter
 from .clock import Clock
 from .computation import Computer
-from .events import EventStream
 from .journal import Journal
+from .stream import EventStream
 from .turnstile import Turnstile
 
 

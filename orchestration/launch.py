@@ -20,13 +20,13 @@ from viva.engine.budget import Budget
 from viva.engine.clock import Clock, RealClock
 from viva.engine.computation import Computer
 from viva.engine.errors import ConfigurationError, VivaError
-from viva.engine.events import EventStream
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
 from viva.engine.journal import Journal
 from viva.engine.journal_errors import damaged_journal
 from viva.engine.runner import Outcome, Runner
 from viva.engine.slots import Slots
+from viva.engine.stream import EventStream
 from viva.engine.turnstile import Turnstile
 from viva.scenarios.contract import Aggregate, Role, Scoring, TakesReviews, judge_role
 from viva.scenarios.models import check_priced, model_labels, replayed

@@ -20,10 +20,10 @@ from viva.engine.clock import Clock, RealClock
 from viva.engine.collector import tuned_collector
 from viva.engine.computation import Computer
 from viva.engine.errors import JournalError, VivaError
-from viva.engine.events import EventStream
 from viva.engine.folder import RunFolder
 from viva.engine.runner import Outcome
 from viva.engine.slots import Slots
+from viva.engine.stream import EventStream
 from viva.engine.turnstile import Turnstile
 from viva.scoring.sequential import Until
 
