@@ -11,27 +11,28 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import anyio
 
+from .backends.base import Backend
 from .budget import Meter
+from .computation import Where
 from .detectors import Detector
 from .errors import ConfigurationError, LimitReached
-from .events import CallFinished, Diverged, LimitHit, Noted, StopRequested
+from .events import CallFinished, Diverged, LimitHit, Noted, StepComputed, StopRequested
 from .history import RecordedCall
 from .likelihood import Likelihood, Reading
 from .messages import Completion, Request, Sampling, View, request_digest
 from .seeds import SeedLine
+from .services import Services
+from .steps import STEP_PREFIX, Computed, computed_from, step_digest
 from .stopping import RunStopping
-from .thoughts import AnswerStream, has_marks, separate_thoughts
+from .thoughts import has_marks, separate_thoughts
 from .tools import Toolbox
+from .usage import WATCHED, Usage
+from .watching import watched_answer
 
-if TYPE_CHECKING:
-    from .backends.base import Backend
-    from .services import Services
-
-_WATCHED = "watch:"
 _TALKS = count()
 
 
@@ -46,40 +47,10 @@ class ConversationStopped(Exception):  # control flow, not an error
         self.by, self.reason = by, reason
 
 
-class Usage:
-    """What one role used in one conversation: calls and tokens, counted alike whether called or replayed.
-
-    ``irregular`` counts its answers that were cut at the token limit (``cut``), had no words (``empty``), were thought
-    about (``thoughts``), or ended for another reason than that all was said (that reason).
-    """
-
-    __slots__ = ("calls", "completion_tokens", "irregular", "prompt_tokens")
-
-    def __init__(self) -> None:
-        self.calls = self.prompt_tokens = self.completion_tokens = 0
-        self.irregular: dict[str, int] = {}
-
-    def inspect(self, completion: Completion) -> None:
-        """Count what is irregular about an answer."""
-        if completion.finish != "stop" and not completion.finish.startswith(_WATCHED):
-            self._count("cut" if completion.finish == "length" else completion.finish)
-        if completion.thoughts:
-            self._count("thoughts")
-        if not (completion.calls or completion.likelihoods or completion.text.strip()):
-            self._count("empty")
-
-    def _count(self, kind: str) -> None:
-        self.irregular[kind] = self.irregular.get(kind, 0) + 1
-
-    def to_record(self) -> list[int]:
-        """``[calls, prompt tokens, completion tokens]``."""
-        return [self.calls, self.prompt_tokens, self.completion_tokens]
-
-
 class Conversation:
     """One conversation of a run. ``key`` names it in seeds, journal and events; ``number`` orders the run; no other
     conversation of this process has its ``talk``. ``label`` is that of the model under examination, where several are
-    compared; ``repeat`` counts from 1 how often the same task is held with it.
+    compared; ``repeat`` counts from 1 how often the same task is held with it. ``computed`` counts steps by name.
     """
 
     __slots__ = (
@@ -91,6 +62,7 @@ class Conversation:
         "_services",
         "_stopped",
         "_under_way",
+        "computed",
         "key",
         "label",
         "number",
@@ -113,6 +85,7 @@ class Conversation:
         self.label, self.repeat = label, repeat
         self.talk = f"{key} {next(_TALKS)}"
         self.usage: dict[str, Usage] = {}
+        self.computed: dict[str, int] = {}
         self._services = services
         self._backends = backends
         self._seeds = SeedLine(services.seed, key)
@@ -156,7 +129,9 @@ class Conversation:
             request = Request(
                 view.messages, sampling, seed, digest, self.key, role, ordinal, hint, tools=tools, talk=self.talk
             )
-            answer = self._watched(backend, request, watch) if watch else backend.generate(request)
+            answer = (
+                watched_answer(backend, request, watch, self._services.clock) if watch else backend.generate(request)
+            )
             completion = await self._recorded_answer(role, ordinal, digest, backend, answer)
         if watch:
             self._judge_watch(completion, watch)
@@ -179,6 +154,65 @@ class Conversation:
             self._require_budget()
             completion = await self._recorded_answer(role, ordinal, digest, backend, backend.read(reading))
         return completion.likelihoods or []
+
+    async def compute(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        key: Any = None,
+        limit: float = 60.0,
+        where: Where = "thread",
+    ) -> Computed:
+        """Have a function computed off the event loop, recorded and replayed as a call is: a metric, a tool, ….
+
+        A failure is a value too: where the function raises, takes more than ``limit`` seconds, returns what is not JSON
+        data, or its process dies, ``error`` says so. In a ``process`` (function and arguments must pickle) it is killed
+        at its limit; a ``thread`` cannot be killed and goes on, unheard. A coroutine function is awaited in the event
+        loop. It must not call this conversation. ``key``, JSON data, identifies arguments that are not JSON data.
+
+        :raises ConfigurationError: an argument is not JSON data and there is no ``key``; an option is wrong.
+        :raises ConversationStopped: somebody ended the conversation before.
+        """
+        if self._stopped is not None:
+            raise self._stopped
+        services, role, digest = self._services, STEP_PREFIX + name, step_digest(name, arguments, key)
+        ordinal = self.computed.get(name, 0)
+        self.computed[name] = ordinal + 1
+        recorded = completion = self._recall(role, ordinal, digest) if self._recorded else None
+        if completion is None:
+            if services.stop.asked:
+                await self._stop_here()
+            began = services.clock.now()
+            self._under_way += 1
+            try:
+                finish, data = await services.computer.run(function, arguments, limit, where)
+            finally:
+                self._under_way -= 1
+                if self._quiet is not None and not self._under_way:
+                    self._quiet.set()
+            completion = Completion(data.decode(), finish, latency=services.clock.now() - began)
+            services.journal.record_call(self.number, role, ordinal, digest, completion, services.clock.wall())
+            if services.journal.full:
+                await services.journal.flush()
+        computed, events = computed_from(completion), services.events
+        events.publish(
+            StepComputed(
+                services.clock.wall(),
+                self.key,
+                name,
+                ordinal,
+                computed.failed,
+                completion.latency,
+                recorded is not None,
+                completion.text if events.texts else None,
+            )
+        )
+        if events.congested:
+            await events.room()
+        if not services.turnstile.pass_nowait():
+            await services.turnstile.enter()
+        return computed
 
     @property
     def irregular(self) -> dict[str, dict[str, int]]:
@@ -272,7 +306,8 @@ class Conversation:
         if self._meter is not None:
             # Counted for replayed calls too, at list price: the bound must fall at the same turn after a resume.
             self._meter.add(tokens, price)
-        services.events.publish(
+        events = services.events
+        events.publish(
             CallFinished(
                 services.clock.wall(),
                 self.key,
@@ -284,10 +319,11 @@ class Conversation:
                 completion.latency,
                 completion.attempts,
                 replayed,
+                completion.text if events.texts else None,
             )
         )
-        if services.events.congested:
-            await services.events.room()
+        if events.congested:
+            await events.room()
         if not services.turnstile.pass_nowait():
             await services.turnstile.enter()
 
@@ -313,42 +349,9 @@ class Conversation:
                 raise self.stop("budget", str(error)) from error
         services.meter.begin(now)
 
-    async def _watched(self, backend: Backend, request: Request, watch: Sequence[Callable[[], Detector]]) -> Completion:
-        pieces: list[str] = []
-        detectors: list[Detector] = []
-        answers: list[AnswerStream] = []
-
-        def on_restart() -> None:
-            # A broken attempt is nobody's words: what it said is held against no one.
-            pieces.clear()
-            detectors[:] = [make() for make in watch]
-            answers[:] = [AnswerStream(on_answer)]
-
-        def on_text(piece: str) -> None:
-            pieces.append(piece)
-            answers[0].feed(piece)
-
-        def on_answer(piece: str) -> None:
-            for detector in detectors:
-                reason = detector.feed(piece)
-                if reason is not None:
-                    raise ConversationStopped("detector", reason)
-
-        on_restart()
-        request.on_text, request.on_restart = on_text, on_restart
-        began = self._services.clock.now()
-        try:
-            return await backend.generate(request)
-        except ConversationStopped as stop:
-            text = "".join(pieces)
-            # The endpoint never got to say what this cost; four characters a token is the usual rule of thumb.
-            completion = Completion(text, _WATCHED + stop.reason, request.characters // 4, max(1, len(text) // 4))
-            completion.latency = self._services.clock.now() - began
-            return completion
-
     def _judge_watch(self, completion: Completion, watch: Sequence[Callable[[], Detector]]) -> None:
-        if completion.finish.startswith(_WATCHED):
-            raise self.stop("detector", completion.finish.removeprefix(_WATCHED))
+        if completion.finish.startswith(WATCHED):
+            raise self.stop("detector", completion.finish.removeprefix(WATCHED))
         if (completion.calls and not completion.text) or completion.kept_silent is not None:
             return  # a call is an answer, and what the endpoint took away is no silence of the model's
         for make in watch:

@@ -1,27 +1,37 @@
-"""Everything that happens in a run, as typed records on one stream.
-
-The streaming scorer, the progress bar, a live view and an embedding program all read this one stream. Two ways to
-read it: a *listener* is called at once and must be quick; a *subscription* is an async iterator with a bounded buffer,
-and a conversation waits at its next call while any buffer is full, so nothing is lost and nothing grows without end.
+"""Everything that happens in a run, as typed records; ``stream`` is how they are published and read.
 
 What never belongs here: scores and verdicts as such. A protocol reports them as ``Noted`` with a payload of its own.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
+
+import orjson
 
 
 @dataclass(slots=True)
 class Event:
-    """Base of all events. ``at`` is the clock's wall time, ``conversation`` a key or "" for the run itself."""
+    """Base of all events. ``at`` is the clock's wall time, ``conversation`` a key or "" for the run itself.
 
+    ``sequence`` counts the events of one stream from 1; 0 is an event that was not published (one from the journal).
+    """
+
+    sequence: int = field(init=False, default=0, compare=False, repr=False)
     at: float
     conversation: str
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain JSON data: the ``event``'s type name, ``sequence``, ``at``, ``conversation``, and its other fields.
+
+        What a protocol's payload holds besides JSON data is given as text.
+        """
+        names = [name for one in reversed(type(self).__mro__) for name in getattr(one, "__slots__", ())]
+        record = {"event": type(self).__name__} | {name: attrgetter(name)(self) for name in names}
+        plain: dict[str, Any] = orjson.loads(orjson.dumps(record, default=str, option=orjson.OPT_NON_STR_KEYS))
+        return plain
 
 
 @dataclass(slots=True)
@@ -41,7 +51,10 @@ class ConversationStarted(Event):
 
 @dataclass(slots=True)
 class CallFinished(Event):
-    """A model call was answered; ``replayed`` means from the journal, at no cost."""
+    """A model call was answered; ``replayed`` means from the journal, at no cost.
+
+    ``text`` is the answer without its thoughts where a reader of the stream asked for texts, else None.
+    """
 
     role: str
     ordinal: int
@@ -51,6 +64,22 @@ class CallFinished(Event):
     latency: float
     attempts: int
     replayed: bool
+    text: str | None = None
+
+
+@dataclass(slots=True)
+class StepComputed(Event):
+    """A step that is no model call ended; ``failed``: with an error as its result. ``replayed``: from the journal.
+
+    ``text`` is the JSON of the value or error where a reader of the stream asked for texts, else None.
+    """
+
+    name: str
+    ordinal: int
+    failed: bool
+    latency: float
+    replayed: bool
+    text: str | None = None
 
 
 @dataclass(slots=True)
@@ -126,91 +155,9 @@ class RunFinished(Event):
     outcome: str
 
 
-class Subscription:
-    """One reader's bounded buffer; iterate it to take events in order. Ends when the stream is closed."""
+@dataclass(slots=True)
+class ListenerFailed(Event):
+    """A listener raised and is not called any more; ``listener`` names it, ``error`` is what it raised and where."""
 
-    def __init__(self, capacity: int, stream: EventStream) -> None:
-        self._buffer: deque[Event] = deque()
-        self._capacity = capacity
-        self._stream = stream
-        self._arrived = asyncio.Event()
-        self.closed = False
-
-    def put(self, event: Event) -> None:
-        self._buffer.append(event)
-        self._arrived.set()
-
-    @property
-    def full(self) -> bool:
-        return len(self._buffer) >= self._capacity
-
-    def close(self) -> None:
-        """Stop reading; pending events are dropped and nobody waits for this reader any more."""
-        self.closed = True
-        self._arrived.set()
-        self._stream.forget(self)
-
-    async def __aiter__(self) -> AsyncIterator[Event]:
-        while True:
-            while self._buffer:
-                event = self._buffer.popleft()
-                if len(self._buffer) == self._capacity - 1:
-                    self._stream.drained()
-                yield event
-            if self.closed:
-                return
-            self._arrived.clear()
-            await self._arrived.wait()
-
-
-class EventStream:
-    """The run's events. Publishing never waits; ``congested`` tells a conversation to await ``room`` first."""
-
-    def __init__(self) -> None:
-        self._listeners: list[Callable[[Event], None]] = []
-        self._subscriptions: list[Subscription] = []
-        self._room = asyncio.Event()
-        self.congested = False
-
-    def listen(self, listener: Callable[[Event], None]) -> None:
-        """Have ``listener`` called with every event, in the publisher's own turn: it must be quick and not raise."""
-        self._listeners.append(listener)
-
-    def subscribe(self, capacity: int = 1024) -> Subscription:
-        """A bounded buffer to iterate over. Lossless: a full buffer holds conversations back at their next call."""
-        subscription = Subscription(capacity, self)
-        self._subscriptions.append(subscription)
-        return subscription
-
-    def publish(self, event: Event) -> None:
-        """Hand an event to every reader."""
-        for listener in self._listeners:
-            listener(event)
-        for subscription in self._subscriptions:
-            subscription.put(event)
-            if subscription.full:
-                self.congested = True
-
-    async def room(self) -> None:
-        """Wait until every buffer has room."""
-        while self.congested:
-            self._room.clear()
-            await self._room.wait()
-
-    def drained(self) -> None:
-        """A reader made room (called by subscriptions)."""
-        self.congested = any(subscription.full for subscription in self._subscriptions)
-        if not self.congested:
-            self._room.set()
-
-    def forget(self, subscription: Subscription) -> None:
-        """Drop a reader."""
-        if subscription in self._subscriptions:
-            self._subscriptions.remove(subscription)
-        self.drained()
-
-    def close(self) -> None:
-        """End every subscription once it has been read to its end."""
-        for subscription in self._subscriptions:
-            subscription.closed = True
-            subscription._arrived.set()
+    listener: str
+    error: dict[str, Any]

@@ -160,8 +160,8 @@ class Journal:
         :raises JournalError: it cannot be.
         """
         self._raise_failure()
-        if self._closing:  # whoever closed it waited for the last commit
-            return
+        if self._closing:
+            return  # closing waits until all is written
         done: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append(done)
         self._raise_failure()  # the thread may have died, and answered its last waiters, just before we joined them

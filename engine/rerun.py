@@ -15,14 +15,16 @@ from typing import Any, cast
 
 from .budget import Budget, Meter
 from .clock import Clock, RealClock
+from .computation import Computer, Where
 from .conversation import Conversation, ConversationStopped
 from .detectors import Detector
-from .events import EventStream
 from .history import RecordedCall
 from .journal import Journal
 from .likelihood import Likelihood, Reading
 from .messages import Completion, Message, Sampling, View, request_digest
 from .services import Services
+from .steps import STEP_PREFIX, Computed, computed_from, step_digest
+from .stream import EventStream
 from .tools import Toolbox
 from .turnstile import Turnstile
 
@@ -50,10 +52,22 @@ class Exchange:
 
 
 @dataclass(slots=True)
+class Step:
+    """A recorded step that is no model call."""
+
+    name: str
+    ordinal: int
+    computed: Computed
+
+
+Entry = Line | Exchange | Step
+
+
+@dataclass(slots=True)
 class Rerun:
     """What came of it. ``problem`` says why what the later calls were sent is not known; None if all of it is."""
 
-    lines: list[Line | Exchange] = field(default_factory=list)
+    lines: list[Entry] = field(default_factory=list)
     problem: str | None = None
 
 
@@ -98,22 +112,45 @@ class _Again(Conversation):
         self._count(role, call.completion)
         return call.completion.likelihoods or []
 
+    async def compute(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        key: Any = None,
+        limit: float = 60.0,
+        where: Where = "thread",
+    ) -> Computed:
+        ordinal = self.computed.get(name, 0)
+        self.computed[name] = ordinal + 1
+        call = self._recorded_call(STEP_PREFIX + name, ordinal, step_digest(name, arguments, key))
+        computed = computed_from(call.completion)
+        self.rerun.lines.append(Step(name, ordinal, computed))
+        return computed
+
     def tell(self, lines: Callable[[], Iterable[tuple[str, str]]]) -> None:
         self.rerun.lines += [Line(party, text) for party, text in lines()]
 
-    def rest(self) -> list[Exchange]:
+    def rest(self) -> list[Entry]:
         """The recorded calls that nobody has asked for, in their order."""
-        return [Exchange(call.role, call.ordinal, call.completion) for call in self._answers.values()]
+        return [entry_of(call) for call in self._answers.values()]
 
     def _recorded_call(self, role: str, ordinal: int, digest: bytes) -> RecordedCall:
         call = self._answers.get((role, ordinal))
         if call is None:
             raise _RecordEnds
         if call.digest != digest:
-            self.rerun.problem = f"{role} #{ordinal} was asked otherwise when it was recorded"
+            self.rerun.problem = f"{role.removeprefix(STEP_PREFIX)} #{ordinal} was asked otherwise when it was recorded"
             raise _RecordEnds
         del self._answers[role, ordinal]
         return call
+
+
+def entry_of(call: RecordedCall) -> Exchange | Step:
+    """A recorded call or step, of which only the record is known."""
+    if call.role.startswith(STEP_PREFIX):
+        return Step(call.role.removeprefix(STEP_PREFIX), call.ordinal, computed_from(call.completion))
+    return Exchange(call.role, call.ordinal, call.completion)
 
 
 async def held_again(
@@ -133,7 +170,7 @@ async def held_again(
     """
     clock = clock or RealClock()
     meter = Meter(Budget(), "run", clock.now())
-    services = Services(seed, clock, cast(Journal, None), EventStream(), meter, Turnstile(), Budget())
+    services = Services(seed, clock, cast(Journal, None), EventStream(), meter, Turnstile(), Budget(), Computer(clock))
     conversation = _Again(services, key, recorded, label, repeat)
     try:
         await converse(conversation, task)

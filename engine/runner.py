@@ -21,6 +21,7 @@ from .blame import place_of
 from .budget import Budget, Meter
 from .clock import Clock
 from .collector import tuned_collector
+from .computation import Computer
 from .conversation import Conversation, ConversationStopped
 from .errors import ConfigurationError, Forbidden, JournalError, LimitReached, Unauthorized, VivaError
 from .events import (
@@ -28,7 +29,6 @@ from .events import (
     ConversationFinished,
     ConversationInterrupted,
     ConversationStarted,
-    EventStream,
     LimitHit,
     RunFinished,
     RunStarted,
@@ -39,6 +39,7 @@ from .lag import LagMonitor
 from .services import Services
 from .slots import Slots
 from .stopping import RunStopping
+from .stream import EventStream
 from .turnstile import Turnstile
 
 
@@ -82,9 +83,10 @@ class Runner:
     """Runs plans through a protocol's coroutine.
 
     ``journal`` is entered by the caller; ``history`` is the same file's reading half where the run is resumed.
-    ``slots`` and ``turnstile`` are those that it shares with other runs, else it has its own, with ``concurrency``
-    slots. ``drain`` lets conversations in flight finish, ``interrupt`` only requests under way; ``halt`` stops at once.
-    All admit nothing more and leave the run resumable. ``admitted`` is set when no further conversation will begin.
+    ``slots``, ``turnstile`` and ``computer`` are those that it shares with other runs, else it has its own, with
+    ``concurrency`` slots. ``drain`` lets conversations in flight finish, ``interrupt`` only requests under way;
+    ``halt`` stops at once. All admit nothing more and leave the run resumable. ``admitted`` is set when no further
+    conversation will begin.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class Runner:
         retry_failed: bool = False,
         slots: Slots | None = None,
         turnstile: Turnstile | None = None,
+        computer: Computer | None = None,
     ) -> None:
         self._events, self._clock, self._journal = events, clock, journal
         self._slots = slots or Slots(concurrency)
@@ -108,8 +111,16 @@ class Runner:
         self._retry_failed = retry_failed
         meter = Meter(run_budget or Budget(), "run", clock.now())
         self.services = Services(
-            seed, clock, journal, events, meter, turnstile or Turnstile(), conversation_budget or Budget()
+            seed,
+            clock,
+            journal,
+            events,
+            meter,
+            turnstile or Turnstile(),
+            conversation_budget or Budget(),
+            computer or Computer(clock),
         )
+        self._own_computer = computer is None
         self.in_flight = 0
         self.conversations: dict[str, Conversation] = {}  # those under way, by key
         self.most_in_flight = 0
@@ -135,6 +146,13 @@ class Runner:
         """Stop now. What is in flight is interrupted and goes on when the run is resumed."""
         self._end("halted")
 
+    async def flush(self) -> None:
+        """Wait until all that was published so far, and is recorded, is in the journal's file.
+
+        :raises JournalError: it cannot be written.
+        """
+        await self._journal.flush()
+
     async def run(self, plans: Iterable[Plan], converse: Coroutine, total: int | None = None) -> Outcome:
         """Carry all plans to their end and say how it went.
 
@@ -158,6 +176,8 @@ class Runner:
                             raise
                 finally:
                     self._leave_line()
+                    if self._own_computer:
+                        self.services.computer.close()
                 self._outcome.loop_lag = lag.statistics()
         if self._outcome.how == "drained" and not self._outcome.interrupted and _all_in(planned, restored):
             self._outcome.how = "done"  # it was asked to stop when nothing was left to begin

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from .budget import Budget, Meter
 from .clock import Clock
-from .events import EventStream
+from .computation import Computer
 from .journal import Journal
 from .stopping import Stop
+from .stream import EventStream
 from .turnstile import Turnstile
 
 
@@ -26,4 +27,5 @@ class Services:
     meter: Meter
     turnstile: Turnstile
     conversation_budget: Budget
+    computer: Computer
     stop: Stop = field(default_factory=Stop)

@@ -19,14 +19,15 @@ from viva.engine.backends.base import Backend
 from viva.engine.backends.registry import BackendPool, build
 from viva.engine.budget import Budget
 from viva.engine.clock import Clock, RealClock
+from viva.engine.computation import Computer
 from viva.engine.errors import ConfigurationError, VivaError
-from viva.engine.events import EventStream
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
 from viva.engine.journal import Journal
 from viva.engine.journal_errors import damaged_journal
 from viva.engine.runner import Outcome, Runner
 from viva.engine.slots import Slots
+from viva.engine.stream import EventStream
 from viva.engine.turnstile import Turnstile
 from viva.scenarios.contract import Aggregate, Role, Scoring, TakesReviews, judge_role
 from viva.scenarios.models import check_priced, model_labels, replayed
@@ -39,11 +40,14 @@ from .manifests import checked_settings
 
 @dataclass(frozen=True, slots=True)
 class Company:
-    """What runs that go on side by side in one event loop share: open models, slots and turns of the loop."""
+    """What runs that go on side by side in one event loop share: open models, slots, turns of the loop, and what
+    computes steps, which its maker closes.
+    """
 
     pool: BackendPool
     slots: Slots
     turnstile: Turnstile
+    computer: Computer
 
 
 class Launch:
@@ -126,6 +130,7 @@ class Launch:
             retry_failed=self._retry_failed,
             slots=None if company is None else company.slots,
             turnstile=None if company is None else company.turnstile,
+            computer=None if company is None else company.computer,
         )
         if ready is not None:
             ready(self.runner)

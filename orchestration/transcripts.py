@@ -9,11 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
 from viva.engine.likelihood import Likelihood, Reading
 from viva.engine.messages import Message
-from viva.engine.rerun import Exchange, Rerun, held_again
+from viva.engine.rerun import Entry, Line, Rerun, Step, entry_of, held_again
+from viva.engine.steps import Computed
 from viva.engine.thoughts import with_thoughts
 from viva.scenarios.contract import Converse, many_role
 from viva.scenarios.models import label_of
@@ -92,7 +95,7 @@ class Transcripts:
                 problem = f"this version cannot read its task: {type(error).__name__}: {error}"
         elif item is None:
             problem = "the record of its task is damaged"
-        return Rerun([Exchange(call.role, call.ordinal, call.completion) for call in calls], problem)
+        return Rerun([entry_of(call) for call in calls], problem)
 
 
 def _repeat(key: str, label: str, task: str) -> int:
@@ -100,9 +103,11 @@ def _repeat(key: str, label: str, task: str) -> int:
     return int(told) if told.isdigit() else 1
 
 
-def _speech(one: Any, thoughts: bool) -> Speech:
-    if not isinstance(one, Exchange):
+def _speech(one: Entry, thoughts: bool) -> Speech:
+    if isinstance(one, Line):
         return Speech(one.party, one.text)
+    if isinstance(one, Step):
+        return Speech(one.name, _computed(one.computed))
     completion = one.completion
     if completion.likelihoods is not None:
         return Speech(one.role, _read_out(completion.likelihoods, one.reading), _texts(one.reading))
@@ -112,6 +117,12 @@ def _speech(one: Any, thoughts: bool) -> Speech:
     if prompt is not None and one.tools is not None:
         prompt["tools"] = one.tools.specs
     return Speech(one.role, "\n".join([*([text] if text or not calls else []), *calls]), prompt)
+
+
+def _computed(computed: Computed) -> str:
+    if computed.error is not None:
+        return "{type}: {message} ({at})".format(**computed.error)
+    return computed.value if isinstance(computed.value, str) else orjson.dumps(computed.value).decode()
 
 
 def _read_out(likelihoods: list[Likelihood], reading: Reading | None) -> str:

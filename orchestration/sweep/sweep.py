@@ -18,12 +18,13 @@ from viva.engine.backends.registry import BackendPool
 from viva.engine.blame import place_of
 from viva.engine.clock import Clock, RealClock
 from viva.engine.collector import tuned_collector
+from viva.engine.computation import Computer
 from viva.engine.descriptors import runs_side_by_side
 from viva.engine.errors import JournalError, VivaError
-from viva.engine.events import EventStream
 from viva.engine.folder import RunFolder
 from viva.engine.runner import Outcome
 from viva.engine.slots import Slots
+from viva.engine.stream import EventStream
 from viva.engine.turnstile import Turnstile
 from viva.scoring.sequential import Until
 
@@ -121,14 +122,18 @@ class Sweep:
                     ready(self)
                 units = self._survey()
                 async with BackendPool(self.clock, self.events.publish) as pool:
-                    self._company = Company(pool, Slots(self._concurrency), Turnstile())
+                    computer = Computer(self.clock)
+                    self._company = Company(pool, Slots(self._concurrency), Turnstile(), computer)
                     self._residents = Residents(pool, [unit.models for unit in units], self._local_models)
-                    async with anyio.create_task_group() as group:
-                        for unit in units:
-                            await self._room()
-                            if self._stopping:
-                                break
-                            await self._begin(unit, group)
+                    try:
+                        async with anyio.create_task_group() as group:
+                            for unit in units:
+                                await self._room()
+                                if self._stopping:
+                                    break
+                                await self._begin(unit, group)
+                    finally:
+                        computer.close()
                     self.models = pool.statistics()
         finally:
             self.events.close()

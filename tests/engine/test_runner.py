@@ -24,15 +24,14 @@ from viva.engine.events import (
     ConversationStarted,
     Diverged,
     Event,
-    EventStream,
     RunFinished,
     StopRequested,
-    Subscription,
 )
 from viva.engine.history import History
 from viva.engine.journal import Journal
 from viva.engine.messages import Completion, View
 from viva.engine.runner import Plan, Runner
+from viva.engine.stream import EventStream, Subscription
 
 
 def _count(events: list[Event], kind: type[Event]) -> int:

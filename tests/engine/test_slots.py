@@ -11,10 +11,11 @@ from small_runs import three_questions
 
 from viva.engine.backends.registry import build
 from viva.engine.clock import VirtualClock
-from viva.engine.events import ConversationFinished, ConversationStarted, Event, EventStream
+from viva.engine.events import ConversationFinished, ConversationStarted, Event
 from viva.engine.journal import Journal
 from viva.engine.runner import Outcome, Plan, Runner
 from viva.engine.slots import Slots
+from viva.engine.stream import EventStream
 
 
 def side_by_side(folder: Path, counts: list[int], limit: int, **drained: int) -> tuple[list[Outcome], list[str], int]:

@@ -20,6 +20,7 @@ from viva.engine.history import History
 from viva.engine.messages import Sampling, View, request_digest
 from viva.engine.runner import Runner
 from viva.engine.tools import Toolbox, ToolCall
+from viva.scenarios.functionchat.persona import Assistant
 
 relaxed = settings(deadline=None, derandomize=True)
 texts = st.text(max_size=4) | st.sampled_from(["{}", '{"a": 1}', "1:", "A"])
@@ -152,7 +153,7 @@ async def two_turns(conversation: Conversation, payload: Any) -> list[Any]:
     hints: list[Any] = [RIGHT, {"role": "assistant", "content": "It rains."}]
     for hint in hints:
         completion = await conversation.generate(
-            "candidate", view, sampling, tools=TOOLS, hint={"ground_truth": hint}, watch=detector_makers(["empty"])
+            "candidate", view, sampling, tools=TOOLS, hint=Assistant(hint), watch=detector_makers(["empty"])
         )
         view.append("assistant", completion.text, calls=completion.calls or ())
         for call in completion.calls or ():

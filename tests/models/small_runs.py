@@ -5,7 +5,7 @@ What never belongs here: stand-ins for parts of the engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ from viva.engine.backends.registry import build
 from viva.engine.budget import Budget
 from viva.engine.clock import Clock, VirtualClock
 from viva.engine.conversation import Conversation
-from viva.engine.events import CallFinished, Event, EventStream
+from viva.engine.events import CallFinished, Event
 from viva.engine.history import History
 from viva.engine.journal import Journal
 from viva.engine.messages import Sampling, View
 from viva.engine.runner import Coroutine, Outcome, Plan, Runner
+from viva.engine.stream import EventStream
 
 SAMPLING = Sampling(max_tokens=64)
 
@@ -49,8 +50,12 @@ def small_run(
     run_budget: Budget | None = None,
     conversation_budget: Budget | None = None,
     prepare: Callable[[Runner, EventStream], None] | None = None,
+    last: Callable[[], Awaitable[None]] | None = None,
 ) -> tuple[Outcome, list[Event]]:
-    """Run ``count`` conversations over one model, journal in ``folder``; the outcome and all events."""
+    """Run ``count`` conversations over one model, journal in ``folder``; the outcome and all events.
+
+    ``prepare`` is given the runner before it begins; ``last`` is awaited before the journal is closed.
+    """
     folder.mkdir(exist_ok=True)
     clock = clock or VirtualClock()
     events: list[Event] = []
@@ -75,7 +80,10 @@ def small_run(
                 prepare(runner, stream)
             plans = (Plan(n, f"talk-{n}", {"candidate": backend}, n, {"n": n}) for n in range(count))
             try:
-                return await runner.run(plans, converse, count)
+                outcome = await runner.run(plans, converse, count)
+                if last is not None:
+                    await last()
+                return outcome
             finally:
                 if history is not None:
                     history.close()

@@ -1,0 +1,132 @@
+"""Runs the functions of recorded steps off the event loop, each within a time limit, and gives failures as data.
+
+Threads share this process: one that does not end in time is abandoned and goes on unheard. A worker process is killed
+instead, and another one started when it is needed. Time limits of threads and processes are real seconds under any
+clock; what cannot be jumped over is waited for (``Clock.external``). Recording is in ``conversation``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal
+
+import anyio
+
+from .clock import Clock
+from .errors import ConfigurationError
+from .steps import Result, is_coroutine_function, result_of_call, result_of_error, result_of_value, timed_out
+from .worker import Worker, request_for
+
+Where = Literal["thread", "process"]
+_THREADS = 40
+
+
+class Computer:
+    """Runs functions: at most 40 threads at once, and as many worker processes as there are CPUs (or ``processes``).
+
+    Further ones wait, first in, first out; their time limits begin when they do. Belongs to one event loop. ``close``
+    it when nothing runs any more: workers that wait for their next function are ended.
+    """
+
+    def __init__(self, clock: Clock, processes: int | None = None) -> None:
+        self._clock = clock
+        self._threads = anyio.CapacityLimiter(_THREADS)
+        self._processes = anyio.CapacityLimiter(processes or os.cpu_count() or 1)
+        self._idle: list[Worker] = []
+
+    async def run(
+        self, function: Callable[..., Any], arguments: Sequence[Any], limit: float, where: Where = "thread"
+    ) -> Result:
+        """Call the function within ``limit`` seconds. A coroutine function is awaited in the event loop, where it is
+        cancelled at the limit, unless it is to run in a process.
+
+        :raises ConfigurationError: ``where`` or ``limit`` is wrong.
+        """
+        if where not in ("thread", "process"):
+            raise ConfigurationError(f"where={where!r}: a step runs in a 'thread' or in a 'process'")
+        if not 0 < limit <= threading.TIMEOUT_MAX:
+            raise ConfigurationError(f"limit={limit!r}: expected a number of seconds above 0")
+        if where == "process":
+            async with self._processes:
+                return await self._in_process(function, arguments, limit)
+        if is_coroutine_function(function):
+            return await _awaited(function, arguments, limit)
+        async with self._threads:
+            return await self._in_thread(lambda: result_of_call(function, arguments), limit, function)
+
+    def close(self) -> None:
+        """End the workers that wait."""
+        while self._idle:
+            self._idle.pop().end()
+
+    async def _in_process(self, function: Callable[..., Any], arguments: Sequence[Any], limit: float) -> Result:
+        request = request_for(function, arguments)
+        if isinstance(request, tuple):
+            return request
+        worker = Worker()
+        while self._idle:
+            idle = self._idle.pop()
+            if idle.alive:
+                worker = idle
+                break
+            idle.end()
+        try:
+            result = await self._in_thread(lambda: worker.ask(request, function, limit))
+        except BaseException:  # cancelled: nobody wants the result any more
+            worker.end()
+            raise
+        if worker.usable:
+            self._idle.append(worker)
+        return result
+
+    async def _in_thread(
+        self, work: Callable[[], Result], limit: float | None = None, function: Callable[..., Any] | None = None
+    ) -> Result:
+        """Do the work in a thread of its own, which is abandoned where that takes longer than the limit."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Result] = loop.create_future()
+
+        def give(result: Result) -> None:
+            try:
+                loop.call_soon_threadsafe(_resolve, answer, result)
+            except RuntimeError:  # the loop was closed: nobody waits for it any more
+                pass
+
+        thread = threading.Thread(target=lambda: give(work()), name="viva-compute", daemon=True)
+        timer = None
+        if limit is not None and function is not None:
+            # The loop's own timers may be virtual ones, and stand still while a thread is waited for.
+            timer = threading.Timer(limit, give, (timed_out(function, limit),))
+            timer.daemon = True
+        with self._clock.external():
+            thread.start()
+            if timer is not None:
+                timer.start()
+            try:
+                return await answer
+            finally:
+                if timer is not None:
+                    timer.cancel()
+
+
+async def _awaited(function: Callable[..., Awaitable[Any]], arguments: Sequence[Any], limit: float) -> Result:
+    task = asyncio.current_task()
+    with anyio.move_on_after(limit):
+        try:
+            value = await function(*arguments)
+        except asyncio.CancelledError as error:
+            if task is None or task.cancelling():
+                raise
+            return result_of_error(error, function)  # it was raised by the function itself
+        except (Exception, SystemExit) as error:
+            return result_of_error(error, function)
+        return result_of_value(value, function)
+    return timed_out(function, limit)
+
+
+def _resolve(answer: asyncio.Future[Result], result: Result) -> None:
+    if not answer.done():
+        answer.set_result(result)

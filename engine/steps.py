@@ -1,0 +1,151 @@
+"""A recorded step that is no model call: its identity, its result, and how both stand in the journal.
+
+A step is kept in the journal's table of calls under the role ``compute:NAME``; its text is the result's JSON. Results
+and failures are plain JSON data, so that a replayed step gives exactly what the first one gave. Threads, worker
+processes and time limits are in ``computation``; this module is imported by worker processes and stays light.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import orjson
+
+from .blame import place_of
+from .errors import ConfigurationError
+from .messages import Completion
+
+STEP_PREFIX = "compute:"  # roles are names of settings, which hold no colon
+COMPUTED, RAISED = "computed", "raised"
+Result = tuple[str, bytes]  # COMPUTED or RAISED, and the JSON of the value or the error
+
+_PLAIN = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+_MOST_BYTES = 64 * 2**20
+_MOST_CHARACTERS = 10_000  # of an error's message
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What a step gave: ``value`` as JSON gives it back (tuples become lists), or ``error`` with the keys ``type``,
+    ``message`` and ``at`` (file, line and function). ``error`` is None where the step succeeded.
+    """
+
+    value: Any = None
+    error: dict[str, str] | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether there is an error in place of a value."""
+        return self.error is not None
+
+
+def step_digest(name: str, arguments: Sequence[Any], key: Any = None) -> bytes:
+    """16 bytes that identify a step: its name, and its arguments or the ``key`` that stands for them.
+
+    :raises ConfigurationError: an argument, or the key, is not plain JSON data.
+    """
+    for number, argument in enumerate(arguments, 1) if key is None else ((0, key),):
+        try:
+            encoded(argument)
+        except (TypeError, ValueError) as error:
+            which = f"argument {number} ({type(argument).__name__})" if number else "the key"
+            remedy = "; give key=… (JSON data that identifies the arguments)" if number else ""
+            raise ConfigurationError(f"step '{name}': {which} is not JSON data: {error}{remedy}") from error
+    data = orjson.dumps([name, list(arguments) if key is None else {"key": key}], option=orjson.OPT_SORT_KEYS)
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def encoded(value: Any) -> bytes:
+    """The JSON of plain data: None, booleans, 64-bit integers, finite floats, strings, lists, tuples and dicts.
+
+    :raises TypeError: it holds something else.
+    :raises ValueError: it holds a number that is not finite, or is longer than 64 MiB.
+    """
+    data = orjson.dumps(value, option=_PLAIN)
+    # orjson writes nan and infinities as null
+    if b"null" in data and (place := _not_finite(value)) is not None:
+        raise ValueError(f"a number that is not finite{place and f' at {place}'}")
+    if len(data) > _MOST_BYTES:
+        raise ValueError(f"{len(data)} bytes of JSON; at most {_MOST_BYTES} are recorded")
+    return data
+
+
+def _not_finite(value: Any, place: str = "") -> str | None:
+    """Where data hold a number that is not finite; "" is the data itself, None is nowhere."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else place
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+    for name, part in parts:
+        if (found := _not_finite(part, f"{place}[{name!r}]")) is not None:
+            return found
+    return None
+
+
+def is_coroutine_function(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives a coroutine: ``async def``, a partial of one, or an object with such a ``__call__``."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def result_of_call(function: Callable[..., Any], arguments: Sequence[Any]) -> Result:
+    """Call a function here and now. A coroutine that it returns runs in an event loop of its own; nothing is raised."""
+    try:
+        value = function(*arguments)
+        if inspect.iscoroutine(value):
+            import asyncio
+
+            value = asyncio.run(value)
+    except BaseException as error:  # SystemExit too: a step cannot end the program
+        return result_of_error(error, function)
+    return result_of_value(value, function)
+
+
+def result_of_value(value: Any, function: Callable[..., Any]) -> Result:
+    """The result where a function has returned ``value``."""
+    try:
+        return COMPUTED, encoded(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        message = f"the result ({type(value).__name__}) is not JSON data: {error}"
+        return failure(type(error).__name__.replace("JSONEncodeError", "TypeError"), message, defined_at(function))
+
+
+def result_of_error(error: BaseException, function: Callable[..., Any]) -> Result:
+    """The result where a function has raised."""
+    below = error.__traceback__ is not None and error.__traceback__.tb_next is not None
+    try:
+        message = str(error)
+    except Exception:  # raised by the error's own __str__
+        message = "(its message cannot be shown)"
+    return failure(type(error).__name__, message, place_of(error) if below else defined_at(function))
+
+
+def timed_out(function: Callable[..., Any], limit: float) -> Result:
+    """The result of a step that did not end within its time limit, in seconds."""
+    return failure("TimeoutError", f"no result after {limit:g} s", defined_at(function))
+
+
+def failure(kind: str, message: str, at: str) -> Result:
+    """The result of a step that failed."""
+    texts = {"type": kind, "message": message[:_MOST_CHARACTERS], "at": at}
+    plain = {name: text.encode("utf-8", "backslashreplace").decode() for name, text in texts.items()}
+    return RAISED, orjson.dumps(plain)
+
+
+def defined_at(function: Callable[..., Any]) -> str:
+    """``FILE:LINE in NAME`` of a function's definition, or its name alone where it has no Python code."""
+    while isinstance(function, partial):
+        function = function.func
+    code = getattr(function, "__code__", None)
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return name if code is None else f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}"
+
+
+def computed_from(completion: Completion) -> Computed:
+    """A step's result, from its row in the journal."""
+    value = orjson.loads(completion.text)
+    return Computed(error=value) if completion.finish == RAISED else Computed(value)

@@ -1,0 +1,233 @@
+"""The stream of a run's events: published once, read by listeners and subscriptions.
+
+A *listener* is called at once and must be quick; one that raises is detached and reported, and harms nothing. A
+*subscription* is an async iterator with a bounded buffer. It is lossless: while any buffer is full, conversations wait
+at their next call. Or it is lossy: the run never waits, the oldest events are dropped and counted.
+
+A reader who comes late finds the past in the journal, and joins it to the stream with ``catchup.all_events``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+
+from .blame import place_of
+from .events import Event, ListenerFailed
+
+Listener = Callable[[Event], Any]
+_PATIENCE_SECONDS = 30.0  # that conversations wait for a subscription before that is said
+R = TypeVar("R", "Listening", "Subscription")
+_log = logging.getLogger("viva")
+
+
+class Subscription:
+    """One reader's bounded buffer; iterate it to take events in order. Ends when the stream is closed.
+
+    Whoever stops reading a lossless subscription closes it, or the run waits for ever once its buffer is full: use it
+    as an async context manager (``async with``), which closes it. Leaving ``async for`` early does not.
+    ``dropped`` counts the events that a lossy one has lost.
+    """
+
+    def __init__(self, capacity: int, stream: EventStream, *, lossy: bool = False) -> None:
+        self._buffer: deque[Event] = deque()
+        self._capacity = capacity
+        self._lossy = lossy
+        self._stream = stream
+        self._arrived = asyncio.Event()
+        self.closed = False
+        self.dropped = 0
+
+    async def __aenter__(self) -> Subscription:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.close()
+
+    def put(self, event: Event) -> bool:
+        """Take an event (called by the stream); whether the run has to wait for this reader now."""
+        if self._lossy and len(self._buffer) >= self._capacity:
+            self._buffer.popleft()
+            self.dropped += 1
+        self._buffer.append(event)
+        self._arrived.set()
+        return self.full
+
+    @property
+    def full(self) -> bool:
+        """Whether the run has to wait for this reader."""
+        return not self._lossy and len(self._buffer) >= self._capacity
+
+    def close(self) -> None:
+        """Stop reading; pending events are dropped and nobody waits for this reader any more."""
+        self._buffer.clear()
+        self.finish()
+        self._stream.forget(self)
+
+    def finish(self) -> None:
+        """End once what is in the buffer has been read (called by the stream)."""
+        self.closed = True
+        self._arrived.set()
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        while True:
+            while self._buffer:
+                event = self._buffer.popleft()
+                if len(self._buffer) == self._capacity - 1:
+                    self._stream.drained()
+                yield event
+            if self.closed:
+                return
+            self._arrived.clear()
+            await self._arrived.wait()
+
+
+class Listening:
+    """What ``EventStream.listen`` gives: ``stop`` ends the calls; ``error`` is what the listener raised, if it did."""
+
+    def __init__(self, stream: EventStream, listener: Listener) -> None:
+        self.error: Exception | None = None
+        self.listener = listener
+        self._stream = stream
+
+    def stop(self) -> None:
+        """Call the listener with no later event."""
+        self._stream.forget(self)
+
+
+class EventStream:
+    """The run's events. Publishing never waits and never raises; ``congested`` tells a conversation to await ``room``
+    first. ``texts``: some reader wants the texts of answers.
+    """
+
+    def __init__(self) -> None:
+        self._listenings: tuple[Listening, ...] = ()  # replaced, never changed: publishing iterates over it
+        self._subscriptions: tuple[Subscription, ...] = ()
+        self._only: Listener | None = None  # the usual case, for speed: one listener and no other reader
+        self._several = False
+        self._with_texts: set[Listening | Subscription] = set()
+        self._published = 0
+        self._room = asyncio.Event()
+        self._complained = False
+        self._closed = False
+        self.congested = False
+        self.texts = False
+
+    def listen(self, listener: Listener, *, texts: bool = False) -> Listening:
+        """Have ``listener`` called with every event, in the publisher's own turn: it must be quick.
+
+        One that raises is not called again: a warning of the logger ``viva`` and a ``ListenerFailed`` say so. With
+        ``texts`` each ``CallFinished`` carries the answer's text (for all readers).
+        """
+        listening = Listening(self, listener)
+        self._set_readers((*self._listenings, listening), self._subscriptions)
+        return self._wanting(listening, texts)
+
+    def subscribe(self, capacity: int = 1024, *, lossy: bool = False, texts: bool = False) -> Subscription:
+        """A buffer of ``capacity`` events to iterate over, from the next event on.
+
+        Lossless: a full buffer holds conversations back at their next call. ``lossy``: never; the oldest event is
+        dropped for a new one. ``texts`` as in ``listen``. The events before are in the journal: ``catchup.all_events``
+        gives both without gap or double.
+        """
+        subscription = Subscription(capacity, self, lossy=lossy)
+        self._set_readers(self._listenings, (*self._subscriptions, subscription))
+        if self._closed:
+            subscription.finish()
+        return self._wanting(subscription, texts)
+
+    def publish(self, event: Event) -> None:
+        """Number an event and hand it to every reader."""
+        event.sequence = self._published = self._published + 1
+        if (listener := self._only) is not None:
+            try:
+                listener(event)
+            except Exception as error:
+                self.publish(self._detached(listener, error, event))
+        elif self._several:
+            self._publish_to_all(event)
+
+    def _publish_to_all(self, event: Event) -> None:
+        failed = []
+        for listening in self._listenings:
+            try:
+                listening.listener(event)
+            except Exception as error:
+                failed.append(self._detached(listening.listener, error, event))
+        for subscription in self._subscriptions:
+            if subscription.put(event):
+                self.congested = True
+        for report in failed:  # after the event itself, for every reader alike
+            self.publish(report)
+
+    @property
+    def published(self) -> int:
+        """How many events were published: the latest one's sequence number."""
+        return self._published
+
+    async def room(self) -> None:
+        """Wait until every buffer has room."""
+        timer = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self._complain)
+        try:
+            while self.congested:
+                self._room.clear()
+                await self._room.wait()
+        finally:
+            timer.cancel()
+
+    def drained(self) -> None:
+        """A reader made room (called by subscriptions)."""
+        self.congested = any(subscription.full for subscription in self._subscriptions)
+        if not self.congested:
+            self._complained = False
+            self._room.set()
+
+    def forget(self, reader: Subscription | Listening) -> None:
+        """Drop a reader."""
+        self._set_readers(
+            tuple(one for one in self._listenings if one is not reader),
+            tuple(one for one in self._subscriptions if one is not reader),
+        )
+        self._with_texts.discard(reader)
+        self.texts = bool(self._with_texts)
+        self.drained()
+
+    def close(self) -> None:
+        """End every subscription once it has been read to its end."""
+        self._closed = True
+        for subscription in self._subscriptions:
+            subscription.finish()
+
+    def _set_readers(self, listenings: tuple[Listening, ...], subscriptions: tuple[Subscription, ...]) -> None:
+        self._listenings, self._subscriptions = listenings, subscriptions
+        self._only = listenings[0].listener if len(listenings) == 1 and not subscriptions else None
+        self._several = self._only is None and bool(listenings or subscriptions)
+
+    def _wanting(self, reader: R, texts: bool) -> R:
+        if texts:
+            self._with_texts.add(reader)
+            self.texts = True
+        return reader
+
+    def _detached(self, listener: Listener, error: Exception, event: Event) -> ListenerFailed:
+        for one in self._listenings:
+            if one.listener is listener:
+                one.error = error
+                self.forget(one)
+        name = f"{getattr(listener, '__module__', '')}.{getattr(listener, '__qualname__', repr(listener))}"
+        kind, at = type(error).__name__, place_of(error)
+        _log.warning("%s: a listener raised and is not called any more: %s: %s (%s)", name, kind, error, at)
+        record = {"type": kind, "message": str(error), "at": at}
+        return ListenerFailed(event.at, event.conversation, name, record)
+
+    def _complain(self) -> None:
+        if self.congested and not self._complained:
+            self._complained = True
+            _log.warning(
+                "the run waits for a subscriber of its events that has not read for %g s; close a subscription that is "
+                "not read any more",
+                _PATIENCE_SECONDS,
+            )

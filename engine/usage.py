@@ -1,0 +1,40 @@
+"""What a role used in a conversation: calls, tokens, and how many of its answers were irregular.
+
+Counted alike for calls to a model and for calls answered from the journal, so a resumed run reports the same figures.
+"""
+
+from __future__ import annotations
+
+from .messages import Completion
+
+WATCHED = "watch:"  # begins the finish reason of an answer that a detector ended
+
+
+class Usage:
+    """What one role used in one conversation: calls and tokens, counted alike whether called or replayed.
+
+    ``irregular`` counts its answers that were cut at the token limit (``cut``), had no words (``empty``), were thought
+    about (``thoughts``), or ended for another reason than that all was said (that reason).
+    """
+
+    __slots__ = ("calls", "completion_tokens", "irregular", "prompt_tokens")
+
+    def __init__(self) -> None:
+        self.calls = self.prompt_tokens = self.completion_tokens = 0
+        self.irregular: dict[str, int] = {}
+
+    def inspect(self, completion: Completion) -> None:
+        """Count what is irregular about an answer."""
+        if completion.finish != "stop" and not completion.finish.startswith(WATCHED):
+            self._count("cut" if completion.finish == "length" else completion.finish)
+        if completion.thoughts:
+            self._count("thoughts")
+        if not (completion.calls or completion.likelihoods or completion.text.strip()):
+            self._count("empty")
+
+    def _count(self, kind: str) -> None:
+        self.irregular[kind] = self.irregular.get(kind, 0) + 1
+
+    def to_record(self) -> list[int]:
+        """``[calls, prompt tokens, completion tokens]``."""
+        return [self.calls, self.prompt_tokens, self.completion_tokens]
