@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -18,6 +19,7 @@ from viva_process import ended, started
 
 from viva import VirtualClock
 from viva.cli.main import app
+from viva.engine.files import write_atomically
 from viva.orchestration.launch import forked_run, recorded_results
 
 if TYPE_CHECKING:
@@ -134,3 +136,48 @@ def test_line_27_a_broken_stderr_does_not_end_a_run(tmp_path: Path, how: str) ->
     os.close(write)
     assert done.returncode == 0
     assert done.stdout.decode() == _report(tmp_path / "run", "--json").stdout
+
+
+@pytest.mark.parametrize("option", ["--csv", "--html"])
+def test_line_25_a_report_onto_stdout_or_stderr_stands_behind_what_is_there(
+    run: Path, tmp_path: Path, option: str
+) -> None:
+    assert _report(run, option, tmp_path / "plain").exit_code == 0
+    expected = (tmp_path / "plain").read_text()
+    command = [sys.executable, "-m", "viva", "report", str(run), option]
+    for device, log in (("/dev/stdout", tmp_path / "out"), ("/dev/stderr", tmp_path / "err")):
+        log.write_text("before\n")
+        with log.open("a") as file:
+            streams: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+            streams["stdout" if device == "/dev/stdout" else "stderr"] = file
+            assert subprocess.run([*command, device], check=False, **streams).returncode == 0
+        assert log.read_text().startswith(f"before\n{expected}")
+        assert ("accuracy" in log.read_text()[len(f"before\n{expected}") :]) == (device == "/dev/stdout")
+
+
+def test_line_25_a_linked_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    target.chmod(0o640)
+    link.symlink_to("target")
+    before = target.stat().st_ino
+    write_atomically(link, b"new")
+    assert (link.is_symlink(), target.read_text(), stat.S_IMODE(target.stat().st_mode)) == (True, "new", 0o640)
+    assert target.stat().st_ino != before  # another file took its place: never half of one
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["link", "target"]
+
+
+def test_line_25_an_existing_file_that_cannot_be_replaced_is_written_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    monkeypatch.setattr(os, "replace", refuse)  # as of a single file that is mounted into a container
+    mounted = tmp_path / "mounted"
+    mounted.write_text("old, and longer")
+    write_atomically(mounted, b"new")
+    assert mounted.read_text() == "new"
+    with pytest.raises(OSError, match="busy"):
+        write_atomically(tmp_path / "none", b"new")
+    assert [one.name for one in tmp_path.iterdir()] == ["mounted"]
