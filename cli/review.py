@@ -35,11 +35,14 @@ def _review(
     from viva.scenarios.functionchat import review
     from viva.scenarios.functionchat.judged import judged_outputs
 
+    from .targets import check_targets
+
     if (out is None) == (apply is None):
         raise ConfigurationError("give either --out FILE.tsv (export) or --apply FILE.tsv (take corrections back)")
     folder = RunFolder.open(run)
     recorded_settings(folder)  # checks the manifest
     if out is not None:
+        check_targets({"--out": out})
         count = review.write_tsv(out, judged_outputs(folder))
         print(f"{out}: {count} judged outputs; fill in 'corrected verdict', 'reviewer' and 'reason', then:")
         print(f"viva review {run} --apply {out}")

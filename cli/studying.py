@@ -39,7 +39,9 @@ def show_study(folders: Sequence[Path], scorer: str | None, wanted: Wanted, *, p
     from viva.study.study import Study
 
     from .output import harmless, print_json, print_tables, print_text
+    from .targets import check_targets
 
+    check_targets({"--csv": wanted.csv, "--parquet": wanted.parquet, "--html": wanted.html})
     if wanted.parquet is not None:
         check_parquet()
     with tuned_collector():  # columns and tables hold no cycles, and there are many of them

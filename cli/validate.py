@@ -60,7 +60,10 @@ def _validate(settings: ProbeSettings, out: Path, run: Path | None, json: bool, 
     from viva.engine.errors import ConfigurationError
 
     from .output import print_json, print_tables
+    from .targets import check_targets
 
+    read = (settings.dataset, settings.dataset.partition(":")[2])  # with its form before it, or without
+    check_targets({"--out": out}, read=[Path(name) for name in read if name])
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise ConfigurationError(f"--out {out}: the ids cannot be written there; name a file in a folder that exists")
     launch = _launch(settings, run or fresh_folder("validate"))

@@ -181,3 +181,23 @@ def test_line_25_an_existing_file_that_cannot_be_replaced_is_written_itself(
     with pytest.raises(OSError, match="busy"):
         write_atomically(tmp_path / "none", b"new")
     assert [one.name for one in tmp_path.iterdir()] == ["mounted"]
+
+
+def test_line_25_two_results_do_not_share_a_file(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("one")
+    for other in ("one", "link", f"../{tmp_path.name}/one"):
+        done = _report(run, "--csv", tmp_path / "one", "--html", tmp_path / other)
+        assert (done.exit_code, "--csv and --html name the same file" in done.stderr) == (2, True)
+    assert not (tmp_path / "one").exists()
+    assert _report(run, "--csv", "/dev/null", "--html", "/dev/null").exit_code == 0
+
+
+def test_line_25_records_of_a_run_are_not_written_over(run: Path, tmp_path: Path) -> None:
+    records = {file: file.read_bytes() for file in run.iterdir()}
+    (tmp_path / "link").symlink_to(run / "manifest.json")
+    for target in (*records, run / "journal.sqlite-wal", tmp_path / "link"):
+        done = _report(run, "--html", target)
+        assert (done.exit_code, "a record of the run there; name another file" in done.stderr) == (2, True)
+    assert {file: file.read_bytes() for file in run.iterdir()} == records
+    assert _report(run, "--html", run / "page.html").exit_code == 0
+    (run / "page.html").unlink()
