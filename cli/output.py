@@ -28,7 +28,20 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 def print_json(data: Any, *, line: bool = False) -> None:
     """Indented JSON, or one ``line`` of it; the same data gives the same bytes."""
     option = orjson.OPT_APPEND_NEWLINE | (0 if line else orjson.OPT_INDENT_2)
-    _write(orjson.dumps(data, option=option))
+    try:
+        text = orjson.dumps(data, option=option)
+    except TypeError:  # a path that is not UTF-8 stands in it
+        text = orjson.dumps(_in_utf8(data), option=option)
+    _write(text)
+
+
+def _in_utf8(data: Any) -> Any:
+    """The data with each lone surrogate, a byte that is not UTF-8, written out as ``\\udcHH``."""
+    if isinstance(data, str):
+        return data.encode("utf-8", "backslashreplace").decode()
+    if isinstance(data, dict):
+        return {_in_utf8(name): _in_utf8(value) for name, value in data.items()}
+    return [_in_utf8(value) for value in data] if isinstance(data, list | tuple) else data
 
 
 def print_text(text: str) -> None:

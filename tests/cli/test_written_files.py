@@ -17,9 +17,11 @@ from study_runs import SCIENCE, interviewed
 from typer.testing import CliRunner, Result
 from viva_process import ended, started
 
-from viva import VirtualClock
+from viva import KievalSettings, VirtualClock
 from viva.cli.main import app
+from viva.engine.errors import ConfigurationError
 from viva.engine.files import write_atomically
+from viva.engine.folder import RunFolder
 from viva.orchestration.launch import forked_run, recorded_results
 
 if TYPE_CHECKING:
@@ -201,3 +203,28 @@ def test_line_25_records_of_a_run_are_not_written_over(run: Path, tmp_path: Path
     assert {file: file.read_bytes() for file in run.iterdir()} == records
     assert _report(run, "--html", run / "page.html").exit_code == 0
     (run / "page.html").unlink()
+
+
+def test_line_29_a_run_folder_whose_name_is_not_utf8_is_reported_and_shown(run: Path, tmp_path: Path) -> None:
+    folder = interviewed(tmp_path / os.fsdecode(b"run\xff"), "simulated:c", n=1)
+    assert list(recorded_results(RunFolder.open(folder)).report()["candidates"]) == ["c"]
+    code, printed, said = ended(started("report", folder, run, "--json"))
+    assert (code, b"run\\\\udcff" in printed) == (0, True), said
+    with pytest.raises(ConfigurationError, match="rename files and folders whose names are not UTF-8"):
+        forked_run(folder, tmp_path / "fork", VirtualClock(), changes={"evaluator": "simulated:e"})
+    assert not (tmp_path / "fork").exists()
+
+
+def test_line_29_settings_that_no_manifest_can_hold_are_refused(tmp_path: Path) -> None:
+    items = tmp_path / os.fsdecode(b"\xff.jsonl")
+    items.write_bytes(SCIENCE.read_bytes())
+    code, _, said = ended(started("run", "kieval", "--dataset", items, *PANEL, "--out", tmp_path / "run"))
+    assert (code, "--dataset: found" in said, "which is not UTF-8; rename the file" in said) == (2, True, True)
+    with pytest.raises(ValueError, match="which is not UTF-8"):
+        KievalSettings(
+            dataset=str(SCIENCE),
+            candidate=["simulated:c?label=\ud800"],
+            interactor="simulated:i",
+            evaluator="simulated:e",
+        )
+    assert not (tmp_path / "run").exists()
