@@ -50,6 +50,8 @@ def _check_sizes(given: Mapping[str, object]) -> None:
 @contextmanager
 def noting() -> Iterator[None]:
     """Show notices about journals as notes on stderr, the same one once."""
+    from viva.reports.controls import one_line
+
     told: set[str] = set()
     with warnings.catch_warnings():
         warnings.simplefilter("always", JournalNotice)
@@ -60,7 +62,7 @@ def noting() -> Iterator[None]:
                 otherwise(message, category, *where, **more)
             elif str(message) not in told:
                 told.add(str(message))
-                print(f"viva: note: {message}", file=sys.stderr)
+                print(f"viva: note: {one_line(str(message))}", file=sys.stderr)
 
         warnings.showwarning = show
         yield
@@ -68,7 +70,9 @@ def noting() -> Iterator[None]:
 
 def complain(error: VivaError) -> NoReturn:
     """Print an error and leave with its exit code."""
-    print(f"viva: error: {error}", file=sys.stderr)
+    from viva.reports.controls import one_line
+
+    print(f"viva: error: {one_line(str(error))}", file=sys.stderr)
     sys.exit(code_of(error))
 
 

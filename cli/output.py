@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -15,14 +14,13 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 import orjson
 
 from viva.engine.errors import ConfigurationError
+from viva.reports.controls import harmless
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Table = tuple[str, list[str], list[list[str]]]
-# What could move a cursor, set a title or hide text, were it printed as a model wrote it.
 _WIDE = 10_000  # of lines that go to a file or another program
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def print_json(data: Any, *, line: bool = False) -> None:
@@ -79,11 +77,6 @@ def print_rich(*parts: RenderableType, width: int | None = None) -> None:
         console.print(part, soft_wrap=isinstance(part, str))
     text = "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
     _write(text.encode(sys.stdout.encoding or "utf-8", "replace"))
-
-
-def harmless(text: str) -> str:
-    """The text with its control characters made visible."""
-    return _CONTROLS.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
 
 
 class SteadyStream:

@@ -192,7 +192,9 @@ def _print_talk(number: int, key: str, talk: list[tuple[str, str]]) -> None:
     from rich.rule import Rule
     from rich.text import Text
 
-    from .output import harmless, print_rich
+    from viva.reports.controls import harmless
+
+    from .output import print_rich
 
     colours = {"candidate": "green", "interactor": "cyan", "evaluator": "yellow", "failed": "red"}
     parts: list[Rule | Text] = [Rule(Text(harmless(f"{number}: {key}")), align="left")]

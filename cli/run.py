@@ -175,9 +175,10 @@ def note_few(launch: Launch) -> None:
 
 def carry(launch: Launch, *, json: bool, max_failures: int) -> None:
     """Run, show progress, print the report, and leave with the exit code that says how it went."""
+    from viva.reports.controls import harmless
     from viva.scenarios.scenario import HasNotes
 
-    from .output import harmless, print_json, print_tables
+    from .output import print_json, print_tables
 
     if isinstance(launch.prepared, HasNotes):
         for note in launch.prepared.notes:
@@ -229,9 +230,8 @@ def leave(launch: Launch, held: Held, max_failures: int) -> NoReturn:
 
 
 def _explain(launch: Launch, held: Held) -> None:
+    from viva.reports.controls import harmless, one_line
     from viva.reports.failed import told_failures
-
-    from .output import harmless
 
     path, outcome = launch.folder.path, held.outcome
     say = [f"run folder: {path}"]
@@ -239,7 +239,7 @@ def _explain(launch: Launch, held: Held) -> None:
         say.append(f"event-loop lag p99 {outcome.loop_lag['p99_ms']:.1f} ms")
     say += map(harmless, told_failures(held.reasons, path))
     if outcome.error is not None:
-        say.append(f"viva: error: {outcome.error}")
+        say.append(f"viva: error: {one_line(str(outcome.error))}")
     if outcome.how != "done":
         say.append(f"{outcome.interrupted} conversations were interrupted; go on with: viva resume {path}")
     print("\n".join(say), file=sys.stderr)
