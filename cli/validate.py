@@ -71,7 +71,7 @@ def _validate(settings: ProbeSettings, out: Path, run: Path | None, json: bool, 
     held = hold(launch)
     if held.outcome.how == "done":
         ids, total = _answered_by_all(launch.folder)
-        _write(out, ids)
+        _write(out, ids, launch.folder)
         told = {"items": total, "correct": len(ids), "file": str(out)}
         models = f"every model ({len(settings.candidate)})"
         verdict = f"{len(ids):,} of {total:,} items were answered correctly by {models}; their ids are in {out}"
@@ -117,7 +117,7 @@ def _answered_by_all(folder: RunFolder) -> tuple[list[str], int]:
     return [name for name, count in right.items() if count == models], len(right)
 
 
-def _write(file: Path, ids: list[str]) -> None:
+def _write(file: Path, ids: list[str], folder: RunFolder) -> None:
     from viva.engine.errors import ConfigurationError
     from viva.engine.files import write_atomically
 
@@ -127,4 +127,7 @@ def _write(file: Path, ids: list[str]) -> None:
     try:
         write_atomically(file, lines.encode() if plain else orjson.dumps(ids, option=orjson.OPT_APPEND_NEWLINE))
     except OSError as error:
-        raise ConfigurationError(f"{file}: cannot be written: {error.strerror}; name another file") from None
+        raise ConfigurationError(
+            f"{file}: cannot be written: {error.strerror}; the answers are recorded: name another file, and give "
+            f"--run {folder.path}"
+        ) from None
