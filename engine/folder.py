@@ -61,18 +61,22 @@ class RunFolder:
             of the manifest is not UTF-8.
         :raises JournalError: the folder cannot be written.
         """
+        folder = cls(path, {"manifest": MANIFEST_VERSION, "journal": _JOURNAL, **manifest})
+        data = _as_json(folder.manifest)
         try:
             _check_free(path, manifest)
-            folder = cls(path, {"manifest": MANIFEST_VERSION, "journal": _JOURNAL, **manifest})
-            data = _as_json(folder.manifest)
             if not path.exists():
                 path.mkdir(parents=True)
                 folder._made.append(path)
             folder._make_journal()
             folder._made.append(path / "manifest.json")
             write_atomically(path / "manifest.json", data)
-        except OSError as error:
-            raise JournalError(f"{path}: cannot make the run folder: {error}") from error
+        except (OSError, JournalError) as error:
+            folder.remove()
+            cause = (
+                error.__cause__ if isinstance(error, JournalError) else None
+            )  # its advice is for runs that have begun
+            raise JournalError(f"{path}: cannot make the run folder: {cause or error}") from error
         return folder
 
     @classmethod
