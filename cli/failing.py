@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -34,8 +35,20 @@ def guarded(command: Callable[P, T]) -> Callable[P, T]:
                 return command(*args, **kwargs)
         except VivaError as error:
             complain(error)
+        except FileNotFoundError:
+            if not _in_a_folder():
+                complain(ConfigurationError("the current folder was removed; change to one that exists"))
+            raise
 
     return wrapper
+
+
+def _in_a_folder() -> bool:
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
 
 
 def _check_sizes(given: Mapping[str, object]) -> None:

@@ -228,3 +228,15 @@ def test_line_29_settings_that_no_manifest_can_hold_are_refused(tmp_path: Path) 
             evaluator="simulated:e",
         )
     assert not (tmp_path / "run").exists()
+
+
+def test_line_29_a_current_folder_that_was_removed_is_said(run: Path) -> None:
+    gone = run.parent / "gone"
+    gone.mkdir()
+    viva = f'"{sys.executable}" -m viva'
+    for command in ("report ../run", f"validate --dataset {SCIENCE} --model simulated:m --out ids"):
+        shell = f'cd "{gone}" && rmdir "{gone}" && {viva} {command}'
+        done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=False)
+        gone.mkdir()
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == "viva: error: the current folder was removed; change to one that exists\n"
