@@ -35,6 +35,7 @@ def _review(
     from viva.scenarios.functionchat import review
     from viva.scenarios.functionchat.judged import judged_outputs
 
+    from .output import print_text
     from .targets import check_targets
 
     if (out is None) == (apply is None):
@@ -44,13 +45,15 @@ def _review(
     if out is not None:
         check_targets({"--out": out})
         count = review.write_tsv(out, judged_outputs(folder))
-        print(f"{out}: {count} judged outputs; fill in 'corrected verdict', 'reviewer' and 'reason', then:")
-        print(f"viva review {run} --apply {out}")
+        print_text(
+            f"{out}: {count} judged outputs; fill in 'corrected verdict', 'reviewer' and 'reason', then:\n"
+            f"viva review {run} --apply {out}\n"
+        )
         return
     assert apply is not None
     known = {one.id for one in judged_outputs(folder)}
     read = review.read_corrections(apply, known)
     added = review.apply(folder.path, read)
-    print(f"{run}: {len(added)} corrections added, {len(read) - len(added)} were there already")
+    print_text(f"{run}: {len(added)} corrections added, {len(read) - len(added)} were there already\n")
     for id_ in review.disputed(review.recorded(folder.path)):
         print(f"viva: note: reviewers disagree on {id_}; the latest correction counts", file=sys.stderr)
