@@ -5,6 +5,7 @@ What never belongs here: writing (``engine.files``).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -22,12 +23,12 @@ def check_targets(targets: Mapping[str, Path | None], read: Iterable[Path] = ())
     :raises ConfigurationError: two options name one file, or an option names a record of a run or sweep or one of the
         files that are read.
     """
-    kept = {path.resolve() for path in read}
+    kept = {_place(path) for path in read}
     options: dict[Path, str] = {}
     for option, path in targets.items():
         if path is None or (path.exists() and not path.is_file()):  # a device takes whatever comes; folders fail later
             continue
-        place = path.resolve()
+        place = _place(path)
         if place in options:
             raise ConfigurationError(f"{options[place]} and {option} name the same file, {path}; name two files")
         if place in kept:
@@ -35,6 +36,10 @@ def check_targets(targets: Mapping[str, Path | None], read: Iterable[Path] = ())
         if place.name in _RECORDS and _is_run(place.parent):
             raise ConfigurationError(f"{option} {path}: a record of the run there; name another file")
         options[place] = option
+
+
+def _place(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # of links in a circle, too, which Path.resolve refuses
 
 
 def _is_run(folder: Path) -> bool:

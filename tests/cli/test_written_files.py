@@ -194,6 +194,13 @@ def test_line_25_two_results_do_not_share_a_file(run: Path, tmp_path: Path) -> N
     assert _report(run, "--csv", "/dev/null", "--html", "/dev/null").exit_code == 0
 
 
+def test_line_25_links_in_a_circle_are_said(run: Path, tmp_path: Path) -> None:
+    for one, other in (("a", "b"), ("b", "a")):
+        (tmp_path / one).symlink_to(other)
+    done = _report(run, "--csv", tmp_path / "a")
+    assert (done.exit_code, "cannot be written: Too many levels of symbolic links" in done.stderr) == (2, True)
+
+
 def test_line_25_records_of_a_run_are_not_written_over(run: Path, tmp_path: Path) -> None:
     records = {file: file.read_bytes() for file in run.iterdir()}
     (tmp_path / "link").symlink_to(run / "manifest.json")
