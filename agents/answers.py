@@ -11,7 +11,10 @@ from collections.abc import Sequence
 
 from .reading import answer_in
 
-_DECORATION = re.compile(r"[*`$_]|\\(?:boxed|text|mathbf)\b|[{}]")
+# Marks around words, and characters that nobody sees (byte order marks, spaces without width, marks of direction).
+_DECORATION = re.compile(
+    r"[*`$_\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]|\\(?:boxed|text|mathbf)\b|[{}]"
+)
 # Repetitions are bounded and blanks come one at a time, so that no text takes more than time in proportion.
 _OPEN, _CLOSE = r"[\(\[\"'“‘（【]{0,4}", r"[\)\]\"'”’）】]{0,4}"
 _LETTER = rf"{_OPEN}([A-Z])(?![A-Za-z0-9°]|['’]\w)"

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -34,8 +35,20 @@ def guarded(command: Callable[P, T]) -> Callable[P, T]:
                 return command(*args, **kwargs)
         except VivaError as error:
             complain(error)
+        except FileNotFoundError:
+            if not _in_a_folder():
+                complain(ConfigurationError("the current folder was removed; change to one that exists"))
+            raise
 
     return wrapper
+
+
+def _in_a_folder() -> bool:
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
 
 
 def _check_sizes(given: Mapping[str, object]) -> None:
@@ -50,6 +63,8 @@ def _check_sizes(given: Mapping[str, object]) -> None:
 @contextmanager
 def noting() -> Iterator[None]:
     """Show notices about journals as notes on stderr, the same one once."""
+    from viva.reports.controls import one_line
+
     told: set[str] = set()
     with warnings.catch_warnings():
         warnings.simplefilter("always", JournalNotice)
@@ -60,7 +75,7 @@ def noting() -> Iterator[None]:
                 otherwise(message, category, *where, **more)
             elif str(message) not in told:
                 told.add(str(message))
-                print(f"viva: note: {message}", file=sys.stderr)
+                print(f"viva: note: {one_line(str(message))}", file=sys.stderr)
 
         warnings.showwarning = show
         yield
@@ -68,7 +83,9 @@ def noting() -> Iterator[None]:
 
 def complain(error: VivaError) -> NoReturn:
     """Print an error and leave with its exit code."""
-    print(f"viva: error: {error}", file=sys.stderr)
+    from viva.reports.controls import one_line
+
+    print(f"viva: error: {one_line(str(error))}", file=sys.stderr)
     sys.exit(code_of(error))
 
 

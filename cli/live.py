@@ -19,6 +19,7 @@ from viva.engine.events import (
     RunStarted,
 )
 from viva.orchestration.tally import Tally
+from viva.reports.controls import one_line
 from viva.scenarios.contract import Aggregate
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class Progress:
             parts.append(f"{self._retried} retries ({self._throttled} throttled)")
         if self.note:
             parts.append(self.note)
-        return " · ".join(parts)
+        return one_line(" · ".join(parts))
 
 
 def _duration(seconds: float) -> str:

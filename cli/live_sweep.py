@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from viva.engine.events import Event, Retried
-
-from .output import harmless
+from viva.reports.controls import harmless
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -15,20 +14,32 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 import orjson
 
 from viva.engine.errors import ConfigurationError
+from viva.reports.controls import harmless
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Table = tuple[str, list[str], list[list[str]]]
-# What could move a cursor, set a title or hide text, were it printed as a model wrote it.
 _WIDE = 10_000  # of lines that go to a file or another program
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def print_json(data: Any, *, line: bool = False) -> None:
     """Indented JSON, or one ``line`` of it; the same data gives the same bytes."""
     option = orjson.OPT_APPEND_NEWLINE | (0 if line else orjson.OPT_INDENT_2)
-    _write(orjson.dumps(data, option=option))
+    try:
+        text = orjson.dumps(data, option=option)
+    except TypeError:  # a path that is not UTF-8 stands in it
+        text = orjson.dumps(_in_utf8(data), option=option)
+    _write(text)
+
+
+def _in_utf8(data: Any) -> Any:
+    """The data with each lone surrogate, a byte that is not UTF-8, written out as ``\\udcHH``."""
+    if isinstance(data, str):
+        return data.encode("utf-8", "backslashreplace").decode()
+    if isinstance(data, dict):
+        return {_in_utf8(name): _in_utf8(value) for name, value in data.items()}
+    return [_in_utf8(value) for value in data] if isinstance(data, list | tuple) else data
 
 
 def print_text(text: str) -> None:
@@ -66,11 +77,6 @@ def print_rich(*parts: RenderableType, width: int | None = None) -> None:
         console.print(part, soft_wrap=isinstance(part, str))
     text = "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
     _write(text.encode(sys.stdout.encoding or "utf-8", "replace"))
-
-
-def harmless(text: str) -> str:
-    """The text with its control characters made visible."""
-    return _CONTROLS.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
 
 
 class SteadyStream:

@@ -33,6 +33,9 @@ def _review(
     from viva.engine.folder import RunFolder
     from viva.orchestration.launch import recorded_settings
 
+    from .output import print_text
+    from .targets import check_targets
+
     if (out is None) == (apply is None):
         raise ConfigurationError("give either --out FILE.tsv (export) or --apply FILE.tsv (take corrections back)")
     folder = RunFolder.open(run)
@@ -40,13 +43,16 @@ def _review(
     if which.review is None:
         raise ConfigurationError(f"{run}: a run of {which.name} has no verdicts to review")
     if out is not None:
+        check_targets({"--out": out})
         count = which.review.write(folder, out)
         *columns, last = (f"'{name}'" for name in which.review.columns)
-        print(f"{out}: {count} judged outputs; fill in {', '.join(columns)} and {last}, then:")
-        print(f"viva review {run} --apply {out}")
+        print_text(
+            f"{out}: {count} judged outputs; fill in {', '.join(columns)} and {last}, then:\n"
+            f"viva review {run} --apply {out}\n"
+        )
         return
     assert apply is not None
     applied = which.review.apply(folder, apply)
-    print(f"{run}: {applied.added} corrections added, {applied.known} were there already")
+    print_text(f"{run}: {applied.added} corrections added, {applied.known} were there already\n")
     for note in applied.notes:
         print(f"viva: note: {note}", file=sys.stderr)

@@ -164,7 +164,9 @@ def note_few(launch: Launch) -> None:
 
 def carry(launch: Launch, *, json: bool, max_failures: int) -> None:
     """Run, show progress, print the report, and leave with the exit code that says how it went."""
-    from .output import harmless, print_json, print_tables
+    from viva.reports.controls import harmless
+
+    from .output import print_json, print_tables
 
     for note in launch.lineup.notes:
         print(f"viva: note: {harmless(note)}", file=sys.stderr)
@@ -215,9 +217,8 @@ def leave(launch: Launch, held: Held, max_failures: int) -> NoReturn:
 
 
 def _explain(launch: Launch, held: Held) -> None:
+    from viva.reports.controls import harmless, one_line
     from viva.reports.failed import told_failures
-
-    from .output import harmless
 
     path, outcome = launch.folder.path, held.outcome
     say = [f"run folder: {path}"]
@@ -225,7 +226,7 @@ def _explain(launch: Launch, held: Held) -> None:
         say.append(f"event-loop lag p99 {outcome.loop_lag['p99_ms']:.1f} ms")
     say += map(harmless, told_failures(held.reasons, path))
     if outcome.error is not None:
-        say.append(f"viva: error: {outcome.error}")
+        say.append(f"viva: error: {one_line(str(outcome.error))}")
     if outcome.how != "done":
         say.append(f"{outcome.interrupted} conversations were interrupted; go on with: viva resume {path}")
     print("\n".join(say), file=sys.stderr)

@@ -128,7 +128,9 @@ def _print_conversation(number: int, key: str, speeches: list[Speech], prompts: 
     from rich.rule import Rule
     from rich.text import Text
 
-    from .output import harmless, print_rich
+    from viva.reports.controls import harmless
+
+    from .output import print_rich
 
     parts: list[Rule | Text] = [Rule(Text(harmless(f"{number}: {key}")), align="left")]
     for one in speeches:

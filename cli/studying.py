@@ -34,12 +34,15 @@ def show_study(folders: Sequence[Path], scorer: str | None, wanted: Wanted, *, p
     :raises ConfigurationError, JournalError: a folder, the scorer or a file is wrong, or a package is missing.
     """
     from viva.engine.collector import tuned_collector
+    from viva.reports.controls import harmless
     from viva.reports.markup import latex, markdown
     from viva.study.exports import check_parquet, write_csv, write_parquet
     from viva.study.study import Study
 
-    from .output import harmless, print_json, print_tables, print_text
+    from .output import print_json, print_tables, print_text
+    from .targets import check_targets
 
+    check_targets({"--csv": wanted.csv, "--parquet": wanted.parquet, "--html": wanted.html})
     if wanted.parquet is not None:
         check_parquet()
     with tuned_collector():  # columns and tables hold no cycles, and there are many of them

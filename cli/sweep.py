@@ -70,10 +70,10 @@ def resume(out: Path, given: dict[str, Any], *, retry_failed: bool, json: bool, 
 
 def _carry(sweep: Sweep, *, json: bool, max_failures: int) -> NoReturn:
     """Run, show progress, print the cells, and leave with the exit code that says how it went."""
+    from viva.reports.controls import harmless, one_line
     from viva.reports.failed import told_failures
 
     from .live_sweep import SweepProgress
-    from .output import harmless
     from .signals import obeying
 
     progress = SweepProgress(sweep)
@@ -83,7 +83,7 @@ def _carry(sweep: Sweep, *, json: bool, max_failures: int) -> NoReturn:
     print(progress.line(), file=sys.stderr)
     failed = [run for run in sweep.runs if run.error is not None]
     for run in failed:
-        print(f"viva: error: {run.cell.name}: {run.error}", file=sys.stderr)
+        print(f"viva: error: {one_line(f'{run.cell.name}: {run.error}')}", file=sys.stderr)
     _note_few(sweep)
     for line in told_failures(reasons, sweep.out):
         print(harmless(line), file=sys.stderr)

@@ -21,6 +21,7 @@ from .late import add_late
 from .run import hold, leave, note_few
 
 if TYPE_CHECKING:
+    from viva.engine.folder import RunFolder
     from viva.orchestration.launch import Launch
     from viva.scenarios.registry import AnyScenario
     from viva.scenarios.settings import RunSettings
@@ -80,7 +81,11 @@ def _validate(
     from viva.engine.errors import ConfigurationError
 
     from .output import print_json, print_tables
+    from .targets import check_targets
 
+    source = str(getattr(settings, which.data))
+    read = (source, source.partition(":")[2])  # with its form before it, or without
+    check_targets({"--out": out}, read=[Path(name) for name in read if name])
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise ConfigurationError(f"--out {out}: the ids cannot be written there; name a file in a folder that exists")
     launch = _launch(which, settings, run or fresh_folder("validate"))
@@ -88,7 +93,7 @@ def _validate(
     held = hold(launch)
     if held.outcome.how == "done":
         ids, total = _answered_by_all(launch)
-        _write(out, ids)
+        _write(out, ids, launch.folder)
         told = {"items": total, "correct": len(ids), "file": str(out)}
         models = f"every model ({len(launch.lineup.labels)})"
         verdict = f"{len(ids):,} of {total:,} items were answered correctly by {models}; their ids are in {out}"
@@ -139,7 +144,7 @@ def _answered_by_all(launch: Launch) -> tuple[list[str], int]:
     return [name for name, count in right.items() if count == models], len(right)
 
 
-def _write(file: Path, ids: list[str]) -> None:
+def _write(file: Path, ids: list[str], folder: RunFolder) -> None:
     from viva.engine.errors import ConfigurationError
     from viva.engine.files import write_atomically
 
@@ -149,4 +154,7 @@ def _write(file: Path, ids: list[str]) -> None:
     try:
         write_atomically(file, lines.encode() if plain else orjson.dumps(ids, option=orjson.OPT_APPEND_NEWLINE))
     except OSError as error:
-        raise ConfigurationError(f"{file}: cannot be written: {error.strerror}; name another file") from None
+        raise ConfigurationError(
+            f"{file}: cannot be written: {error.strerror}; the answers are recorded: name another file, and give "
+            f"--run {folder.path}"
+        ) from None

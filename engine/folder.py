@@ -58,12 +58,14 @@ class RunFolder:
         """Make the folder, an empty journal in it, and then the manifest: a manifest never stands without a journal
         unless somebody took that away. ``files``, by name, are put beside them.
 
-        :raises ConfigurationError: the folder already holds a run; the message says whether it is this one.
+        :raises ConfigurationError: the folder already holds a run; the message says whether it is this one. Or a text
+            of the manifest is not UTF-8.
         :raises JournalError: the folder cannot be written.
         """
+        folder = cls(path, {"manifest": MANIFEST_VERSION, "journal": _JOURNAL, **manifest})
+        data = _as_json(folder.manifest)
         try:
             _check_free(path, manifest)
-            folder = cls(path, {"manifest": MANIFEST_VERSION, "journal": _JOURNAL, **manifest})
             if not path.exists():
                 path.mkdir(parents=True)
                 folder._made.append(path)
@@ -71,11 +73,14 @@ class RunFolder:
             for name, content in (files or {}).items():
                 folder._made.append(path / name)
                 write_atomically(path / name, content)
-            data = orjson.dumps(folder.manifest, option=orjson.OPT_INDENT_2)
             folder._made.append(path / "manifest.json")
             write_atomically(path / "manifest.json", data)
-        except OSError as error:
-            raise JournalError(f"{path}: cannot make the run folder: {error}") from error
+        except (OSError, JournalError) as error:
+            folder.remove()
+            cause = (
+                error.__cause__ if isinstance(error, JournalError) else None
+            )  # its advice is for runs that have begun
+            raise JournalError(f"{path}: cannot make the run folder: {cause or error}") from error
         return folder
 
     @classmethod
@@ -155,6 +160,16 @@ class RunFolder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def _as_json(manifest: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(manifest, option=orjson.OPT_INDENT_2)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"the manifest cannot hold what the run is made of: {error}; rename files and folders "
+            "whose names are not UTF-8"
+        ) from None
 
 
 def _is_leftover(name: str) -> bool:

@@ -7,6 +7,7 @@ What never belongs here: what is in a journal.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import stat
@@ -83,7 +84,7 @@ def table_names(connection: sqlite3.Connection) -> set[str]:
 
 
 def _open(path: Path, how: str) -> OpenedJournal:
-    connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?{how}", uri=True, isolation_level=None)
+    connection = sqlite3.connect(f"file:{quote(os.fsencode(path.absolute()))}?{how}", uri=True, isolation_level=None)
     try:
         return OpenedJournal(connection, schema_version(connection))
     except BaseException:

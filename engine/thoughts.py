@@ -7,7 +7,7 @@ the record of the call (``Completion.thoughts``). Known marks: ``<think>``, ``<t
 - A closing mark without an opening one ends thoughts that began with the text: the chat template wrote the opening.
 - An opening mark at the beginning of a line that nothing closes leaves no answer after it.
 - A mark between quotation marks or backticks is text about marks. So is an opening one in a code block with the closing
-  one, if any closes it, in the same block; and each within an answer that is one JSON object.
+  one, if any closes it, in the same block; and each within an answer that is one JSON object, behind thoughts or not.
 - A closing mark at the very end, after thoughts have ended, is a slip that ends nothing.
 """
 
@@ -37,6 +37,8 @@ _CLOSING = "|".join(
 _MARK = re.compile(rf"(?P<opening>{_OPENING})|(?P<closing>{_CLOSING})", re.IGNORECASE)
 _FENCE = re.compile(r"(?:^[ \t]{0,9}|(?<=[>\]▷]))```", re.MULTILINE)
 _QUOTES = "`'\"“”‘’"
+_OBJECT = re.compile(r"\s*(?:```json\s*)?\{")
+_MOST_OBJECTS = 3  # how often what follows thoughts is tried as an object, for each try reads all of it
 _LINE = re.compile(r"\n[ \t]*$")
 _END_OF_TURN = re.compile(r"<\|(?:end|return|call)\|>\s*$")
 # Where a mark may begin, and how long the longest one is.
@@ -63,6 +65,7 @@ def split_thoughts(text: str) -> tuple[str, str]:
     thoughts: list[str] = []
     answer: list[str] = []
     thinking, position, found = False, 0, False
+    end = len(text.rstrip()) if marks else 0
     for mark in marks:
         if mark["opening"]:
             if thinking or not (mark.start() < last_closing or _opens_line(text, mark.start(), begin)):
@@ -70,7 +73,7 @@ def split_thoughts(text: str) -> tuple[str, str]:
             answer.append(text[position : mark.start()])
             thinking = True
         else:
-            if not thinking and found and not text[mark.end() :].strip():
+            if not thinking and found and mark.end() >= end:
                 answer.append(text[position : mark.start()])
                 position = mark.end()
                 break
@@ -152,7 +155,7 @@ def _marks(text: str) -> list[re.Match[str]]:
     """The marks in a text, those that it only speaks of left out."""
     if _is_object(text):
         return []
-    marks = [mark for mark in _MARK.finditer(text) if not _quoted(text, mark)]
+    marks = _before_object(text, [mark for mark in _MARK.finditer(text) if not _quoted(text, mark)])
     fences = [fence.start() for fence in _FENCE.finditer(text)]
     kept: list[re.Match[str]] = []
     opened, within = 0, 0  # how many opening marks the code block holds that no closing one has followed yet
@@ -168,6 +171,15 @@ def _marks(text: str) -> list[re.Match[str]]:
             continue
         kept.append(mark)
     return kept[: len(kept) - opened]
+
+
+def _before_object(text: str, marks: list[re.Match[str]]) -> list[re.Match[str]]:
+    """The marks, without those within a JSON object that is all the answer behind the thoughts."""
+    ends = [at for at, mark in enumerate(marks) if mark["closing"] and _OBJECT.match(text, mark.end())]
+    for at in ends[:_MOST_OBJECTS]:
+        if _is_object(text[marks[at].end() :]):
+            return marks[: at + 1]
+    return marks
 
 
 def _is_object(text: str) -> bool:

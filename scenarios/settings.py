@@ -66,6 +66,15 @@ class RunSettings(BaseModel):
 
     @field_validator("*")
     @classmethod
+    def _of_unicode(cls, value: Any) -> Any:
+        # Bytes of a path or an argument that are not UTF-8 arrive as lone surrogates, which no manifest can hold.
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
+                raise ValueError(f"found {text!r}, which is not UTF-8; rename the file or the model")
+        return value
+
+    @field_validator("*")
+    @classmethod
     def _of_64_bits(cls, value: Any) -> Any:
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise ValueError(f"Input should be a whole number from {-(2**63)} to {2**63 - 1}")

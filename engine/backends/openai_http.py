@@ -22,6 +22,7 @@ from .secrets import Redactor
 
 T = TypeVar("T")
 
+BYTE_ORDER_MARK = "\ufeff".encode()
 _STEP = 1 << 18  # bytes unpacked at once
 _LONGEST_ERROR = 1 << 16  # bytes read of an answer that is none
 _MOST_REDIRECTS = 3
@@ -68,13 +69,13 @@ class Body:
                 return piece
 
     async def whole(self) -> bytes:
-        """All of it."""
+        """All of it, without the byte order mark that some put before it."""
         pieces = [await self.piece()]
         if self._unpack is None and self._content.at_eof():
-            return pieces[0]  # nearly always
+            return pieces[0].removeprefix(BYTE_ORDER_MARK)  # nearly always
         while piece := await self.piece():
             pieces.append(piece)
-        return b"".join(pieces)
+        return b"".join(pieces).removeprefix(BYTE_ORDER_MARK)
 
     async def head(self, longest: int = _LONGEST_ERROR) -> bytes:
         """The beginning, for an error: what comes of it may be cut or broken."""

@@ -18,13 +18,11 @@ from ..errors import Unavailable
 from ..messages import Completion
 from ..tools import ToolCall, argument_text, numbered
 from .openai_answer import without_key
-from .openai_http import Body
+from .openai_http import BYTE_ORDER_MARK, Body
 from .openai_json import decoded
 from .openai_message import finish_of, refuses, text_of, thoughts_of
 from .openai_usage import Usage, usage_of
 from .secrets import Redactor
-
-_MARK = "\ufeff".encode()  # some put a byte order mark before the first line
 
 
 async def read_stream(
@@ -128,9 +126,9 @@ class _Lines:
             if self._first:
                 self._begun.append(piece)
                 whole = b"".join(self._begun)
-                if len(whole) < len(_MARK) and _MARK.startswith(whole):
+                if len(whole) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(whole):
                     continue
-                self._first, self._begun, piece = False, [], whole.removeprefix(_MARK)
+                self._first, self._begun, piece = False, [], whole.removeprefix(BYTE_ORDER_MARK)
             *lines, rest = piece.replace(b"\r", b"\n").split(b"\n")
             if lines:
                 lines[0] = b"".join([*self._begun, lines[0]])

@@ -122,6 +122,10 @@ def read_corrections(path: Path, known: Collection[str]) -> list[Correction]:
         for column, text in ((REVIEWER, reviewer), (REASON, reason)):
             if not text:
                 raise refuse(column, "is empty; a corrected verdict needs a reviewer and a reason")
+            try:
+                text_field({column: text}, column)  # or it could be recorded and never be read again
+            except FieldError as error:
+                raise refuse(column, str(error)) from None
         before = found.get((id_, reviewer))
         if before is not None and before.passed is not _VERDICTS[verdict]:
             raise refuse(CORRECTED, f"{reviewer} says both pass and fail of {shown(id_)}; keep one")

@@ -108,6 +108,17 @@ def test_an_unclear_answer_names_none(answer: str) -> None:
     assert read_choice(answer, WATER) is None
 
 
+@pytest.mark.parametrize("mark", ["\ufeff", "\u200b", "\u2060", "\u200e", "\u202e"])
+def test_line_1_characters_that_nobody_sees_hide_no_letter(mark: str) -> None:
+    for answer in (
+        f"{mark}B",
+        f"<think>A?</think>{mark}B.",
+        f"{mark}<think>A?</think>B",
+        f"The answer is {mark}B{mark}.",
+    ):
+        assert read_choice(answer, WATER) == 1
+
+
 def test_only_letters_of_choices_that_exist_count() -> None:
     assert read_choice("The answer is E.", [*WATER, "drought"]) == 4
     assert read_choice("The answer is D.", WATER[:3]) is None

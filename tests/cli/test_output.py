@@ -67,6 +67,20 @@ def test_a_talk_cannot_command_the_terminal(tmp_path: Path) -> None:
     assert "\x1b" not in _viva("show", tmp_path / "run", "--conversation", "0").stdout
 
 
+def test_line_29_neither_an_endpoint_nor_a_name_commands_the_terminal(chaos: Any, tmp_path: Path) -> None:
+    evil = "\x1b]0;owned\x07 \u202e\nviva: error: forged"
+    server = chaos({"default": {"do": "401", "say": evil}})
+    refused = _run(tmp_path / "refused", "--candidate", server.model("candidate"))
+    named = _run(tmp_path / "named", "--candidate", f"simulated:c?label={evil}")
+    absent = _viva("report", tmp_path / evil.replace("/", ""))
+    assert (refused.returncode, named.returncode, absent.returncode) == (2, 0, 2)
+    for done in (refused, named, absent):
+        assert r"\x1b]0;owned\x07 \u202e" in done.stderr
+        for stream in (done.stdout, done.stderr):
+            assert not {"\x1b", "\x07", "\u202e"} & set(stream)
+            assert not any(line.startswith("viva: error: forged") for line in stream.splitlines())
+
+
 @pytest.mark.parametrize("command", ["report", "show", "show --conversation 0", "run", "run --json"])
 def test_a_reader_that_left_is_no_failure_and_the_run_folder_is_still_named(tmp_path: Path, command: str) -> None:
     run = tmp_path / "run"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -105,6 +106,29 @@ def test_a_wrong_table_changes_nothing(run: Path, tmp_path: Path, change: Row, w
     for word in ("back.tsv", *words):
         assert word in done.stderr.decode()
     assert _report(run) == before
+
+
+@pytest.mark.parametrize("column", ["reviewer", "reason"])
+def test_line_1_a_correction_that_could_not_be_read_again_is_refused(run: Path, tmp_path: Path, column: str) -> None:
+    rows = _export(run, tmp_path / "out.tsv")
+    rows[0].update({"corrected verdict": "pass", "reviewer": "Noor", "reason": "x"} | {column: "a\0b"})
+    _save(rows, tmp_path / "back.tsv")
+    before = _report(run)
+    done = _viva("review", run, "--apply", tmp_path / "back.tsv")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert f"back.tsv:2: field '{column}': holds a NUL character".encode() in done.stderr
+    assert _report(run) == before  # every later report of the run failed
+
+
+def test_line_27_a_review_outlives_a_reader_that_left_and_says_that_stdout_is_full(run: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "viva", "review", str(run), "--out", str(tmp_path / "out.tsv")]
+    read, write = os.pipe()
+    os.close(read)
+    with open("/dev/full", "w") as full:
+        for stdout, code, said in ((write, 0, b""), (full, 2, b"viva: error: cannot write the results to stdout")):
+            done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, check=False)
+            assert (done.returncode, done.stderr[: len(said) or None]) == (code, said)
+    os.close(write)
 
 
 def test_one_of_both_ways_has_to_be_chosen_and_only_judged_turns_can_be_reviewed(run: Path, tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from typer.testing import CliRunner, Result
 from viva_process import ended, started
 
 from viva.cli.main import app
+from viva.engine.errors import JournalError
+from viva.engine.folder import RunFolder
 from viva.engine.journal import _SCHEMA, open_database
 
 DOWN = "openai:http://127.0.0.1:9/v1#far"  # nothing listens there
@@ -169,3 +171,24 @@ def test_line_17_a_kill_before_the_first_call_leaves_a_run_that_goes_on(tmp_path
     code, said = _run(late)
     assert code == 2
     assert "the journal of a run whose manifest.json is missing" in said
+
+
+def test_line_27_a_run_folder_that_cannot_be_made_is_taken_away_and_no_resume_is_advised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path) -> None:
+        path.touch()
+        try:
+            raise sqlite3.OperationalError("database or disk is full")
+        except sqlite3.Error as error:
+            raise JournalError("then `viva resume` the run") from error
+
+    monkeypatch.setattr("viva.engine.folder.open_database", full)
+    with pytest.raises(JournalError) as caught:
+        RunFolder.create(tmp_path / "run", {})
+    assert str(caught.value) == f"{tmp_path / 'run'}: cannot make the run folder: database or disk is full"
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(JournalError):
+        RunFolder.create(tmp_path / "mine", {})
+    assert not list((tmp_path / "mine").iterdir())  # the folder was there before

@@ -146,3 +146,22 @@ def test_what_is_wrong_is_named_before_anything_is_asked(tmp_path: Path, options
     for word in words:
         assert word in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("form", ["", "generic:"])
+def test_line_25_the_ids_are_not_written_over_the_dataset(tmp_path: Path, form: str) -> None:
+    items = tmp_path / "items.jsonl"
+    items.write_bytes(ITEMS.read_bytes())
+    done = _viva("validate", "--dataset", f"{form}{items}", *_PANEL, "--out", items, "--run", tmp_path / "run")
+    assert (done.returncode, "this command reads that file; name another one" in done.stderr) == (2, True)
+    assert items.read_bytes() == ITEMS.read_bytes()
+    assert not (tmp_path / "run").exists()
+
+
+def test_line_25_ids_that_cannot_be_written_leave_the_answers_to_go_on_with(tmp_path: Path) -> None:
+    options = ["--dataset", ITEMS, "-n", "9", "--model", "simulated:m?knowledge=1", "--run", tmp_path / "run"]
+    full = _viva("validate", *options, "--out", "/dev/full")
+    assert full.returncode == 2
+    assert f"the answers are recorded: name another file, and give --run {tmp_path / 'run'}" in full.stderr
+    again = _viva("validate", *options, "--out", tmp_path / "ids")
+    assert (again.returncode, " 0 calls" in again.stderr) == (0, True)

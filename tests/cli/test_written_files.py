@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -16,8 +17,11 @@ from study_runs import SCIENCE, interviewed
 from typer.testing import CliRunner, Result
 from viva_process import ended, started
 
-from viva import VirtualClock
+from viva import KievalSettings, VirtualClock
 from viva.cli.main import app
+from viva.engine.errors import ConfigurationError
+from viva.engine.files import write_atomically
+from viva.engine.folder import RunFolder
 from viva.orchestration.launch import forked_run, recorded_results
 
 if TYPE_CHECKING:
@@ -134,3 +138,112 @@ def test_line_27_a_broken_stderr_does_not_end_a_run(tmp_path: Path, how: str) ->
     os.close(write)
     assert done.returncode == 0
     assert done.stdout.decode() == _report(tmp_path / "run", "--json").stdout
+
+
+@pytest.mark.parametrize("option", ["--csv", "--html"])
+def test_line_25_a_report_onto_stdout_or_stderr_stands_behind_what_is_there(
+    run: Path, tmp_path: Path, option: str
+) -> None:
+    assert _report(run, option, tmp_path / "plain").exit_code == 0
+    expected = (tmp_path / "plain").read_text()
+    command = [sys.executable, "-m", "viva", "report", str(run), option]
+    for device, log in (("/dev/stdout", tmp_path / "out"), ("/dev/stderr", tmp_path / "err")):
+        log.write_text("before\n")
+        with log.open("a") as file:
+            streams: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+            streams["stdout" if device == "/dev/stdout" else "stderr"] = file
+            assert subprocess.run([*command, device], check=False, **streams).returncode == 0
+        assert log.read_text().startswith(f"before\n{expected}")
+        assert ("accuracy" in log.read_text()[len(f"before\n{expected}") :]) == (device == "/dev/stdout")
+
+
+def test_line_25_a_linked_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    target.chmod(0o640)
+    link.symlink_to("target")
+    before = target.stat().st_ino
+    write_atomically(link, b"new")
+    assert (link.is_symlink(), target.read_text(), stat.S_IMODE(target.stat().st_mode)) == (True, "new", 0o640)
+    assert target.stat().st_ino != before  # another file took its place: never half of one
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["link", "target"]
+
+
+def test_line_25_an_existing_file_that_cannot_be_replaced_is_written_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    monkeypatch.setattr(os, "replace", refuse)  # as of a single file that is mounted into a container
+    mounted = tmp_path / "mounted"
+    mounted.write_text("old, and longer")
+    write_atomically(mounted, b"new")
+    assert mounted.read_text() == "new"
+    with pytest.raises(OSError, match="busy"):
+        write_atomically(tmp_path / "none", b"new")
+    assert [one.name for one in tmp_path.iterdir()] == ["mounted"]
+
+
+def test_line_25_two_results_do_not_share_a_file(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("one")
+    for other in ("one", "link", f"../{tmp_path.name}/one"):
+        done = _report(run, "--csv", tmp_path / "one", "--html", tmp_path / other)
+        assert (done.exit_code, "--csv and --html name the same file" in done.stderr) == (2, True)
+    assert not (tmp_path / "one").exists()
+    assert _report(run, "--csv", "/dev/null", "--html", "/dev/null").exit_code == 0
+
+
+def test_line_25_links_in_a_circle_are_said(run: Path, tmp_path: Path) -> None:
+    for one, other in (("a", "b"), ("b", "a")):
+        (tmp_path / one).symlink_to(other)
+    done = _report(run, "--csv", tmp_path / "a")
+    assert (done.exit_code, "cannot be written: Too many levels of symbolic links" in done.stderr) == (2, True)
+
+
+def test_line_25_records_of_a_run_are_not_written_over(run: Path, tmp_path: Path) -> None:
+    records = {file: file.read_bytes() for file in run.iterdir()}
+    (tmp_path / "link").symlink_to(run / "manifest.json")
+    for target in (*records, run / "journal.sqlite-wal", tmp_path / "link"):
+        done = _report(run, "--html", target)
+        assert (done.exit_code, "a record of the run there; name another file" in done.stderr) == (2, True)
+    assert {file: file.read_bytes() for file in run.iterdir()} == records
+    assert _report(run, "--html", run / "page.html").exit_code == 0
+    (run / "page.html").unlink()
+
+
+def test_line_29_a_run_folder_whose_name_is_not_utf8_is_reported_and_shown(run: Path, tmp_path: Path) -> None:
+    folder = interviewed(tmp_path / os.fsdecode(b"run\xff"), "simulated:c", n=1)
+    assert list(recorded_results(RunFolder.open(folder)).report()["candidates"]) == ["c"]
+    code, printed, said = ended(started("report", folder, run, "--json"))
+    assert (code, b"run\\\\udcff" in printed) == (0, True), said
+    with pytest.raises(ConfigurationError, match="rename files and folders whose names are not UTF-8"):
+        forked_run(folder, tmp_path / "fork", VirtualClock(), changes={"evaluator": "simulated:e"})
+    assert not (tmp_path / "fork").exists()
+
+
+def test_line_29_settings_that_no_manifest_can_hold_are_refused(tmp_path: Path) -> None:
+    items = tmp_path / os.fsdecode(b"\xff.jsonl")
+    items.write_bytes(SCIENCE.read_bytes())
+    code, _, said = ended(started("run", "kieval", "--dataset", items, *PANEL, "--out", tmp_path / "run"))
+    assert (code, "--dataset: found" in said, "which is not UTF-8; rename the file" in said) == (2, True, True)
+    with pytest.raises(ValueError, match="which is not UTF-8"):
+        KievalSettings(
+            dataset=str(SCIENCE),
+            candidate=["simulated:c?label=\ud800"],
+            interactor="simulated:i",
+            evaluator="simulated:e",
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_line_29_a_current_folder_that_was_removed_is_said(run: Path) -> None:
+    gone = run.parent / "gone"
+    gone.mkdir()
+    viva = f'"{sys.executable}" -m viva'
+    for command in ("report ../run", f"validate --dataset {SCIENCE} --model simulated:m --out ids"):
+        shell = f'cd "{gone}" && rmdir "{gone}" && {viva} {command}'
+        done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=False)
+        gone.mkdir()
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == "viva: error: the current folder was removed; change to one that exists\n"

@@ -204,6 +204,13 @@ def test_line_29_a_stream_with_a_mark_long_lines_and_all_line_ends(chaos: StartC
         assert ask(server.model("candidate"), heard.append).text == "".join(heard) == expected
 
 
+@pytest.mark.parametrize("pieces", [1, 10_000])
+def test_line_29_a_whole_answer_with_a_byte_order_mark_is_read(chaos: StartChaos, pieces: int) -> None:
+    answer = {"choices": [{"message": {"content": "B"}, "finish_reason": "stop"}]}
+    server = chaos({"default": {"do": "raw", "say": "\ufeff" + json.dumps(answer), "pieces": pieces}})
+    assert ask(server.model("candidate")).text == "B"
+
+
 def test_line_29_a_redirect_to_another_host_is_not_followed(chaos: StartChaos) -> None:
     other = chaos({})
     target = f"{other.url}/chat/completions?token=t"

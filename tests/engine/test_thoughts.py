@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -91,6 +93,32 @@ def test_line_1_whatever_was_thought_and_said_comes_apart(
 ) -> None:
     text = f"{tag[0] if opened else ''}{thought}{tag[1]}\n{said}"
     assert split_thoughts(text) == (thought, said)
+
+
+@pytest.mark.parametrize("frame", ["%s", "\n```json\n%s\n```"])
+def test_line_1_marks_within_a_json_answer_behind_thoughts_are_its_text(frame: str) -> None:
+    answer = frame % '{"comment": "It ended with </think> and began <think> anew.", "score": 3}'
+    assert split_thoughts(f"<think>A {{ here.</think>{answer}") == ("A { here.", answer.strip())
+    assert split_thoughts(f"The template opened.</think>{answer}") == ("The template opened.", answer.strip())
+
+
+class _Counted(str):
+    """A text that counts the characters that are copied out of it."""
+
+    copied = 0
+
+    def __getitem__(self, key: Any) -> str:
+        part = super().__getitem__(key)
+        self.copied += len(part)
+        return part
+
+
+@pytest.mark.parametrize("unit", ["</think>", "</think>   ", "</think>{", "<think>{</think>", "```\n</think>"])
+def test_line_16_repeated_marks_do_not_have_the_text_copied_for_each(unit: str) -> None:
+    # 100,000 closing marks took 4 seconds, and four times as long where there were twice as many.
+    text = _Counted(unit * 2_000 + "x")
+    split_thoughts(text)
+    assert text.copied < 20 * len(text)
 
 
 @given(st.lists(st.sampled_from([*"ab \n<>|", "<think>", "</think>", "<|channel|>final<|message|>"])), st.data())

@@ -80,6 +80,14 @@ def test_the_rates_of_the_facts_are_those_of_all_cells(report: Path, study: Stud
     assert f"<dt>Unscored rounds</dt><dd>{share}</dd>" in report.read_text("utf-8")
 
 
+def test_line_1_control_characters_of_names_are_visible_in_the_page(make_study: Make, tmp_path: Path) -> None:
+    evil = "\x1b]0;owned\x07\x9b31m\u202egnp"
+    write_html(make_study(["student", evil], ["science"], [7]), tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text("utf-8")
+    assert not set(evil[:1] + "\x07\x9b\u202e") & set(text)
+    assert r"\x1b]0;owned\x07\x9b31m\u202egnp" in text
+
+
 def test_transcripts_are_commands_that_a_shell_reads_as_they_are_meant(make_study: Make, tmp_path: Path) -> None:
     study = make_study(["it's one"], ["science"], [7])
     write_html(study, tmp_path / "report.html")

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 from markupsafe import Markup
 
+from viva.reports.controls import harmless
 from viva.scoring.plots import style
 
 _SVG, _LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
@@ -54,7 +55,7 @@ def inlined(svg: str, prefix: str, label: str) -> Markup:
         root.attrib.pop(name, None)
     root.attrib.update({"role": "img", "aria-label": label})
     # Elements made by a parser and written by a serialiser: whatever a name holds is text.
-    return Markup(ElementTree.tostring(root, encoding="unicode"))
+    return Markup(harmless(ElementTree.tostring(root, encoding="unicode")))
 
 
 def _referred(element: ElementTree.Element) -> list[str]:

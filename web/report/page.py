@@ -15,6 +15,7 @@ from typing import Any
 
 from viva.engine.errors import ConfigurationError
 from viva.engine.files import write_atomically
+from viva.reports.controls import harmless
 from viva.reports.text import numeric
 
 from . import words
@@ -93,6 +94,7 @@ def page(study: Record) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_shown,
     )
     script = (_TEMPLATES / "sorting.js").read_text(encoding="utf-8")
     transcripts = words.transcripts(study)
@@ -113,6 +115,11 @@ def page(study: Record) -> str:
         # Should a name ever get through as markup, the browser still runs and loads nothing but this very script.
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
+
+
+def _shown(value: Any) -> Any:
+    """What stands in the page for a value: control characters of a name or reason are visible, too."""
+    return harmless(value) if type(value) is str else value
 
 
 def _sections(tables: Sequence[Record], plotted: bool, shown: bool) -> list[Section]:
