@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,25 +62,51 @@ def _show(
             if prompts or thoughts:
                 print("viva: note: prompts and thoughts: name a --conversation, or add --json", file=sys.stderr)
             return
+        numbers = list(history.numbers()) if conversation is None else [_number(history, run, conversation)]
         failed = {one.number: one.result for one in history.ended() if one.failed}
-        for number in list(history.numbers()) if conversation is None else [_number(history, run, conversation)]:
-            key, _ = history.started(number) or ("", None)
-            told = anyio.run(partial(transcripts.of, history, number, thoughts=thoughts))
-            if json:
-                line = {"number": number, "key": key, "talk": [_record(one, prompts) for one in told.speeches]}
-                line |= {"prompts_unknown": told.problem} if prompts and told.problem else {}
-                if number in failed:
-                    line |= {"unanswered": unanswered} if prompts and (unanswered := _unanswered(told)) else {}
-                    line |= {"failed": failed[number]}
-                line |= {"damaged": True} if number in history.broken else {}  # it ends before a damaged call
-                print_json(line, line=conversation is None)
-            else:
-                from .transcript import print_conversation
 
-                end = _end(told, failed[number], prompts) if number in failed else []
-                print_conversation(number, key, [*told.speeches, *end], prompts=prompts, whole=whole_prompts)
-                if prompts and told.problem:
-                    print(f"viva: note: {key}: not all prompts are known: {told.problem}", file=sys.stderr)
+        async def show() -> None:
+            for number in numbers:
+                told, error = await transcripts.of(history, number, thoughts=thoughts), failed.get(number)
+                if json:
+                    record = _transcript_record(number, told, error, prompts)
+                    # What is damaged ends before a damaged call.
+                    record |= {"damaged": True} if number in history.broken else {}
+                    print_json(record, line=conversation is None)
+                else:
+                    _print(number, told, error, prompts=prompts, whole=whole_prompts)
+
+        anyio.run(show)
+
+
+def _transcript_record(number: int, told: Transcript, error: Any, prompts: bool) -> dict[str, Any]:
+    """A transcript as plain data; ``error`` is that of a conversation that failed."""
+    record = {"number": number, "key": told.key, "talk": [_record(one, prompts) for one in told.speeches]}
+    record |= {"prompts_unknown": told.problem} if prompts and told.problem else {}
+    if error is not None:
+        sent = [{"party": one.party, "prompt": one.prompt} for one in told.unanswered]
+        record |= ({"unanswered": sent} if prompts and sent else {}) | {"failed": error}
+    return record
+
+
+def _record(one: Speech, prompts: bool) -> dict[str, Any]:
+    return {"party": one.party, "text": one.text} | ({"prompt": one.prompt} if prompts and one.prompt else {})
+
+
+def _print(number: int, told: Transcript, error: Any, *, prompts: bool, whole: bool) -> None:
+    """Print a transcript; one of a failed conversation ends with what was sent and not answered, and the reason."""
+    from viva.orchestration.transcripts import Speech
+    from viva.scoring.failures import reason_of
+
+    from .transcript import print_conversation
+
+    speeches = list(told.speeches)
+    if error is not None:
+        speeches += [Speech(one.party, "(no answer)", one.prompt) for one in told.unanswered] if prompts else []
+        speeches.append(Speech("failed", reason_of(error)))
+    print_conversation(number, told.key, speeches, prompts=prompts, whole=whole)
+    if prompts and told.problem:
+        print(f"viva: note: {told.key or number}: not all prompts are known: {told.problem}", file=sys.stderr)
 
 
 def _list(history: History) -> None:
@@ -113,23 +138,6 @@ def _number(history: History, run: Path, conversation: str) -> int:
     if number is None or not (history.started(number) or history.calls(number)):
         raise ConfigurationError(f"{run}: no conversation '{conversation}'; `viva show {run}` lists them")
     return number
-
-
-def _end(told: Transcript, error: Any, prompts: bool) -> list[Speech]:
-    """How a failed conversation ends: with what was sent and not answered, and the reason."""
-    from viva.orchestration.transcripts import Speech
-    from viva.scoring.failures import reason_of
-
-    sent = [Speech(one.party, "(no answer)", one.prompt) for one in told.unanswered] if prompts else []
-    return [*sent, Speech("failed", reason_of(error))]
-
-
-def _unanswered(told: Transcript) -> list[dict[str, Any]]:
-    return [{"party": one.party, "prompt": one.prompt} for one in told.unanswered]
-
-
-def _record(one: Speech, prompts: bool) -> dict[str, Any]:
-    return {"party": one.party, "text": one.text} | ({"prompt": one.prompt} if prompts and one.prompt else {})
 
 
 def _show_sweep(sweep: Path, conversation: str | None, json: bool) -> None:

@@ -36,12 +36,14 @@ class Speech:
 
 @dataclass(slots=True)
 class Transcript:
-    """``problem`` says why the prompts of some speeches are not known; None where all are.
+    """``key`` is empty where its record is damaged. ``problem`` says why the prompts of some speeches are not known;
+    None where all are.
 
     ``unanswered``: what was asked for and has no recorded answer, as speeches without text. Of a conversation that
     failed it was sent; of another one it may not have been.
     """
 
+    key: str
     speeches: list[Speech]
     problem: str | None
     unanswered: list[Speech]
@@ -86,6 +88,7 @@ class Transcripts:
         key, item = history.started(number) or ("", None)
         rerun = await self._rerun(history, number, key, item)
         return Transcript(
+            key,
             [_speech(one, thoughts) for one in rerun.lines],
             rerun.problem,
             [_speech(one, thoughts) for one in rerun.unanswered],
