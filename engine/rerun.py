@@ -128,20 +128,28 @@ class _Again(Conversation):
 
     async def _answer(self, asked: Exchange, digest: bytes) -> Completion:
         """The recorded answer; ``asked`` becomes a line of the transcript."""
-        call = self._answers.pop((asked.role, asked.ordinal), None)
-        if call is None:
-            if self.rerun.problem is None:
-                self.rerun.unanswered.append(asked)
-            await self._others()
-            raise _RecordEnds
+        call, same = await self._recorded_call(asked.role, asked.ordinal, digest, asked)
         asked.completion = call.completion
-        if call.digest != digest:
+        if not same:
             asked.messages = asked.tools = asked.reading = None
-            where = f"{asked.role} #{asked.ordinal} was asked otherwise when it was recorded"
-            self.rerun.problem = self.rerun.problem or where
         self.rerun.lines.append(asked)
         self._count(asked.role, call.completion)
         return call.completion
+
+    async def _recorded_call(
+        self, role: str, ordinal: int, digest: bytes, asked: Exchange | None = None
+    ) -> tuple[RecordedCall, bool]:
+        """The recorded call, and whether it was asked then what is asked now; where there is none, all ends here."""
+        call = self._answers.pop((role, ordinal), None)
+        if call is None:
+            if asked is not None and self.rerun.problem is None:
+                self.rerun.unanswered.append(asked)
+            await self._others()
+            raise _RecordEnds
+        same = call.digest == digest
+        if not same and self.rerun.problem is None:
+            self.rerun.problem = f"{role} #{ordinal} was asked otherwise when it was recorded"
+        return call, same
 
     async def _others(self) -> None:
         """Let calls that overlap with an unanswered one go on as far as the record has their answers."""
