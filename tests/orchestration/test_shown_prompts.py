@@ -5,123 +5,26 @@ Each run is shown from its folder alone: the data is deleted and the endpoint is
 
 from __future__ import annotations
 
-import json
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 import pytest
 from chaos_answers import echo
 from process import running
-from small_dialogs import TOOLS, dialog_lines, write_lines
-from study_runs import SCIENCE, dataset
+from shown_runs import INTERVIEWS, LOOP, PLAN, SEED, Making, case_of
 from typer.testing import CliRunner
 
 from viva.cli.main import app
 from viva.engine.history import History
 from viva.engine.seeds import SeedLine
-from viva.orchestration.launch import Launch, forked_run, new_run, resumed_run
-from viva.scenarios.functionchat.settings import FunctionChatSettings
 from viva.scenarios.kieval.score import Interview
-from viva.scenarios.kieval.settings import KievalSettings
-from viva.scenarios.probes.settings import ProbeSettings
-
-if TYPE_CHECKING:
-    from process import Server
-
-_ASPECTS = ("accuracy", "logic", "relevance", "coherence", "conciseness")
-_LOOP = "round and round it goes, " * 20
-_SEED = 7
-
-
-def _verdict(**more: Any) -> str:
-    scores = {aspect: {"comment": "", "score": 3} for aspect in _ASPECTS}
-    return json.dumps(scores | {"overall_score": 3, "stop_conversation": False, "stop_reason": "none"} | more)
-
-
-def _says(text: str) -> dict[str, Any]:
-    return {"do": "ok", "say": text}
-
-
-def _calls(name: str, **arguments: Any) -> dict[str, Any]:
-    function = {"name": name, "arguments": json.dumps(arguments)}
-    return {"do": "ok", "calls": [{"id": f"made-{name}", "type": "function", "function": function}]}
-
-
-_STOP = _says(_verdict(stop_conversation=True, stop_reason="off_topic"))
-_PASS = _says('{"reasoning": "fine", "verdict": "pass"}')
-_ASKS = [_calls("next_tide", harbour="Oban"), _says("At six."), _says("You are welcome.")]
-_USER = [_says("When is the tide at Oban?"), _says("Thank you!"), _says("[DONE]")]
-# A model's name is ROLE-CASE; every case runs one conversation at a time, so that arrival numbers are known.
-_BY_MODEL: dict[str, Any] = {
-    "evaluator-stopped": {"schedule": {"1": _STOP}},
-    "candidate-detected": {"schedule": {"2": _says(_LOOP)}},
-    "evaluator-repaired": {"schedule": {"1": "garbage_verdict"}},
-    "evaluator-overlap": {"schedule": {"1": "garbage_verdict", "6": _STOP}},
-    "candidate-thinking": {"cycle": [_says("<think>Is it A?</think>A."), _says("Because.")]},
-    "candidate-failed": {"schedule": {"2": "500"}},
-    "evaluator-killed": {"schedule": {"3": "never"}},
-    "interactor-silent": {"schedule": {"1": _says(" ")}},
-    "candidate-probe-killed": {"schedule": {"13": "never"}},
-    "candidate-turns": {"cycle": [_says("Wait."), *_ASKS[:1], _says("Yes.")]},
-    "judge-turns": {"default": _PASS, "schedule": {"1": _says("Hard to say.")}},
-    "judge-turns-fork": {"default": _PASS, "schedule": {"0": _says("Hm."), "1": _says("Hm.")}},
-    "candidate-turns-killed": {"cycle": [_says("Wait."), *_ASKS[:1], _says("Yes.")]},
-    "judge-turns-killed": {"default": _PASS, "schedule": {"1": "never"}},
-    "candidate-turns-budget": {"default": _says("Wait.")},
-    "candidate-user": {"cycle": _ASKS},
-    "interactor-user": {"cycle": _USER},
-    "candidate-user-budget": {"cycle": _ASKS},
-    "interactor-user-budget": {"cycle": _USER},
-    "candidate-user-killed": {"cycle": _ASKS, "schedule": {"4": "never"}},
-    "interactor-user-killed": {"cycle": _USER},
-}
-_PLAN = {"record": True, "by_model": _BY_MODEL}
-_INTERVIEWS: dict[str, dict[str, Any]] = {
-    "finished": {},
-    "stopped": {},
-    "detected": {"detectors": ["repetition"]},
-    "budget": {"conversation_calls": 5},
-    "repaired": {},
-    "overlap": {"overlap": True, "rounds": 3},
-    "thinking": {"first_answer": "text"},
-    "silent": {},
-    "failed": {},
-    "five-shot": {"first_answer": "five-shot", "rounds": 1},
-}
-_NAMES = {"kieval": "kieval", "probe": "probe", "turns": "functionchat", "user": "functionchat"}
-# Several runs side by side in one process, which is killed.
-_RUNS = """
-import asyncio, json, sys
-from pathlib import Path
-from viva.orchestration.launch import new_run
-from viva.scenarios.registry import scenario
-
-async def main():
-    told = json.loads(sys.argv[1])
-    settings = [scenario(name).settings.model_validate_json(text) for name, text, _ in told]
-    await asyncio.gather(*(new_run(name, s, Path(out)).run() for (name, _, out), s in zip(told, settings)))
-
-asyncio.run(main())
-"""
-_METHODS = ["generate", "letter", "text", "loss"]
-_TASK = {
-    "id": "tide",
-    "goal": "Learn when the tide is.",
-    "tools": [TOOLS["next_tide"]["function"]],
-    "results": [{"name": "next_tide", "result": {"high": "06:10"}}],
-    "expected": [{"name": "next_tide"}],
-}
-_READ_OUT = {**_TASK, "id": "read", "says": ["The tide?", "Thanks."]}
-del _READ_OUT["goal"]
 
 
 @dataclass
@@ -143,80 +46,15 @@ def _lines(*arguments: str | Path) -> list[dict[str, Any]]:
     return [orjson.loads(line) for line in _viva(*arguments, "--json", "--prompts")[0].splitlines()]
 
 
-class _Making:
-    """The runs of the module, made over one endpoint."""
-
-    def __init__(self, server: Server, place: Path) -> None:
-        self._server, self.place = server, place
-        self.folders: dict[str, Path] = {}
-        self.killed: subprocess.Popen[bytes] | None = None
-        dataset(place / "items.jsonl", 2)
-        write_lines(place / "dialogs.jsonl", dialog_lines(1))
-        (place / "tasks.yaml").write_text(json.dumps([_TASK, _READ_OUT]))
-
-    def model(self, name: str) -> str:
-        return self._server.model(name, retries=0)
-
-    def settings(self, case: str, system: str, **more: Any) -> Any:
-        model, items = lambda role: self.model(f"{role}-{case}"), str(self.place / "items.jsonl")
-        given: dict[str, Any] = {"candidate": [model("candidate")], "seed": _SEED, "concurrency": 1}
-        if system == "kieval":
-            given |= {"interactor": model("interactor"), "evaluator": model("evaluator"), "rounds": 2}
-            if more.get("first_answer") == "five-shot":
-                given |= {"shots_from": str(SCIENCE)}
-            return KievalSettings(**given | {"dataset": items} | more)
-        if system == "probe":
-            given |= {"method": _METHODS, "shots": 2, "shots_from": str(SCIENCE)}
-            return ProbeSettings(**given | {"dataset": items} | more)
-        if system == "turns":
-            given |= {"data": str(self.place / "dialogs.jsonl"), "judge": model("judge")}
-        else:
-            given |= {"data": str(self.place / "tasks.yaml"), "mode": "user", "interactor": model("interactor")}
-        return FunctionChatSettings(**given | more)
-
-    def run(self, case: str, system: str, **more: Any) -> None:
-        self._carry(new_run(_NAMES[system], self.settings(case, system, **more), self._folder(case)))
-
-    def fork(self, source: str, case: str, judge: str) -> None:
-        self._carry(forked_run(self.folders[source], self._folder(case), changes={"evaluator": self.model(judge)}))
-
-    def start(self, **systems: str) -> None:
-        """Begin runs in a process of their own, each of which comes to a request that is never answered."""
-        told = []
-        for case, system in systems.items():
-            settings = self.settings(case.replace("_", "-"), system).model_dump_json(exclude_defaults=True)
-            told.append([_NAMES[system], settings, str(self._folder(case.replace("_", "-")))])
-        self.killed = subprocess.Popen([sys.executable, "-c", _RUNS, json.dumps(told)], stderr=subprocess.PIPE)
-
-    def kill_and_resume(self, *cases: str) -> None:
-        assert self.killed is not None
-        log: list[dict[str, Any]] = []
-        while {_case(entry["model"]) for entry in log if entry["behaviour"] == "never"} != set(cases):
-            log = self._server.log(requests=len(log) + 1)
-        self.killed.send_signal(signal.SIGKILL)
-        assert self.killed.wait() == -signal.SIGKILL
-        for case in cases:
-            self._carry(resumed_run(self.folders[case]))
-
-    def _folder(self, case: str) -> Path:
-        return self.folders.setdefault(case, self.place / "runs" / case)
-
-    def _carry(self, launch: Launch) -> None:
-        assert launch.clock.run(launch.run).how == "done"
-
-
-def _case(model: str) -> str:
-    return model.partition("-")[2]
-
-
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Shown]:
     """A case's run, shown when its data and the endpoint are gone."""
     place = tmp_path_factory.mktemp("shown")
-    with running(_PLAN) as server:
-        making = _Making(server, place)
+    with running(PLAN) as server, ExitStack() as stack:
+        making = Making(server, place)
+        stack.callback(making.end)
         making.start(killed="kieval", probe_killed="probe", turns_killed="turns", user_killed="user")
-        for case, more in _INTERVIEWS.items():
+        for case, more in INTERVIEWS.items():
             making.run(case, "kieval", **more)
         making.fork("finished", "fork", "evaluator-fork")
         making.run("probe", "probe")
@@ -232,10 +70,10 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Shown]:
 
     def of(case: str) -> Shown:
         cases = {"fork": ("finished", "evaluator"), "turns-fork": ("turns", "judge")}.get(case)
-        received = [entry for entry in log if _case(entry["model"]) == case]
+        received = [entry for entry in log if case_of(entry["model"]) == case]
         if cases is not None:
             source, judge = cases
-            received += [e for e in log if _case(e["model"]) == source and not e["model"].startswith(judge)]
+            received += [e for e in log if case_of(e["model"]) == source and not e["model"].startswith(judge)]
         return Shown(making.folders[case], _lines(making.folders[case]), received)
 
     return of
@@ -246,7 +84,7 @@ _FORKED = ("fork", "turns-fork")
 _OTHERS = ("probe", "turns", "turns-budget", "user", "user-budget")
 
 
-@pytest.mark.parametrize("case", [*_INTERVIEWS, *_OTHERS, *_FORKED, *_RESUMED])
+@pytest.mark.parametrize("case", [*INTERVIEWS, *_OTHERS, *_FORKED, *_RESUMED])
 def test_what_each_model_was_sent_is_what_the_endpoint_received(shown: Callable[[str], Shown], case: str) -> None:
     run = shown(case)
     assert run.received
@@ -265,12 +103,12 @@ def test_what_each_model_was_sent_is_what_the_endpoint_received(shown: Callable[
                 for continuation in said["prompt"]["continuations"]:
                     assert texts.pop(said["prompt"]["context"] + continuation) == 1 or case in _RESUMED
                 continue
-            first, *again = chats.pop(SeedLine(_SEED, line["key"]).seed(role, ordinal))
+            first, *again = chats.pop(SeedLine(SEED, line["key"]).seed(role, ordinal))
             assert all(one["body"] == first["body"] for one in again)  # what a kill or an error let be asked once more
             assert not again or case in (*_RESUMED, "failed")
             assert said["prompt"]["messages"] == first["body"]["messages"]
             assert said["prompt"].get("tools") == first["body"].get("tools")
-            assert _case(first["model"]) in (case, "finished", "turns")
+            assert case_of(first["model"]) in (case, "finished", "turns")
             if "text" in said:
                 assert said["text"] in _answers([first, *again][-1], cut=case == "detected")
             else:
@@ -304,7 +142,7 @@ def _results(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_the_runs_are_what_they_are_called(shown: Callable[[str], Shown]) -> None:
-    ends = {case: [end.get("ended_by") for end in _results(shown(case).folder)] for case in _INTERVIEWS}
+    ends = {case: [end.get("ended_by") for end in _results(shown(case).folder)] for case in INTERVIEWS}
     assert "evaluator" in ends["stopped"]
     assert "evaluator" in ends["overlap"]
     assert ends["detected"][0] == "detector"
@@ -327,7 +165,7 @@ def test_what_was_answered_stands_as_it_was_said(shown: Callable[[str], Shown]) 
     assert {one["text"] for one in tools} == {'{"high":"06:10"}'}
     assert not any("prompt" in one for one in tools), "no model was asked for what a tool said"
     ended = [one for line in shown("detected").lines for one in line["talk"] if "round and round" in one["text"]]
-    assert all(_LOOP.startswith(one["text"]) for one in ended if one["party"] == "candidate")
+    assert all(LOOP.startswith(one["text"]) for one in ended if one["party"] == "candidate")
     assert len(ended) == 1
     for line in shown("probe").lines:
         reading = [one for one in line["talk"] if "continuations" in one.get("prompt", {})]
