@@ -1,14 +1,12 @@
 """``viva show``: the conversations of a run, what was said in them, and what each model was sent.
 
-What never belongs here: how a transcript is made (``orchestration.transcripts``).
+What never belongs here: how a transcript is made (``orchestration.transcripts``) and how it looks (``transcript``).
 """
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,10 +16,10 @@ import typer
 from .failing import guarded
 
 if TYPE_CHECKING:
-    from viva.orchestration.transcripts import Speech
+    from viva.engine.history import History
+    from viva.orchestration.transcripts import Speech, Transcript
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-_COLOURS = {"candidate": "green", "interactor": "cyan", "evaluator": "yellow", "failed": "red"}
 
 
 def register(app: typer.Typer) -> None:
@@ -36,20 +34,23 @@ def _show(
     ] = None,
     thoughts: Annotated[bool, typer.Option("--thoughts", help="Show the thoughts before each answer.")] = False,
     prompts: Annotated[
-        bool, typer.Option("--prompts", help="Show before each answer all that the model was sent for it.")
+        bool,
+        typer.Option("--prompts", help="Show before each answer what was new in the prompt (with --json: all of it)."),
+    ] = False,
+    whole_prompts: Annotated[
+        bool, typer.Option("--whole-prompts", help="Show before each answer the whole prompt.")
     ] = False,
     json: Json = False,
 ) -> None:
     """List a run's conversations (a sweep's cells), or print the transcript of one (with --json: all, one a line)."""
-    from viva.engine.errors import ConfigurationError
     from viva.engine.folder import RunFolder
     from viva.engine.history import History
     from viva.orchestration.sweep.place import is_sweep
-    from viva.orchestration.transcripts import Speech, Transcripts
-    from viva.scoring.failures import reason_of
+    from viva.orchestration.transcripts import Transcripts
 
-    from .output import print_json, print_tables
+    from .output import print_json
 
+    prompts = prompts or whole_prompts
     if is_sweep(run):
         _show_sweep(run, conversation, json)
         return
@@ -57,43 +58,86 @@ def _show(
     transcripts = Transcripts(folder)
     with History(folder.journal) as history:
         if conversation is None and not json:
-            ended = {one.number: reason_of(one.result) if one.failed else "" for one in history.ended()}
-            rows = [
-                [str(number), started[0], _state(ended.get(number)), ended.get(number, "")]
-                for number in history.numbers()
-                if (started := history.started(number)) is not None
-            ]
-            shown = 4 if any(ended.values()) else 3
-            header = ["number", "key", "state", "reason"][:shown]
-            print_tables([(f"{len(rows)} conversations", header, [row[:shown] for row in rows])])
+            _list(history)
+            if prompts or thoughts:
+                print("viva: note: prompts and thoughts: name a --conversation, or add --json", file=sys.stderr)
             return
+        numbers = list(history.numbers()) if conversation is None else [_number(history, run, conversation)]
         failed = {one.number: one.result for one in history.ended() if one.failed}
-        if conversation is None:
-            numbers = list(history.numbers())
-        else:
-            is_number = conversation.isascii() and conversation.isdigit() and len(conversation) < 18
-            number = int(conversation) if is_number else history.number_of(conversation)
-            if number is None or history.started(number) is None:
-                raise ConfigurationError(f"{run}: no conversation '{conversation}'; `viva show {run}` lists them")
-            numbers = [number]
-        for number in numbers:
-            key, _ = history.started(number) or ("", None)
-            told = anyio.run(partial(transcripts.of, history, number, thoughts=thoughts))
-            if json:
-                line = {"number": number, "key": key, "talk": [_record(one, prompts) for one in told.speeches]}
-                line |= {"prompts_unknown": told.problem} if prompts and told.problem else {}
-                line |= {"failed": failed[number]} if number in failed else {}
-                line |= {"damaged": True} if number in history.broken else {}  # it ends before a damaged call
-                print_json(line, line=conversation is None)
-            else:
-                end = [Speech("failed", reason_of(failed[number]))] if number in failed else []
-                _print_conversation(number, key, [*told.speeches, *end], prompts)
-                if prompts and told.problem:
-                    print(f"viva: note: {key}: not all prompts are known: {told.problem}", file=sys.stderr)
+
+        async def show() -> None:
+            for number in numbers:
+                told, error = await transcripts.of(history, number, thoughts=thoughts), failed.get(number)
+                if json:
+                    record = _transcript_record(number, told, error, prompts)
+                    # What is damaged ends before a damaged call.
+                    record |= {"damaged": True} if number in history.broken else {}
+                    print_json(record, line=conversation is None)
+                else:
+                    _print(number, told, error, prompts=prompts, whole=whole_prompts)
+
+        anyio.run(show)
+
+
+def _transcript_record(number: int, told: Transcript, error: Any, prompts: bool) -> dict[str, Any]:
+    """A transcript as plain data; ``error`` is that of a conversation that failed."""
+    record = {"number": number, "key": told.key, "talk": [_record(one, prompts) for one in told.speeches]}
+    record |= {"prompts_unknown": told.problem} if prompts and told.problem else {}
+    if error is not None:
+        sent = [{"party": one.party, "prompt": one.prompt} for one in told.unanswered]
+        record |= ({"unanswered": sent} if prompts and sent else {}) | {"failed": error}
+    return record
 
 
 def _record(one: Speech, prompts: bool) -> dict[str, Any]:
     return {"party": one.party, "text": one.text} | ({"prompt": one.prompt} if prompts and one.prompt else {})
+
+
+def _print(number: int, told: Transcript, error: Any, *, prompts: bool, whole: bool) -> None:
+    """Print a transcript; one of a failed conversation ends with what was sent and not answered, and the reason."""
+    from viva.orchestration.transcripts import Speech
+    from viva.scoring.failures import reason_of
+
+    from .transcript import print_conversation
+
+    speeches = list(told.speeches)
+    if error is not None:
+        speeches += [Speech(one.party, "(no answer)", one.prompt) for one in told.unanswered] if prompts else []
+        speeches.append(Speech("failed", reason_of(error)))
+    print_conversation(number, told.key, speeches, prompts=prompts, whole=whole)
+    if prompts and told.problem:
+        print(f"viva: note: {told.key or number}: not all prompts are known: {told.problem}", file=sys.stderr)
+
+
+def _list(history: History) -> None:
+    from viva.scoring.failures import reason_of
+
+    from .output import print_tables
+
+    ended = {one.number: reason_of(one.result) if one.failed else "" for one in history.ended()}
+    rows = [
+        [str(number), started[0], _state(ended.get(number)), ended.get(number, "")]
+        for number in history.numbers()
+        if (started := history.started(number)) is not None
+    ]
+    shown = 4 if any(ended.values()) else 3
+    header = ["number", "key", "state", "reason"][:shown]
+    print_tables([(f"{len(rows)} conversations", header, [row[:shown] for row in rows])])
+
+
+def _number(history: History, run: Path, conversation: str) -> int:
+    """The number of the conversation that is asked for.
+
+    :raises ConfigurationError: there is none.
+    """
+    from viva.engine.errors import ConfigurationError
+
+    is_number = conversation.isascii() and conversation.isdigit() and len(conversation) < 18
+    number = int(conversation) if is_number else history.number_of(conversation)
+    # Of one whose start is damaged the calls may be whole.
+    if number is None or not (history.started(number) or history.calls(number)):
+        raise ConfigurationError(f"{run}: no conversation '{conversation}'; `viva show {run}` lists them")
+    return number
 
 
 def _show_sweep(sweep: Path, conversation: str | None, json: bool) -> None:
@@ -122,38 +166,3 @@ def _show_sweep(sweep: Path, conversation: str | None, json: bool) -> None:
 def _state(reason: str | None) -> str:
     """Of a conversation: None stands for one that has not ended, "" for one that did not fail."""
     return "interrupted" if reason is None else "failed" if reason else "finished"
-
-
-def _print_conversation(number: int, key: str, speeches: list[Speech], prompts: bool) -> None:
-    from rich.rule import Rule
-    from rich.text import Text
-
-    from viva.reports.controls import harmless
-
-    from .output import print_rich
-
-    parts: list[Rule | Text] = [Rule(Text(harmless(f"{number}: {key}")), align="left")]
-    for one in speeches:
-        for sent in _sent(one.prompt) if prompts else ():
-            parts.append(Text(harmless(f"  to {one.party}, {sent[0]}:"), style="dim bold"))
-            parts.append(Text(harmless("  " + sent[1].replace("\n", "\n  ") + "\n"), style="dim"))
-        parts.append(Text(f"[{one.party}]", style=f"bold {_COLOURS.get(one.party, 'white')}"))
-        parts.append(Text(harmless(one.text) + "\n"))
-    print_rich(*parts, width=120)
-
-
-def _sent(prompt: Any) -> Iterator[tuple[str, str]]:
-    """What a model was sent, as (kind, text)."""
-    if prompt is None:
-        return
-    if "messages" not in prompt:
-        yield "context", prompt["context"]
-        for text in prompt["continuations"]:
-            yield "continuation", text
-        return
-    for message in prompt["messages"]:
-        calls = [f"{call['function']['name']}({call['function']['arguments']})"
-                 for call in message.get("tool_calls", ())]  # fmt: skip
-        yield message["role"], "\n".join([*([message["content"]] if message["content"] or not calls else []), *calls])
-    if prompt.get("tools"):
-        yield "tools", ", ".join(tool["function"]["name"] for tool in prompt["tools"])

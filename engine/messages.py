@@ -37,6 +37,18 @@ class Message:
     call_id: str = ""
     name: str = ""
 
+    def to_openai(self) -> dict[str, Any]:
+        """The message as chat endpoints take it."""
+        record: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.role == "tool":
+            record["tool_call_id"] = self.call_id
+            if self.name:
+                record["name"] = self.name
+        elif self.calls:
+            record["content"] = self.content or None
+            record["tool_calls"] = [call.to_openai() for call in self.calls]
+        return record
+
 
 class View:
     """One role's own view of the talk: it only grows, and so does its digest, a hash chain over the messages.

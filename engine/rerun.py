@@ -1,14 +1,17 @@
 """A recorded conversation held again without any model: what each role was shown, and what it answered, in order.
 
-The protocol's coroutine runs against the recorded calls. Where it asks what was recorded, the view that it asks with is
-what the model was sent; where it asks otherwise (its code or its prompts are others now), the recorded answers follow
-as they are, and say that what was asked is not known. It ends where the record ends.
+The protocol's coroutine runs against the recorded calls. Where it asks what was recorded (the digests are equal), the
+view that it asks with is what the model was sent. Where it asks otherwise (its code or its prompts are others now), the
+recorded answer is given all the same, and what was asked is not known. It ends where the record ends.
+
+Calls that overlap stand in the order in which the protocol begins them, whichever was answered first.
 
 What never belongs here: how a transcript looks, and calls to models.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -39,13 +42,14 @@ class Line:
 
 @dataclass(slots=True)
 class Exchange:
-    """A recorded call. ``messages`` is what the role was sent (None where it is not known, or where a text was read),
-    ``tools`` the functions that it was offered, ``reading`` the texts whose likelihood was asked for.
+    """A call. ``completion`` is None where no answer was recorded. ``messages`` is what the role was sent (None where
+    it is not known, or where a text was read), ``tools`` the functions that it was offered, ``reading`` the texts whose
+    likelihood was asked for.
     """
 
     role: str
     ordinal: int
-    completion: Completion
+    completion: Completion | None
     messages: tuple[Message, ...] | None = None
     tools: Toolbox | None = None
     reading: Reading | None = None
@@ -65,10 +69,19 @@ Entry = Line | Exchange | Step
 
 @dataclass(slots=True)
 class Rerun:
-    """What came of it. ``problem`` says why what the later calls were sent is not known; None if all of it is."""
+    """What came of it. ``problem`` says why what some calls were sent is not known; None if all of it is.
+
+    ``unanswered``: the calls that the protocol asks for and the record has no answer to. Of a conversation that failed
+    they were sent.
+    """
 
     lines: list[Entry] = field(default_factory=list)
     problem: str | None = None
+    unanswered: list[Exchange] = field(default_factory=list)
+
+
+# Turns of the event loop that calls which overlap are given to go on before an unanswered one ends the conversation.
+_IDLE_TURNS = 32
 
 
 class _RecordEnds(BaseException):
@@ -78,12 +91,23 @@ class _RecordEnds(BaseException):
 class _Again(Conversation):
     """A conversation that is answered from its record alone."""
 
-    __slots__ = ("_answers", "rerun")
+    __slots__ = ("_answers", "_superseded", "rerun")
 
-    def __init__(self, services: Services, key: str, recorded: Sequence[RecordedCall], label: str, repeat: int) -> None:
-        super().__init__(services, 0, key, {}, (), label, repeat)
-        # A call that was asked anew after a divergence stands there twice: the later one counts.
-        self._answers = {(call.role, call.ordinal): call for call in recorded}
+    def __init__(
+        self, services: Services, number: int, key: str, recorded: Sequence[RecordedCall], label: str, repeat: int
+    ) -> None:
+        super().__init__(services, number, key, {}, (), label, repeat)
+        self._answers: dict[tuple[str, int], RecordedCall] = {}
+        self._superseded: set[tuple[str, int]] = set()
+        for call in recorded:
+            place = call.role, call.ordinal
+            # A call that was asked anew after a divergence stands there twice: the later one counts, and nothing that
+            # was recorded before it and is not asked for.
+            if place in self._answers and not self._superseded:
+                self._superseded = set(self._answers)
+            self._answers.pop(place, None)
+            self._answers[place] = call
+            self._superseded.discard(place)
         self.rerun = Rerun()
 
     async def generate(
@@ -98,19 +122,15 @@ class _Again(Conversation):
     ) -> Completion:
         ordinal = self._next_ordinal(role)
         digest = request_digest(view, sampling, self._seeds.seed(role, ordinal), tools)
-        call = self._recorded_call(role, ordinal, digest)
-        self.rerun.lines.append(Exchange(role, ordinal, call.completion, view.messages, tools))
-        self._count(role, call.completion)
+        completion = await self._answer(Exchange(role, ordinal, None, view.messages, tools), digest)
         if watch:
-            self._judge_watch(call.completion, watch)
-        return call.completion
+            self._judge_watch(completion, watch)
+        return completion
 
     async def read(self, role: str, reading: Reading) -> list[Likelihood]:
         ordinal = self._next_ordinal(role)
-        call = self._recorded_call(role, ordinal, reading.digest())
-        self.rerun.lines.append(Exchange(role, ordinal, call.completion, reading=reading))
-        self._count(role, call.completion)
-        return call.completion.likelihoods or []
+        completion = await self._answer(Exchange(role, ordinal, None, reading=reading), reading.digest())
+        return completion.likelihoods or []
 
     async def compute(
         self,
@@ -123,7 +143,7 @@ class _Again(Conversation):
     ) -> Computed:
         ordinal = self.computed.get(name, 0)
         self.computed[name] = ordinal + 1
-        call = self._recorded_call(STEP_PREFIX + name, ordinal, step_digest(name, arguments, key))
+        call, _ = await self._recorded_call(STEP_PREFIX + name, ordinal, step_digest(name, arguments, key))
         computed = computed_from(call.completion)
         self.rerun.lines.append(Step(name, ordinal, computed))
         return computed
@@ -133,17 +153,39 @@ class _Again(Conversation):
 
     def rest(self) -> list[Entry]:
         """The recorded calls that nobody has asked for, in their order."""
-        return [entry_of(call) for call in self._answers.values()]
+        return [entry_of(call) for place, call in self._answers.items() if place not in self._superseded]
 
-    def _recorded_call(self, role: str, ordinal: int, digest: bytes) -> RecordedCall:
-        call = self._answers.get((role, ordinal))
+    async def _answer(self, asked: Exchange, digest: bytes) -> Completion:
+        """The recorded answer; ``asked`` becomes a line of the transcript."""
+        call, same = await self._recorded_call(asked.role, asked.ordinal, digest, asked)
+        asked.completion = call.completion
+        if not same:
+            asked.messages = asked.tools = asked.reading = None
+        self.rerun.lines.append(asked)
+        self._count(asked.role, call.completion)
+        return call.completion
+
+    async def _recorded_call(
+        self, role: str, ordinal: int, digest: bytes, asked: Exchange | None = None
+    ) -> tuple[RecordedCall, bool]:
+        """The recorded call, and whether it was asked then what is asked now; where there is none, all ends here."""
+        call = self._answers.pop((role, ordinal), None)
         if call is None:
+            if asked is not None and self.rerun.problem is None:
+                self.rerun.unanswered.append(asked)
+            await self._others()
             raise _RecordEnds
-        if call.digest != digest:
+        same = call.digest == digest
+        if not same and self.rerun.problem is None:
             self.rerun.problem = f"{role.removeprefix(STEP_PREFIX)} #{ordinal} was asked otherwise when it was recorded"
-            raise _RecordEnds
-        del self._answers[role, ordinal]
-        return call
+        return call, same
+
+    async def _others(self) -> None:
+        """Let calls that overlap with an unanswered one go on as far as the record has their answers."""
+        turns, left = 0, len(self._answers)
+        while turns < _IDLE_TURNS:
+            await asyncio.sleep(0)
+            turns, left = (0 if len(self._answers) < left else turns + 1), len(self._answers)
 
 
 def entry_of(call: RecordedCall) -> Exchange | Step:
@@ -159,30 +201,33 @@ async def held_again(
     recorded: Sequence[RecordedCall],
     *,
     seed: int,
+    number: int,
     key: str,
     label: str = "",
     repeat: int = 1,
     clock: Clock | None = None,
 ) -> Rerun:
-    """Hold a recorded conversation again. ``seed`` is the run's, the others are the conversation's own.
+    """Hold a recorded conversation again. ``seed`` is the run's; number, key, label and repeat are the conversation's.
 
-    Nothing that the coroutine raises is raised here: it becomes the ``problem`` of what is not known behind it.
+    Nothing that the coroutine raises is raised here: where recorded calls are left, it is the ``problem``.
     """
     clock = clock or RealClock()
     meter = Meter(Budget(), "run", clock.now())
     services = Services(seed, clock, cast(Journal, None), EventStream(), meter, Turnstile(), Budget(), Computer(clock))
-    conversation = _Again(services, key, recorded, label, repeat)
+    conversation = _Again(services, number, key, recorded, label, repeat)
+    ended = "the code that held this conversation asks for less than was recorded"
     try:
         await converse(conversation, task)
     except (_RecordEnds, ConversationStopped):
         pass
     except BaseExceptionGroup as errors:  # of calls that overlapped
         if (others := errors.split((_RecordEnds, ConversationStopped))[1]) is not None:
-            conversation.rerun.problem = conversation.rerun.problem or repr(others.exceptions[0])
-    except Exception as error:
-        conversation.rerun.problem = f"{type(error).__name__}: {error}"
+            ended = repr(others.exceptions[0])
+    except Exception as error:  # no problem where it is what ended the recorded conversation too
+        ended = f"{type(error).__name__}: {error}"
+    rerun = conversation.rerun
     rest = conversation.rest()
-    conversation.rerun.lines += rest
-    if rest and conversation.rerun.problem is None:
-        conversation.rerun.problem = "the code that held this conversation asks for less than was recorded"
-    return conversation.rerun
+    rerun.lines += rest
+    if rest and rerun.problem is None:
+        rerun.problem = ended
+    return rerun

@@ -59,6 +59,11 @@ class LiveRun(Run):
             subscription.close()
 
     @property
+    def scenario(self) -> AnyScenario:
+        """What is run."""
+        return self._launch.scenario
+
+    @property
     def folder(self) -> RunFolder:
         """The run's folder."""
         return self._folder

@@ -18,6 +18,7 @@ from viva.engine.events import ConversationFailed, ConversationFinished
 from viva.engine.history import History
 from viva.engine.messages import Completion, Message
 from viva.engine.rerun import Exchange
+from viva.scenarios.contract import many_role
 from viva.scenarios.registry import AnyScenario
 
 from .embedding import Models, start
@@ -80,7 +81,8 @@ async def rollouts(
     """
     rewarded = reward or _own_reward
     async with start(which, models=models, tasks=tasks, seed=seed, out=out, clock=clock, **settings) as live:
-        transcripts = Transcripts(live.folder)
+        transcripts, held = Transcripts(live.folder), live.scenario
+        compared = many_role(held.roles).name
         async with aclosing(live.events()) as events:
             async for event in events:
                 if not isinstance(event, ConversationFinished | ConversationFailed):
@@ -90,16 +92,16 @@ async def rollouts(
                     record = await transcripts.rerun(history, event.number)
                     key, item = history.started(event.number) or (event.conversation, None)
                 exchanges = [one for one in record.lines if isinstance(one, Exchange)]
-                task = None if item is None else transcripts.scenario.given(transcripts.scenario.task(item))
+                task = None if item is None else held.given(held.task(item))
                 label = transcripts.label_of(key)
                 if isinstance(event, ConversationFailed):
                     yield Rollout(key, label, task, _turns(exchanges, "", ()), error=event.error)
                     continue
-                value = transcripts.scenario.value(event.result)
+                value = held.value(event.result)
                 earned = rewarded(value)
                 each = earned if isinstance(earned, Sequence) else ()
                 whole = sum(filter(None, each)) if isinstance(earned, Sequence) else earned
-                yield Rollout(key, label, task, _turns(exchanges, transcripts.compared, each), value, whole)
+                yield Rollout(key, label, task, _turns(exchanges, compared, each), value, whole)
 
 
 def _own_reward(value: Any) -> Reward:
@@ -116,6 +118,7 @@ def _turns(exchanges: Iterable[Exchange], compared: str, rewards: Sequence[float
 
 def _turn(exchange: Exchange, reward: float | None) -> Turn:
     completion = exchange.completion
+    assert completion is not None, "a rollout is made of answered calls"
     ids, chosen = _tokens(completion)
     logprobs = None if completion.logprobs is None else [float(entry[1]) for entry in completion.logprobs]
     text, finish = completion.text, completion.finish

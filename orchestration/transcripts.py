@@ -6,20 +6,22 @@ manifest keeps. What never belongs here: how a transcript looks, and results.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from viva.engine.folder import RunFolder
+from viva.engine.errors import ConfigurationError
+from viva.engine.folder import RunFolder, versions
 from viva.engine.history import History
 from viva.engine.likelihood import Likelihood, Reading
-from viva.engine.messages import Message
-from viva.engine.rerun import Entry, Line, Rerun, Step, entry_of, held_again
+from viva.engine.rerun import Entry, Exchange, Line, Rerun, Step, entry_of, held_again
 from viva.engine.steps import Computed
 from viva.engine.thoughts import with_thoughts
 from viva.scenarios.contract import Converse, many_role
 from viva.scenarios.models import label_of
+from viva.scenarios.registry import recorded_scenario
 
 from .launch import recorded_settings
 
@@ -37,37 +39,62 @@ class Speech:
 
 @dataclass(slots=True)
 class Transcript:
-    """``problem`` says why the prompts of its later speeches are not known; None where all are."""
+    """``key`` is empty where its record is damaged. ``problem`` says why the prompts of some speeches are not known;
+    None where all are.
 
+    ``unanswered``: what was asked for and has no recorded answer, as speeches without text. Of a conversation that
+    failed it was sent; of another one it may not have been.
+    """
+
+    key: str
     speeches: list[Speech]
     problem: str | None
+    unanswered: list[Speech]
 
 
 class Transcripts:
-    """The transcripts of one run. ``compared`` is the role whose models are compared.
+    """The transcripts of one run. Where its scenario is not installed, or another version of this program recorded it
+    and this one cannot use its settings, the recorded texts are all there is.
 
     :raises ConfigurationError: the folder's manifest cannot be used.
     """
 
     def __init__(self, folder: RunFolder) -> None:
-        self.scenario, self._settings = recorded_settings(folder)
-        manifest = self._manifest = folder.manifest
-        self.compared = many_role(self.scenario.roles_of(self._settings)).name
-        self._labels = list(manifest["models"][self.compared])
+        self._manifest = folder.manifest
+        self._labels: list[str] = []
         self._converse: Converse[Any] | None = None
-        self._problem = ""
+        self._task: Callable[[Any], Any] | None = None
+        self._problem = _foreign(folder.manifest)
+        if self._problem is None:
+            self._open(folder)
+
+    def _open(self, folder: RunFolder) -> None:
+        manifest = folder.manifest
+        try:
+            which, settings = recorded_settings(folder)
+        except ConfigurationError as error:
+            if manifest.get("versions", {}).get("viva") == versions()["viva"]:
+                raise
+            self._problem = f"another version of this program recorded it: {error}"
+            return
+        self._labels, self._task = list(manifest["models"][many_role(which.roles_of(settings)).name]), which.task
         try:
             pack = None
-            if self.scenario.templates is not None and manifest["prompts"] is not None:
-                pack = self.scenario.templates.read(manifest["prompts"], manifest["pack"]["name"])
-            self._converse = self.scenario.protocol(self._settings, pack, manifest)
+            if which.templates is not None and manifest["prompts"] is not None:
+                pack = which.templates.read(manifest["prompts"], manifest["pack"]["name"])
+            self._converse = which.protocol(settings, pack, manifest)
         except Exception as error:  # of a protocol that has no use any more for what was recorded
             self._problem = f"this version cannot hold its conversations again: {type(error).__name__}: {error}"
 
     async def of(self, history: History, number: int, *, thoughts: bool = False) -> Transcript:
         """The transcript of a conversation that was admitted; with ``thoughts`` answers begin with them."""
         rerun = await self.rerun(history, number)
-        return Transcript([_speech(one, thoughts) for one in rerun.lines], rerun.problem)
+        return Transcript(
+            (history.started(number) or ("", None))[0],
+            [_speech(one, thoughts) for one in rerun.lines],
+            rerun.problem,
+            [_speech(one, thoughts) for one in rerun.unanswered],
+        )
 
     def label_of(self, key: str) -> str:
         """The label of the compared model in a conversation's key."""
@@ -78,24 +105,37 @@ class Transcripts:
         key, item = history.started(number) or ("", None)
         calls = history.calls(number)
         problem = self._problem
-        if self._converse is not None and item is not None:
+        if item is None:
+            problem = problem or "the record of its task is damaged"
+        elif self._converse is not None and self._task is not None:
             try:
-                task = self.scenario.task(item)
+                task = self._task(item)
                 label = label_of(key, self._labels)
                 return await held_again(
                     self._converse,
                     task,
                     calls,
                     seed=self._manifest["seed"],
+                    number=number,
                     key=key,
                     label=label,
                     repeat=_repeat(key, label, task.id),
                 )
             except Exception as error:  # of a system that reads its tasks otherwise today
                 problem = f"this version cannot read its task: {type(error).__name__}: {error}"
-        elif item is None:
-            problem = "the record of its task is damaged"
         return Rerun([entry_of(call) for call in calls], problem)
+
+
+def _foreign(manifest: Mapping[str, Any]) -> str | None:
+    """Why this program does not know the scenario of a run; None if it does, or the manifest names none."""
+    name = manifest.get("scenario")
+    if not isinstance(name, str):
+        return None
+    try:
+        recorded_scenario(manifest)
+    except Exception as error:  # none of that name, or a package that cannot be imported
+        return f"the scenario '{name[:60]}' cannot be used here: {str(error)[:200]}"
+    return None
 
 
 def _repeat(key: str, label: str, task: str) -> int:
@@ -109,14 +149,23 @@ def _speech(one: Entry, thoughts: bool) -> Speech:
     if isinstance(one, Step):
         return Speech(one.name, _computed(one.computed))
     completion = one.completion
+    if completion is None:
+        return Speech(one.role, "", _prompt(one))
     if completion.likelihoods is not None:
-        return Speech(one.role, _read_out(completion.likelihoods, one.reading), _texts(one.reading))
+        return Speech(one.role, _read_out(completion.likelihoods, one.reading), _prompt(one))
     text = with_thoughts(completion) if thoughts else completion.text
     calls = [f"{call.name}({call.arguments})" for call in completion.calls or ()]
-    prompt = None if one.messages is None else {"messages": [message_record(message) for message in one.messages]}
-    if prompt is not None and one.tools is not None:
-        prompt["tools"] = one.tools.specs
-    return Speech(one.role, "\n".join([*([text] if text or not calls else []), *calls]), prompt)
+    return Speech(one.role, "\n".join([*([text] if text or not calls else []), *calls]), _prompt(one))
+
+
+def _prompt(one: Exchange) -> dict[str, Any] | None:
+    if one.reading is not None:
+        reading = one.reading
+        return {"context": reading.shared + reading.context, "continuations": list(reading.continuations)}
+    if one.messages is None:
+        return None
+    prompt: dict[str, Any] = {"messages": [message.to_openai() for message in one.messages]}
+    return prompt if one.tools is None else prompt | {"tools": one.tools.specs}
 
 
 def _computed(computed: Computed) -> str:
@@ -133,21 +182,3 @@ def _read_out(likelihoods: list[Likelihood], reading: Reading | None) -> str:
     return "log-probabilities: " + ", ".join(
         f"{name} {one.total:.4f}" for name, one in zip(names, likelihoods, strict=False)
     )
-
-
-def _texts(reading: Reading | None) -> dict[str, Any] | None:
-    if reading is None:
-        return None
-    return {"context": reading.shared + reading.context, "continuations": list(reading.continuations)}
-
-
-def message_record(message: Message) -> dict[str, Any]:
-    """A message in OpenAI's form."""
-    record: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.calls:
-        record["tool_calls"] = [call.to_openai() for call in message.calls]
-    if message.call_id:
-        record["tool_call_id"] = message.call_id
-    if message.name:
-        record["name"] = message.name
-    return record

@@ -22,7 +22,7 @@ import orjson
 from ..clock import Clock
 from ..errors import ConfigurationError, FormRefused, Rejected
 from ..likelihood import Reading
-from ..messages import Completion, Message, Request, Sampling
+from ..messages import Completion, Request, Sampling
 from ..tools import Toolbox
 from .base import Backend, ModelSpec
 from .credentials import url_credentials
@@ -157,7 +157,7 @@ class OpenAIBackend(Backend):
         body: dict[str, Any] = {
             "model": self.model,
             "messages": [
-                _message(message)
+                message.to_openai()
                 if message.calls or message.role == "tool"
                 else {"role": message.role, "content": message.content}
                 for message in request.messages
@@ -210,15 +210,6 @@ def _without_max_length(schema: Any) -> Any:
 
 def _is_there(status: int) -> bool:
     return status not in (401, 403) and not 300 <= status < 400
-
-
-def _message(message: Message) -> dict[str, Any]:
-    """An assistant's message with calls, or a tool's result, as endpoints take them."""
-    if message.role == "tool":
-        result = {"role": "tool", "tool_call_id": message.call_id, "content": message.content}
-        return result | {"name": message.name} if message.name else result
-    calls = [call.to_openai() for call in message.calls]
-    return {"role": message.role, "content": message.content or None, "tool_calls": calls}
 
 
 def _with_tools(error: Rejected, tools: Toolbox) -> Rejected:

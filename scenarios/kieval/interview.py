@@ -156,8 +156,8 @@ class _Interview:
 
         try:
             async with anyio.create_task_group() as group:
+                group.start_soon(judge)  # first, as without overlap: transcripts have calls in the order of beginning
                 group.start_soon(ask)
-                group.start_soon(judge)
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
         assessment = assessments[0]

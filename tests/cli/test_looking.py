@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
+from typer.testing import CliRunner, Result
+
+from viva.cli.main import app
 
 if TYPE_CHECKING:
     from tests.servers.process import Plan, Server
@@ -177,6 +184,78 @@ def test_a_conversation_is_found_by_number_key_or_end_of_key(run: Path) -> None:
     assert shown.startswith(f"{number}: {key} ")
     everything = "".join(f"[{said['party']}]{said['text']}" for said in talk["talk"])
     assert "".join(" ".join(shown.splitlines()[1:]).split()) == "".join(everything.split())
+
+
+def _shown(*arguments: str | Path) -> Result:
+    """``viva show`` in this process."""
+    return CliRunner().invoke(app, ["show", *map(str, arguments)])
+
+
+def _blocks(printed: str) -> list[str]:
+    """A printed transcript's entries: prompts and answers."""
+    return re.split(r"^(?=  to |\[)", printed, flags=re.MULTILINE)[1:]
+
+
+def test_each_prompt_stands_behind_a_bar_with_what_is_new_in_it(long_run: Path) -> None:
+    plain, new, whole, data = (
+        _shown(long_run, "--conversation", "0", *options).stdout
+        for options in ([], ["--prompts"], ["--whole-prompts"], ["--json", "--prompts"])
+    )
+    answers = [block for block in _blocks(plain) if not block.startswith("[benchmark]")]
+    for shown in (new, whole):
+        without = "\n".join(line for line in shown.split("\n") if not line.startswith(("  │", "  to ")))
+        assert without == plain, "answers stand as without prompts"
+        asked = [block.splitlines()[0] for block in _blocks(shown) if block.startswith("  to ")]
+        assert asked == [f"  to {answer[1 : answer.index(']')]}:" for answer in answers]
+    talk = orjson.loads(data)["talk"]
+    spoken = [said for said in talk if said["party"] == "candidate"]
+    told = [block.splitlines()[1:] for block in _blocks(new) if block.startswith("  to candidate:")]
+    assert told[0][0].startswith("  │ system: ")
+    for number, (lines, said) in enumerate(zip(told[2:], spoken[2:], strict=True), 2):
+        messages = said["prompt"]["messages"]
+        assert len(messages) == 2 + 2 * number
+        assert lines[0] == f"  │ … {len(messages) - 1} messages as before"
+        assert (
+            " ".join(" ".join(lines[1:]).replace("│", "").split())
+            == f"user: {' '.join(messages[-1]['content'].split())}"
+        )
+    assert len(whole) > 2 * len(new)
+    assert "as before" not in whole
+    assert len([line for line in whole.splitlines() if line.startswith("  │ assistant: ")]) > len(talk)
+
+
+def test_prompts_fit_a_terminal_of_80_columns(run: Path) -> None:
+    shown = _in_terminal("show", str(run), "--conversation", "0", "--prompts")
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= 80
+    barred = [number for number, line in enumerate(lines) if line.startswith("  │ ")]
+    assert len(barred) > 20
+    for number in barred:
+        assert lines[number - 1].startswith(("  │", "  to ")), "no line of a prompt stands without its bar"
+
+
+def _in_terminal(*arguments: str) -> str:
+    """What a command prints on a terminal of 80 columns, without its colours."""
+    mine, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    with subprocess.Popen(_command(*arguments), stdout=theirs, stderr=subprocess.PIPE, text=True) as process:
+        os.close(theirs)
+        read = bytearray()
+        try:
+            while piece := os.read(mine, 1 << 16):
+                read += piece
+        except OSError:  # the other end is closed
+            pass
+        os.close(mine)
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+    return re.sub(r"\x1b\[[0-9;]*m", "", read.decode())
+
+
+def test_prompts_of_no_conversation_in_particular_are_a_matter_for_json(run: Path) -> None:
+    done = _shown(run, "--prompts")
+    assert done.stdout == _shown(run).stdout
+    assert done.stderr == "viva: note: prompts and thoughts: name a --conversation, or add --json\n"
 
 
 @pytest.mark.parametrize("name", ["99", "good/none", ""])

@@ -17,12 +17,13 @@ from study_runs import SCIENCE, interviewed
 from typer.testing import CliRunner, Result
 from viva_process import ended, started
 
-from viva import KievalSettings, VirtualClock
 from viva.cli.main import app
+from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError
 from viva.engine.files import write_atomically
 from viva.engine.folder import RunFolder
 from viva.orchestration.launch import forked_run, recorded_results
+from viva.scenarios.kieval.settings import KievalSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

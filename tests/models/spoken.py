@@ -17,9 +17,8 @@ def transcripts_of(folder: Path) -> dict[str, Transcript]:
     found: dict[str, Transcript] = {}
     with History(run.journal) as history:
         for number in history.numbers():
-            started = history.started(number)
-            assert started is not None
-            found[started[0]] = asyncio.run(transcripts.of(history, number))
+            transcript = asyncio.run(transcripts.of(history, number))
+            found[transcript.key] = transcript
     return found
 
 

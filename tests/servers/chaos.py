@@ -34,7 +34,8 @@ class Script:
     """What to do with each request: ``schedule`` (arrival number to behaviour), else the ``cycle``, else ``default``.
 
     A plan is one script for all, and may hold ``by_model`` (a model's name to a script of its own, with its own arrival
-    numbers), ``model_list`` (the status of GET /v1/models) and ``models`` (the names in it).
+    numbers), ``model_list`` (the status of GET /v1/models), ``models`` (the names in it) and ``record`` (true: each
+    entry of the log has the request's ``body`` and the answer's ``calls``).
     A behaviour is a name or an object with ``do`` and options: ``say`` (an error's words or an answer's text; ``{key}``
     in it becomes the key that was sent, ``{key:FORM}`` the key in a form of ``chaos_answers.FORMS``), ``retry_after``
     (header of any error), ``delay`` (seconds before anything happens; ``slow`` is ``ok`` with one), ``refuses`` (the
@@ -72,6 +73,7 @@ class Chaos:
         self._by_model = {name: Script(own) for name, own in plan.get("by_model", {}).items()}
         self._model_list = int(plan.get("model_list", 200))
         self._listed = plan.get("models", ["candidate", "interactor", "evaluator"])
+        self._record = plan.get("record", False)
         self._log: list[dict[str, Any]] = []
         self._changed = asyncio.Condition()
 
@@ -107,6 +109,8 @@ class Chaos:
             "text": None,
             "left": False,
         }
+        if self._record:
+            entry["body"] = body
         self._log.append(entry)
         await self._announce()
         try:
@@ -147,6 +151,8 @@ class Chaos:
         calls = behaviour.get("calls") if "tools" in body else None
         if calls and "say" not in behaviour:
             text = ""
+        if self._record:
+            entry["calls"] = calls
         usage = usage_of(body, text) if behaviour.get("usage", True) else None
         if body.get("stream"):
             entry["text"] = None if do in ("half_body", "truncated") else text
