@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from viva.engine.backends.llama.chat import ChatFormat
+from viva.engine.backends.llama.chat.chat_format import ChatFormat
 from viva.engine.backends.llama.native import NativeModel
 
 from .corpus import Document

@@ -14,11 +14,11 @@ from typing import Any
 from hypothesis import strategies as st
 from tiny_gguf import make_model
 
-from viva.engine.backends.llama.generation import Generation
-from viva.engine.backends.llama.grammar import Grammar
-from viva.engine.backends.llama.masks import TokenMasks
+from viva.engine.backends.llama.grammar.grammar import Grammar
+from viva.engine.backends.llama.grammar.token_masks import TokenMasks
 from viva.engine.backends.llama.native import NativeModel
-from viva.engine.backends.llama.sampler import Choice, Picked
+from viva.engine.backends.llama.outputs.generation import Generation
+from viva.engine.backends.llama.outputs.sampler import Choice, Picked
 
 FIRST_BYTE = 6  # tokens of single bytes follow the control tokens
 Make = Callable[..., Generation]

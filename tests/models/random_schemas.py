@@ -14,7 +14,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from viva.engine.backends.llama.grammar import Grammar, State
+from viva.engine.backends.llama.grammar.grammar import Grammar, State
 from viva.scenarios.kieval.verdicts import verdict_schema
 
 Schema = dict[str, Any]

@@ -9,7 +9,7 @@ import json
 
 from hypothesis import strategies as st
 
-from viva.engine.backends.llama.tools import Notation
+from viva.engine.backends.llama.tools.call_syntax import Notation
 
 MISTRALS = Notation("mistral", "[TOOL_CALLS]", ' [{"name": "', '", "arguments": ', "}")
 LLAMAS = Notation("llama", '{"name": "', "", '", "parameters": ', "}")

@@ -29,18 +29,18 @@ from ...likelihood import Reading
 from ...messages import Completion, Message, Request, Sampling
 from ...thoughts import split_thoughts
 from ..base import Backend, ModelSpec
-from .ask import Ask
-from .chat import Segment
-from .generation import Generation
-from .grammar import Grammar
-from .loaded import LlamaEngine, Worker, borrow, give_back
-from .reading import ContinuationReading
-from .sampler import Choice
-from .seats import Seats
+from .affinity import Seats
+from .chat.prefix_reuse import Writer, divided, goes_on
+from .chat.thought_markers import opened_first
+from .grammar.grammar import Grammar
+from .loaded_models import LlamaEngine, Worker, borrow, give_back
+from .outputs.continuations import ContinuationReading
+from .outputs.generation import Generation
+from .outputs.sampler import Choice
+from .pending_request import Ask
+from .segment import Segment
 from .sizing import Plan
-from .thinking import opened_first
-from .tooluse import Listener
-from .turns import Writer, divided, goes_on
+from .tools.tool_support import Listener
 
 _REMEMBERED_GRAMMARS = 32
 _MOST_THREADS = 512  # what ggml takes

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from ...errors import BackendError, Rejected, Unavailable, VivaError
-from .ask import Ask
-from .chat import Segment
-from .keeping import HostKV
+from .kv.host_cache import HostKV
 from .native import Logits, NativeContext
-from .sampler import pick, shares
+from .outputs.sampler import pick, shares
+from .pending_request import Ask
 from .scheduler import DecodeStep, Job, PromptStep, Scheduler
+from .segment import Segment
 
 # Reading a text wants logits of all its tokens; this many numbers of them are held at once, at most.
 _LOGITS_AT_ONCE = 16_000_000

@@ -20,9 +20,9 @@ import numpy.typing as npt
 from llama_cpp._ggml import libggml
 
 from ...errors import ConfigurationError, Unavailable
-from .gguf_file import diagnosis, inspect_head
-from .headers import start_library, weight_kinds
-from .layout import spread
+from .gguf_check import diagnosis, inspect_head
+from .gguf_header import start_library, weight_kinds
+from .kv.sliding_window import spread
 
 Tokens = npt.NDArray[np.int32]
 Logits = npt.NDArray[np.float32]

@@ -20,9 +20,9 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
-from .chat import Segment
+from .batch_shape import ANY, Shape
 from .native import Tokens
-from .shape import ANY, Shape
+from .segment import Segment
 
 _PATIENCE = 64  # admissions of begun jobs that a new one lets pass
 _TRUST = 8  # lanes held back in vain, beyond the begun jobs that came, until none is any more

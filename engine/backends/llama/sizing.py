@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import ConfigurationError
+from .batch_shape import ANY, Shape, shape_for
 from .native import NativeModel
-from .shape import ANY, Shape, shape_for
 
 _DEFAULT_LANES = 16
 _DEFAULT_CONTEXT = 4096

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from tiny_gguf import make_model
 
-from viva.engine.backends.llama import buffers
 from viva.engine.backends.llama.backend import LlamaBackend
+from viva.engine.backends.llama.kv import buffers
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError, ContextTooLong

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.engine.backends.llama.chat import Segment
+from viva.engine.backends.llama.batch_shape import ANY, FOURS, PAIRS
 from viva.engine.backends.llama.scheduler import DecodeStep, Job, PromptStep, Scheduler
-from viva.engine.backends.llama.shape import ANY, FOURS, PAIRS
+from viva.engine.backends.llama.segment import Segment
 
 fixed = settings(deadline=None, derandomize=True, max_examples=150)
 
