@@ -1,50 +1,51 @@
-"""Which talk is at home at which of a model's contexts: its KV lies there, so it comes back there.
-
-What never belongs here: contexts, and what they compute (``loaded``, ``lanes``).
-"""
+"""Affinity of conversations to contexts: a conversation returns to the context whose host cache holds its KV."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
-_REMEMBERED_TALKS = 50_000
+_MAX_CONVERSATIONS = 50_000
 
 
-class Seats:
-    """The talks of one backend. ``taken`` counts seats per context, over all backends that share the contexts."""
+class Affinity:
+    """The conversations of one backend and their contexts.
 
-    def __init__(self, taken: list[int]) -> None:
-        self._taken = taken
-        self._talks: OrderedDict[str, int] = OrderedDict()
+    ``assigned`` counts the conversations of each context; all backends that share the contexts share this list.
+    """
 
-    def take(self, talk: str) -> tuple[int, bool]:
-        """The context of a talk, and whether the talk is under way; a new one goes where the fewest are.
+    def __init__(self, assigned: list[int]) -> None:
+        self._assigned = assigned
+        self._contexts: OrderedDict[str, int] = OrderedDict()
 
-        A request of no talk ("") is given a seat for itself, to ``leave`` when it is answered.
+    def assign(self, conversation: str) -> tuple[int, bool]:
+        """The context of a conversation, and whether the conversation is ongoing.
+
+        A new conversation goes to the context with the fewest. A request without one ("") counts until it is answered:
+        the caller must then ``release`` its context.
         """
-        if (seat := self._talks.get(talk)) is not None:
-            self._talks.move_to_end(talk)
-            return seat, True
-        seat = min(range(len(self._taken)), key=self._taken.__getitem__)
-        self._taken[seat] += 1
-        if not talk:
-            return seat, True
-        self._talks[talk] = seat
-        if len(self._talks) > _REMEMBERED_TALKS:
-            self.leave(self._talks.popitem(last=False)[1])
-        return seat, False
+        if (context := self._contexts.get(conversation)) is not None:
+            self._contexts.move_to_end(conversation)
+            return context, True
+        context = min(range(len(self._assigned)), key=self._assigned.__getitem__)
+        self._assigned[context] += 1
+        if not conversation:
+            return context, True
+        self._contexts[conversation] = context
+        if len(self._contexts) > _MAX_CONVERSATIONS:
+            self.release(self._contexts.popitem(last=False)[1])
+        return context, False
 
-    def leave(self, seat: int) -> None:
-        """Who sat there has gone."""
-        self._taken[seat] -= 1
+    def release(self, context: int) -> None:
+        """Count one conversation less at this context."""
+        self._assigned[context] -= 1
 
-    def end(self, talk: str) -> None:
-        """A talk has ended; one that was never heard of changes nothing."""
-        if (seat := self._talks.pop(talk, None)) is not None:
-            self.leave(seat)
+    def end(self, conversation: str) -> None:
+        """Remove an ended conversation; an unknown one is ignored."""
+        if (context := self._contexts.pop(conversation, None)) is not None:
+            self.release(context)
 
     def clear(self) -> None:
-        """All have ended."""
-        for seat in self._talks.values():
-            self.leave(seat)
-        self._talks.clear()
+        """Remove all conversations of this backend."""
+        for context in self._contexts.values():
+            self.release(context)
+        self._contexts.clear()

@@ -1,13 +1,11 @@
-"""The shape of calls in which a row's result does not depend on the rows beside it: the ground under the strict mode.
+"""Batch shapes for which a row's result does not depend on the other rows: what strict mode rests on.
 
-llama.cpp's CPU kernels choose their way by the number of rows of a call, and some compute the rows left over behind
-the last four in another way than the rest. What was found on x86-64, by comparing logits and KV bit for bit (a test
-repeats it for each kind of weights): with float and Q8_0 weights every row of a call of two rows or more is the same;
-with all other kinds tried (Q4_0, Q4_K, Q5_K, Q6_K, IQ4_NL) if the call has eight rows or more and a multiple of four.
-The same holds for the rows whose logits are wanted. Sequences may share a call where each gives it equally many tokens
-and their lanes are neighbours: llama.cpp then computes them as one block, each in the shape it would have alone.
-
-What never belongs here: llama.cpp itself, which tokens a call holds (``scheduler``).
+llama.cpp's CPU kernels depend on the number of rows in a batch, and some compute the rows after the last multiple of
+four differently. Measured on x86-64 by comparing logits and KV bit for bit (a test repeats this for each weight type):
+with float and Q8_0 weights, rows are equal in all batches of two rows or more; with all other types tried (Q4_0, Q4_K,
+Q5_K, Q6_K, IQ4_NL), in batches of eight rows or more whose number is a multiple of four. The same holds for the number
+of rows whose logits are requested. Several sequences may share a batch if each contributes equally many tokens and
+their lanes are neighbours: llama.cpp then computes them as one block, each in the shape that it would have alone.
 """
 
 from __future__ import annotations
@@ -15,24 +13,24 @@ from __future__ import annotations
 import platform
 from dataclasses import dataclass
 
-_EVEN = {"F32", "F16", "BF16", "Q8_0"}
+_ROW_INVARIANT = {"F32", "F16", "BF16", "Q8_0"}
 
 
 @dataclass(slots=True, frozen=True)
-class Shape:
-    """Calls and wanted rows come in multiples of ``unit``, ``least`` of them or more."""
+class BatchShape:
+    """Batches, and the rows with logits in them, have a multiple of ``multiple`` rows and at least ``minimum``."""
 
-    least: int
-    unit: int
+    minimum: int
+    multiple: int
 
-    def rows(self, count: int) -> int:
-        """The fewest rows, ``count`` or more, that a call may have."""
-        return -(-max(count, self.least) // self.unit) * self.unit
+    def padded_rows(self, count: int) -> int:
+        """The smallest allowed number of rows that is not below ``count``."""
+        return -(-max(count, self.minimum) // self.multiple) * self.multiple
 
-    def filled(self, wanted: list[int]) -> list[int]:
-        """The rows whose logits to ask for (1) when these are wanted: the same, or with more of them from the end."""
+    def with_spare_rows(self, wanted: list[int]) -> list[int]:
+        """Which rows to request logits of (1): those wanted, and others from the end until their number is allowed."""
         count = sum(wanted)
-        missing = self.rows(count) - count
+        missing = self.padded_rows(count) - count
         spare = [index for index, one in enumerate(wanted) if not one][-missing:] if missing else []
         if not spare:
             return wanted
@@ -42,15 +40,19 @@ class Shape:
         return asked
 
     def fits(self, lanes: int) -> bool:
-        """Whether decode calls of up to ``lanes`` rows can keep the shape. A single lane always has the same one."""
-        return lanes == 1 or self.rows(lanes) == lanes
+        """Whether decode batches of up to ``lanes`` rows can keep the shape. A single lane always does."""
+        return lanes == 1 or self.padded_rows(lanes) == lanes
 
 
-ANY = Shape(1, 1)
-PAIRS = Shape(2, 1)
-FOURS = Shape(8, 4)
+UNCONSTRAINED = BatchShape(1, 1)
+AT_LEAST_TWO = BatchShape(2, 1)
+MULTIPLES_OF_FOUR = BatchShape(8, 4)
 
 
-def shape_for(kinds: frozenset[str]) -> Shape:
-    """The shape that weights of these kinds want (by their GGUF names). Other machines than x86-64 were not tried."""
-    return PAIRS if kinds <= _EVEN and platform.machine().lower() in ("x86_64", "amd64") else FOURS
+def shape_for_weights(weight_types: frozenset[str]) -> BatchShape:
+    """The shape that weights of these types (GGUF names) need. Machines other than x86-64 get the strictest shape."""
+    return (
+        AT_LEAST_TWO
+        if weight_types <= _ROW_INVARIANT and platform.machine().lower() in ("x86_64", "amd64")
+        else MULTIPLES_OF_FOUR
+    )

@@ -1,7 +1,4 @@
-"""What is wrong with a model file, where llama.cpp would only log it.
-
-What never belongs here: llama.cpp itself (``native``).
-"""
+"""Diagnoses of unusable model files. llama.cpp itself only logs what is wrong."""
 
 from __future__ import annotations
 
@@ -11,10 +8,10 @@ from pathlib import Path
 from ...errors import ConfigurationError
 
 
-def inspect_head(path: Path) -> None:
-    """Find out cheaply what llama.cpp would only log: that this is no GGUF file at all.
+def check_header(path: Path) -> None:
+    """Refuse a file that is not GGUF, by its first bytes.
 
-    :raises ConfigurationError: it is none, or cannot be read.
+    :raises ConfigurationError: it is not GGUF, has an unknown version, or cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -28,8 +25,8 @@ def inspect_head(path: Path) -> None:
         raise ConfigurationError(f"{path}: GGUF version {version}; this build reads 2 and 3")
 
 
-def diagnosis(path: Path) -> str:
-    """Why a GGUF file would not load, from the file's own tables (slow for large vocabularies: only when it failed)."""
+def explain_load_failure(path: Path) -> str:
+    """Why llama.cpp could not load a GGUF file. Reads the file's tables, which is slow for large vocabularies."""
     from gguf import GGUFReader
 
     try:

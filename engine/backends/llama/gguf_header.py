@@ -1,7 +1,4 @@
-"""What llama.cpp reads of a model file without its weights, and the library's start.
-
-What never belongs here: anything that computes (``native``).
-"""
+"""What llama.cpp can read from a model file without loading the weights, and the initialisation of the library."""
 
 from __future__ import annotations
 
@@ -18,19 +15,19 @@ _QUIET = lib.llama_log_callback(lambda level, text, data: None)
 _SILENT = False
 
 
-def unrepeatable(path: Path) -> str | None:
-    """Why answers of this model depend on what is computed with them, in any mode; None if they do not, or if there is
-    no model to be read. The weights are not loaded.
+def nondeterminism_reason(path: Path) -> str | None:
+    """Why answers of this model depend on the other sequences of a batch even in strict mode; None if they do not,
+    or if the file is no readable model. The weights are not loaded.
     """
     try:
         status = path.stat()
     except OSError:
         return None
-    return _unrepeatable(path, status.st_size, status.st_mtime_ns)
+    return _nondeterminism_reason(path, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=64)
-def _unrepeatable(path: Path, size: int, changed: int) -> str | None:
+def _nondeterminism_reason(path: Path, size: int, changed: int) -> str | None:
     start_library()
     params = lib.llama_model_default_params()
     params.vocab_only = True
@@ -39,14 +36,14 @@ def _unrepeatable(path: Path, size: int, changed: int) -> str | None:
         return None
     try:
         if lib.llama_model_is_recurrent(handle) or lib.llama_model_is_hybrid(handle):
-            return "a recurrent state takes back no rows, so calls cannot be filled up to one shape"
+            return "a recurrent state cannot drop dummy tokens, so batches have no fixed shape"
         return None
     finally:
         lib.llama_model_free(handle)
 
 
 def start_library() -> None:
-    """Make llama.cpp ready, and quiet; at the first call."""
+    """Initialise llama.cpp and silence its log. Only the first call has an effect."""
     global _SILENT
     if not _SILENT:
         lib.llama_log_set(_QUIET, ctypes.c_void_p(0))
@@ -59,7 +56,7 @@ class _GgufOptions(ctypes.Structure):
 
 
 def _declare_gguf(library: Any) -> Any:
-    """llama_cpp binds llama.cpp only; these few functions are of the library below it."""
+    """Declare the ggml functions used here; the package ``llama_cpp`` binds llama.cpp's own functions only."""
     for name, result, *arguments in (
         ("gguf_init_from_file", ctypes.c_void_p, ctypes.c_char_p, _GgufOptions),
         ("gguf_get_n_tensors", ctypes.c_int64, ctypes.c_void_p),
@@ -72,8 +69,8 @@ def _declare_gguf(library: Any) -> Any:
     return library
 
 
-def weight_kinds(path: Path) -> frozenset[str]:
-    """The kinds of weights in a file by their GGUF names, in capitals; llama.cpp has found the file good before."""
+def weight_types(path: Path) -> frozenset[str]:
+    """The types of a file's tensors, as GGUF names in capitals. The file must have been loaded by llama.cpp before."""
     gguf = _declare_gguf(libggml)
     handle = gguf.gguf_init_from_file(os.fsencode(path), _GgufOptions(True, None))
     if not handle:

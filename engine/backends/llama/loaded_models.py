@@ -1,7 +1,6 @@
-"""A model in memory: weights, the contexts at work on them, and who uses it.
+"""Models in memory: their weights, the contexts that compute with them, and the number of users.
 
-A file's weights are loaded once per process; who asks for the same options of computing shares lanes and KV too.
-What never belongs here: requests (``backend``), and how anything is computed.
+A file's weights are loaded once per process; backends with identical options also share lanes and KV.
 """
 
 from __future__ import annotations
@@ -16,30 +15,30 @@ from .inference_loop import InferenceLoop
 from .lanes import Lanes
 from .native import NativeContext, NativeModel
 from .scheduler import Scheduler
-from .sizing import Plan, plan
-from .tools.tool_support import ToolUse
+from .sizing import EngineConfig, choose_config
+from .tools.tool_support import ToolSupport
 
-Key = tuple[Path, Plan, str | None]  # the file, what was asked for, the template
+EngineKey = tuple[Path, EngineConfig, str | None]  # the file, the requested options, the template
 
-_ENGINES: dict[Key, LlamaEngine] = {}
+_ENGINES: dict[EngineKey, LlamaEngine] = {}
 _WEIGHTS: dict[tuple[Path, int], tuple[NativeModel, int]] = {}
 
 
-def borrow(key: Key) -> LlamaEngine:
-    """The engine for a key; where nobody uses it yet it is loaded, which is said on stderr.
+def acquire_engine(key: EngineKey) -> LlamaEngine:
+    """The engine for these options, loaded on first use; what was chosen is then printed to stderr.
 
     :raises ConfigurationError: it cannot be loaded.
     """
     engine = _ENGINES.get(key)
     if engine is None:
         engine = _ENGINES[key] = LlamaEngine(*key)
-        print(f"viva: {engine.model.path.name}: {engine.plan.describe(engine.model)}", file=sys.stderr)
+        print(f"viva: {engine.model.path.name}: {engine.config.describe(engine.model)}", file=sys.stderr)
     engine.users += 1
     return engine
 
 
-def give_back(key: Key) -> None:
-    """One user less; the last one's engine is closed."""
+def release_engine(key: EngineKey) -> None:
+    """End one use of an engine; after the last one it is closed."""
     engine = _ENGINES[key]
     engine.users -= 1
     if engine.users == 0:
@@ -47,38 +46,38 @@ def give_back(key: Key) -> None:
         engine.close()
 
 
-class Worker:
-    """One context at work: its lanes, its store, its thread."""
+class ContextWorker:
+    """One context with its lanes, its host cache and its inference thread."""
 
-    def __init__(self, model: NativeModel, chosen: Plan) -> None:
-        """:raises ConfigurationError: there is no memory for it."""
+    def __init__(self, model: NativeModel, config: EngineConfig) -> None:
+        """:raises ConfigurationError: there is not enough memory."""
         self.context = NativeContext(
             model,
-            lanes=chosen.lanes,
-            context=chosen.context,
-            batch=chosen.batch,
-            threads=chosen.threads,
-            kv_type=chosen.kv_type,
-            flash_attention=chosen.flash_attention,
-            canonical=chosen.strict,
+            lanes=config.lanes,
+            context=config.context,
+            batch=config.batch,
+            threads=config.threads,
+            kv_type=config.kv_type,
+            flash_attention=config.flash_attention,
+            canonical=config.strict,
         )
-        scheduler = Scheduler(chosen.lanes, batch=chosen.batch, strict=chosen.strict, shape=chosen.shape)
-        self.lanes = Lanes(self.context, scheduler, chosen.kv_cache)
+        scheduler = Scheduler(config.lanes, batch=config.batch, strict=config.strict, shape=config.shape)
+        self.lanes = Lanes(self.context, scheduler, config.kv_cache)
         self.loop = InferenceLoop(self.lanes)
 
     def statistics(self) -> dict[str, float]:
-        """Requests, tokens, steps, KV kept, and seconds by kind of work."""
+        """Requests, tokens, steps, cached KV, and seconds by kind of work."""
         lanes = self.lanes
         return {
             **lanes.scheduler.statistics(),
             **lanes.store.statistics(),
             **lanes.counts,
             **{f"{name}_s": seconds for name, seconds in lanes.timings.items()},
-            "idle_s": self.loop.idle,
+            "idle_s": self.loop.idle_seconds,
         }
 
     def close(self) -> bool:
-        """Stop the thread, free the KV. Whether the thread did stop; else the KV stays."""
+        """Stop the thread and free the KV. Returns whether the thread stopped; otherwise the KV stays allocated."""
         stopped = self.loop.close()
         if stopped:
             self.context.close()
@@ -86,54 +85,54 @@ class Worker:
 
 
 class LlamaEngine:
-    """One loaded model and who works on it; ``borrow`` it, and ``give_back`` what was borrowed.
+    """One loaded model with its contexts. Use ``acquire_engine`` and ``release_engine``.
 
-    The plan's contexts work side by side, each with its share of lanes and threads; ``seated`` counts who is at home
-    where (``seats``). ``workers`` has them in order.
+    The contexts in ``workers`` compute side by side, each with its share of lanes and threads.
+    ``assigned_conversations`` counts the conversations of each (``affinity``).
     """
 
-    def __init__(self, path: Path, wanted: Plan, template: str | None) -> None:
-        """:raises ConfigurationError: the file cannot be loaded, or there is no memory for what is wanted."""
-        self.model = _weights(path, wanted.gpu_layers)
-        self.workers: list[Worker] = []
+    def __init__(self, path: Path, requested: EngineConfig, template: str | None) -> None:
+        """:raises ConfigurationError: the file cannot be loaded, or there is not enough memory for these options."""
+        self.model = _acquire_weights(path, requested.gpu_layers)
+        self.workers: list[ContextWorker] = []
         try:
-            self.plan = plan(self.model, wanted)
+            self.config = choose_config(self.model, requested)
             self.chat = ChatFormat(self.model, template)
             self.masks = TokenMasks(self.model.pieces, self.model.ends, self.model.controls)
-            for _ in range(self.plan.contexts):
-                self.workers.append(Worker(self.model, self.plan.share))
+            for _ in range(self.config.contexts):
+                self.workers.append(ContextWorker(self.model, self.config.per_context))
         except BaseException:
             self.close()
             raise
         self.grammars: dict[bytes, Grammar] = {}
         self.users = 0
-        self.seated = [0] * self.plan.contexts
-        self._tools: ToolUse | None = None
+        self.assigned_conversations = [0] * self.config.contexts
+        self._tools: ToolSupport | None = None
 
     @property
-    def tools(self) -> ToolUse:
-        """What talks with tools need; made when the first one comes."""
+    def tools(self) -> ToolSupport:
+        """What conversations with tools need; created on first use."""
         if self._tools is None:
-            self._tools = ToolUse(self.model, self.chat, self.masks)
+            self._tools = ToolSupport(self.model, self.chat, self.masks)
         return self._tools
 
     def close(self) -> None:
-        """Stop the threads, free KV and weights, but not what a thread that hangs still uses."""
+        """Stop the threads, free KV and weights, except what a hanging thread still uses."""
         stopped = [worker.close() for worker in self.workers]
-        _put_back(self.model, free=all(stopped))
+        _release_weights(self.model, free=all(stopped))
 
 
-def _weights(path: Path, gpu_layers: int) -> NativeModel:
+def _acquire_weights(path: Path, gpu_layers: int) -> NativeModel:
     model, users = _WEIGHTS.get((path, gpu_layers)) or (NativeModel(path, gpu_layers=gpu_layers), 0)
     _WEIGHTS[path, gpu_layers] = (model, users + 1)
     return model
 
 
-def _put_back(model: NativeModel, *, free: bool) -> None:
+def _release_weights(model: NativeModel, *, free: bool) -> None:
     for key, (held, users) in list(_WEIGHTS.items()):
         if held is model:
             _WEIGHTS[key] = (model, users - 1)
-            if users == 1 or not free:  # weights that a hanging thread uses are nobody else's any more
+            if users == 1 or not free:  # weights in use by a hanging thread are not shared any more
                 del _WEIGHTS[key]
             if users == 1 and free:
                 model.close()

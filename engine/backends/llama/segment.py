@@ -1,4 +1,4 @@
-"""A segment: a run of token ids that is computed in one way, and the unit by which KV is found again."""
+"""Segments: runs of token ids computed in one way. Cached KV is found by segments, never by parts of one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .native import Tokens
 
 @dataclass(slots=True, frozen=True)
 class Segment:
-    """A run of tokens computed in one way: ``decoded`` ones one by one, as they were generated, others at once."""
+    """Token ids; ``decoded`` ones were computed one by one, as they were generated, others in one prefill."""
 
     tokens: Tokens
     decoded: bool = False
 
     def key(self) -> tuple[bool, bytes]:
-        """What makes two segments the same."""
+        """What makes two segments equal."""
         return self.decoded, self.tokens.tobytes()

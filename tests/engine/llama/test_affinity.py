@@ -1,37 +1,39 @@
-"""Seats: a talk stays where it began, new ones go where the fewest are, and what has gone counts no more."""
+"""Affinity: a conversation keeps its context, new ones go to the emptiest, and ended ones no longer count."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viva.engine.backends.llama.affinity import Seats
+from viva.engine.backends.llama.affinity import Affinity
 
-STEPS = st.lists(st.tuples(st.sampled_from(["take", "end", "alone"]), st.integers(0, 9), st.integers(0, 1)))
+STEPS = st.lists(st.tuples(st.sampled_from(["assign", "end", "alone"]), st.integers(0, 9), st.integers(0, 1)))
 
 
 @given(STEPS, st.integers(1, 4))
-def test_talks_stay_and_are_spread_evenly(steps: list[tuple[str, int, int]], contexts: int) -> None:
-    taken = [0] * contexts
-    backends = [Seats(taken), Seats(taken)]  # two that share the contexts
+def test_conversations_keep_their_context_and_are_spread_evenly(
+    steps: list[tuple[str, int, int]], contexts: int
+) -> None:
+    assigned = [0] * contexts
+    backends = [Affinity(assigned), Affinity(assigned)]  # two that share the contexts
     known: dict[tuple[int, str], int] = {}
     for what, number, which in steps:
-        seats, talk = backends[which], f"talk-{number}"
-        fewest = min(taken)
+        affinity, conversation = backends[which], f"conversation-{number}"
+        fewest = min(assigned)
         if what == "end":
-            seats.end(talk)
-            known.pop((which, talk), None)
+            affinity.end(conversation)
+            known.pop((which, conversation), None)
         elif what == "alone":
-            seat, begun = seats.take("")
-            assert begun
-            assert taken[seat] == fewest + 1
-            seats.leave(seat)
+            context, ongoing = affinity.assign("")
+            assert ongoing
+            assert assigned[context] == fewest + 1
+            affinity.release(context)
         else:
-            seat, begun = seats.take(talk)
-            assert begun == ((which, talk) in known)
-            assert seat == known.setdefault((which, talk), seat)
-            assert begun or taken[seat] == fewest + 1
-        assert taken == [list(known.values()).count(context) for context in range(contexts)]
-    for seats in backends:
-        seats.clear()
-    assert taken == [0] * contexts
+            context, ongoing = affinity.assign(conversation)
+            assert ongoing == ((which, conversation) in known)
+            assert context == known.setdefault((which, conversation), context)
+            assert ongoing or assigned[context] == fewest + 1
+        assert assigned == [list(known.values()).count(context) for context in range(contexts)]
+    for affinity in backends:
+        affinity.clear()
+    assert assigned == [0] * contexts

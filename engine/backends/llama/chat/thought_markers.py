@@ -1,10 +1,8 @@
-"""Marks of thoughts: how they are spelt in an answer's text, and what a template's generation prompt has begun.
+"""Markers of thoughts: their text in answers, and those that a template's generation prompt has already begun.
 
-Answers are given with their thoughts between marks in the text; who reads them takes the thoughts off
-(``viva.engine.thoughts``). Control tokens have no text of their own, so those that part thoughts from answers are given
-one here. Channels of the harmony format are spelt as they are.
-
-What never belongs here: taking thoughts off a text, sampling.
+Answers contain their thoughts between markers; readers remove them (``viva.engine.thoughts``). Control tokens have no
+text of their own, so those that separate thoughts from answers are given one here. Channels of the harmony format are
+written as they are.
 """
 
 from __future__ import annotations
@@ -13,10 +11,10 @@ import re
 from collections.abc import Callable
 
 from ..native import NativeModel
-from .tokenizer import Vocabulary
+from .tokenizer import ChatTokenizer
 
-# Tokens by which families of models part thoughts from answers; the first two marks are what readers know.
-_SPELT = {
+# Tokens by which model families separate thoughts from answers, and their text, in the forms that readers know.
+_TEXT_OF = {
     "<think>": "<think>",
     "</think>": "</think>",
     "<thinking>": "<thinking>",
@@ -54,62 +52,62 @@ _HARMONY_TURN = "<|start|>assistant"
 _FINAL = "<|channel|>final<|message|>"
 
 
-def spelling_of(model: NativeModel, vocabulary: Vocabulary) -> list[bytes]:
-    """Each token's bytes, those of tokens that part thoughts from answers included."""
-    spelling = model.pieces
-    channels = message_end(model, vocabulary)
-    for mark in _SPELT.keys() & vocabulary.marks.keys():
-        token = vocabulary.marks[mark]
-        if (channels < 0 and mark in _HARMONY) or (model.ends[token] and token != channels):
+def token_bytes_with_markers(model: NativeModel, tokenizer: ChatTokenizer) -> list[bytes]:
+    """Each token's bytes, with text for the control tokens that separate thoughts from answers."""
+    texts = model.pieces
+    channels = message_end_token(model, tokenizer)
+    for marker in _TEXT_OF.keys() & tokenizer.special_tokens.keys():
+        token = tokenizer.special_tokens[marker]
+        if (channels < 0 and marker in _HARMONY) or (model.ends[token] and token != channels):
             continue
-        if spelling is model.pieces:
-            spelling = model.pieces.copy()
-        spelling[token] = _SPELT[mark].encode()
-    return spelling
+        if texts is model.pieces:
+            texts = model.pieces.copy()
+        texts[token] = _TEXT_OF[marker].encode()
+    return texts
 
 
-def message_end(model: NativeModel, vocabulary: Vocabulary) -> int:
-    """The token that ends a message within a turn of several channels; -1 for a model that has none.
+def message_end_token(model: NativeModel, tokenizer: ChatTokenizer) -> int:
+    """The token that ends a message within a turn of several channels; -1 for a model without channels.
 
-    llama.cpp may list it among the tokens that end a text; it ends the turn behind the final channel alone.
+    llama.cpp may list it among the end-of-text tokens; it ends the turn after the final channel only.
     """
-    marks = vocabulary.marks
-    return marks["<|end|>"] if marks.keys() >= _HARMONY else -1
+    special_tokens = tokenizer.special_tokens
+    return special_tokens["<|end|>"] if special_tokens.keys() >= _HARMONY else -1
 
 
 def in_final_channel(text: bytes | bytearray) -> bool:
-    """Whether the message that an answer is in, or has just ended, is for the user to read."""
+    """Whether an answer's current message, or the one just ended, is in the final channel."""
     return text.rfind(b"<|channel|>final") > text.rfind(b"<|start|>")
 
 
-def opened_by(prompt: str) -> str:
-    """The mark with which a generation prompt ends, blanks included, as readers know it; "" if there is none."""
+def opened_marker(prompt: str) -> str:
+    """The thought marker that ends a generation prompt, with its whitespace, as readers know it; or ""."""
     found = _OPENED.search(prompt)
     if found is not None:
-        return _SPELT[found[1]] + found[2]
+        return _TEXT_OF[found[1]] + found[2]
     analysis = _ANALYSIS.search(prompt)
     return "" if analysis is None else analysis[0]
 
 
-def closing_of(prompt: str, vocabulary: Vocabulary) -> str:
-    """What a template would write behind a generation prompt to have the answer come at once, without thoughts."""
+def closing_text(prompt: str, tokenizer: ChatTokenizer) -> str:
+    """What to append to a generation prompt so that the answer begins at once, without thoughts."""
     found = _OPENED.search(prompt)
     if found is not None:
         return ("" if found[2] else "\n") + f"\n{_CLOSINGS[found[1]]}\n\n"
-    if not vocabulary.marks.keys() >= _HARMONY:
+    if not tokenizer.special_tokens.keys() >= _HARMONY:
         return ""
     if _ANALYSIS.search(prompt):
         return f"<|end|>{_HARMONY_TURN}{_FINAL}"
     return _FINAL if prompt.endswith(_HARMONY_TURN) else ""
 
 
-def opened_first(on_text: Callable[[str], None] | None, opened: str) -> Callable[[str], None] | None:
-    """A listener that hears, before an answer's first piece, the mark with which the prompt has the answer begin."""
+def prepend_marker(on_text: Callable[[str], None] | None, opened: str) -> Callable[[str], None] | None:
+    """A callback that passes the marker that the prompt has opened before the first piece of the answer."""
     if on_text is None or not opened:
         return on_text
     waiting = [opened]
 
-    def heard(piece: str) -> None:
+    def forward(piece: str) -> None:
         on_text(waiting.pop() + piece if waiting else piece)
 
-    return heard
+    return forward

@@ -1,11 +1,11 @@
-"""Frames of JSON values that no schema describes: any value, and objects of any keys."""
+"""Frames of JSON that no schema describes: any value, and objects of any members."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .automaton import Frame, Frames, Items, Literal, step
-from .json_text import Number, Text
+from .automaton import ArrayItems, Frame, Frames, LiteralText, step
+from .json_text import Number, StringBody
 
 MAX_DEPTH = 8
 _SCALARS = frozenset(b'"-0123456789tfn')
@@ -13,41 +13,41 @@ _WORDS = {0x74: b"rue", 0x66: b"alse", 0x6E: b"ull"}
 
 
 @dataclass(frozen=True, slots=True)
-class Anything(Frame):
-    """Any JSON value, nested ``depth`` deep at most."""
+class AnyValue(Frame):
+    """Any JSON value with at most ``depth`` levels of nesting."""
 
     depth: int = MAX_DEPTH
 
-    def firsts(self) -> frozenset[int]:
+    def next_bytes(self) -> frozenset[int]:
         return _SCALARS | frozenset(b"{[") if self.depth else _SCALARS
 
     def step(self, byte: int) -> Frames | None:
-        if byte not in self.firsts():
+        if byte not in self.next_bytes():
             return None
         match byte:
             case 0x22:
-                return (Text(),)
+                return (StringBody(),)
             case 0x7B:
-                return (Pairs(self.depth - 1),)
+                return (AnyMembers(self.depth - 1),)
             case 0x5B:
-                return (Items((Anything(self.depth - 1),), 0, None),)
-        return (Literal(_WORDS[byte]),) if byte in _WORDS else step((Number(),), byte)
+                return (ArrayItems((AnyValue(self.depth - 1),), 0, None),)
+        return (LiteralText(_WORDS[byte]),) if byte in _WORDS else step((Number(),), byte)
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs(Frame):
-    """The inside of an object of any keys and values, and its closing brace."""
+class AnyMembers(Frame):
+    """The inside of an object with any members, and its closing brace."""
 
     depth: int
     first: bool = True
 
-    def firsts(self) -> frozenset[int]:
+    def next_bytes(self) -> frozenset[int]:
         return frozenset(b'}"' if self.first else b"},")
 
     def step(self, byte: int) -> Frames | None:
-        if byte not in self.firsts():
+        if byte not in self.next_bytes():
             return None
         if byte == 0x7D:
             return ()
-        pair = (Text(), Literal(b": "), Anything(self.depth), Pairs(self.depth, False))
-        return pair if self.first else (Literal(b' "'), *pair)
+        pair = (StringBody(), LiteralText(b": "), AnyValue(self.depth), AnyMembers(self.depth, False))
+        return pair if self.first else (LiteralText(b' "'), *pair)

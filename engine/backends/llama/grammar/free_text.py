@@ -1,4 +1,4 @@
-"""Free text in which a marker may begin a constrained part: the frame of answers that may call functions."""
+"""Free text in which a marker begins a constrained part: the frame of answers that may call functions."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _ALL = frozenset(range(256))
 
 
 @dataclass(frozen=True, slots=True)
-class Prose(Frame):
-    """Free text, of whose ``mark`` the first ``matched`` bytes have come; behind a whole mark stands a ``call``.
+class FreeText(Frame):
+    """Free text. ``matched`` counts the bytes of the ``marker`` seen so far; after a whole marker ``call`` follows.
 
-    ``first``: only the very beginning of the text can be a mark. ``again``: free text goes on behind a call. ``key``
-    stands for the call: prose of one mark and one key is the same.
+    ``first``: only the very beginning of the text can be a marker. ``again``: free text continues after a call. ``key``
+    stands for the call: free text with the same marker and key is equal.
     """
 
-    mark: bytes
+    marker: bytes
     key: bytes
     call: Frames = field(compare=False, repr=False)
     first: bool = False
@@ -25,32 +25,32 @@ class Prose(Frame):
     matched: int = 0
 
     @property
-    def ends(self) -> bool:
+    def can_end(self) -> bool:
         return True
 
-    def firsts(self) -> frozenset[int]:
+    def next_bytes(self) -> frozenset[int]:
         return _ALL
 
     def step(self, byte: int) -> Frames | None:
-        if not self.mark:
+        if not self.marker:
             return (self,)
-        seen = self.mark[: self.matched] + bytes([byte])
+        seen = self.marker[: self.matched] + bytes([byte])
         if self.first:
-            if not self.mark.startswith(seen):
-                return (replace(self, mark=b"", matched=0),)
+            if not self.marker.startswith(seen):
+                return (replace(self, marker=b"", matched=0),)
         else:
-            while not self.mark.startswith(seen):
+            while not self.marker.startswith(seen):
                 seen = seen[1:]
-        if len(seen) < len(self.mark):
+        if len(seen) < len(self.marker):
             return (replace(self, matched=len(seen)),)
         return (*self.call, replace(self, matched=0)) if self.again else self.call
 
-    def risky(self) -> tuple[frozenset[int], bytes]:
-        """Which tokens may complete a mark: those that begin with one of these bytes, or hold this one."""
-        if not self.mark:
+    def marker_candidates(self) -> tuple[frozenset[int], bytes]:
+        """Which tokens may complete a marker: those that begin with one of these bytes, or contain the second value."""
+        if not self.marker:
             return frozenset(), b""
         if self.first:
-            return frozenset(self.mark[self.matched : self.matched + 1]), b""
-        seen = self.mark[: self.matched]
-        sizes = [size for size in range(1, len(seen) + 1) if seen.endswith(self.mark[:size])]
-        return frozenset(self.mark[size] for size in sizes), self.mark[:1]
+            return frozenset(self.marker[self.matched : self.matched + 1]), b""
+        seen = self.marker[: self.matched]
+        sizes = [size for size in range(1, len(seen) + 1) if seen.endswith(self.marker[:size])]
+        return frozenset(self.marker[size] for size in sizes), self.marker[:1]

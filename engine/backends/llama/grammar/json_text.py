@@ -1,8 +1,7 @@
-"""How JSON strings and numbers are spelt, byte by byte: the frames of an automaton whose texts are not fixed.
+"""Frames of JSON strings and numbers, byte by byte.
 
-Forms are those of RFC 8259, narrowed to what every JSON reader takes: strings are well-formed UTF-8 (the Unicode
+The syntax is that of RFC 8259, narrowed to what every JSON parser accepts: strings are well-formed UTF-8 (the Unicode
 Standard, table 3-7) with escaped surrogates in pairs, integers fit into 64 bits, other numbers are finite.
-What never belongs here: schemas, tokens, caches.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _DIGITS = frozenset(b"0123456789")
 
 
 def _ranges(text: str) -> frozenset[int]:
-    """Bytes written as in the standard: ``80..BF 22``."""
+    """Bytes in the notation of the standard: ``80..BF 22``."""
     found: set[int] = set()
     for part in text.split():
         low, _, high = part.partition("..")
@@ -26,7 +25,7 @@ def _ranges(text: str) -> frozenset[int]:
 
 _TAIL, _HEX = _ranges("80..BF"), _ranges("30..39 41..46 61..66")
 _D = _ranges("44 64")  # begins a surrogate: D800–DBFF is the first of a pair, DC00–DFFF the second
-# Where in a character a string is. From "text" each byte but the closing quotation mark begins a character.
+# The position within a character. In "text" each byte but the closing quotation mark begins a character.
 _IN_CHARACTER: dict[str, list[tuple[frozenset[int], str]]] = {
     "text": [
         (_ranges("20..21 23..5B 5D..7F"), "text"),
@@ -66,63 +65,64 @@ _TEXT_OR_QUOTE = _TEXT_FIRSTS["text"] | _QUOTE
 
 
 @dataclass(frozen=True, slots=True)
-class Text(Frame):
-    """The inside of a string and its closing quotation mark: ``least`` to ``most`` more characters (None: any number).
+class StringBody(Frame):
+    """The inside of a string and its closing quotation mark: ``minimum`` to ``maximum`` more characters.
 
-    A character is a code point of the value: an escape is one, and so is a surrogate pair.
+    A character is a code point of the value: an escape is one, and so is a surrogate pair. ``maximum`` None: any
+    number.
     """
 
-    least: int = 0
-    most: int | None = None
+    minimum: int = 0
+    maximum: int | None = None
     mode: str = "text"
 
-    def firsts(self) -> frozenset[int]:
+    def next_bytes(self) -> frozenset[int]:
         if self.mode != "text":
             return _TEXT_FIRSTS[self.mode]
-        if self.most == 0:
+        if self.maximum == 0:
             return _QUOTE
-        return _TEXT_FIRSTS["text"] if self.least else _TEXT_OR_QUOTE
+        return _TEXT_FIRSTS["text"] if self.minimum else _TEXT_OR_QUOTE
 
     def step(self, byte: int) -> Frames | None:
         following = _TEXT_STEPS[self.mode].get(byte)
         if self.mode != "text":
-            return None if following is None else (Text(self.least, self.most, following),)
+            return None if following is None else (StringBody(self.minimum, self.maximum, following),)
         if following is None:
-            return () if byte == 0x22 and not self.least else None
-        if self.most == 0:
+            return () if byte == 0x22 and not self.minimum else None
+        if self.maximum == 0:
             return None
-        return (Text(max(0, self.least - 1), None if self.most is None else self.most - 1, following),)
+        return (StringBody(max(0, self.minimum - 1), None if self.maximum is None else self.maximum - 1, following),)
 
-    def alike(self, length: int) -> Text:
-        """A frame that lets through the same texts of up to ``length`` bytes, with counts no larger than that."""
-        most = None if self.most is None or self.most >= length else self.most
-        return replace(self, least=min(self.least, length), most=most)
+    def equivalent(self, length: int) -> StringBody:
+        """A frame that accepts the same texts of up to ``length`` bytes, with limits no larger than that."""
+        maximum = None if self.maximum is None or self.maximum >= length else self.maximum
+        return replace(self, minimum=min(self.minimum, length), maximum=maximum)
 
 
-def text_end(data: bytes) -> tuple[str, int] | None:
-    """How a piece of plain text within a string leaves it: where in a character, and how many characters it began.
+def state_after_text(data: bytes) -> tuple[str, int] | None:
+    """The ``mode`` of a string after this piece of plain text, and the number of characters that begin in it.
 
-    None if it cannot stand at the beginning of a character, or holds a quotation mark, an escape or a control byte.
+    None if the text cannot begin at a character boundary, or holds a quotation mark, an escape or a control byte.
     """
-    mode, begun = "text", 0
+    mode, characters = "text", 0
     for byte in data:
         following = _TEXT_STEPS[mode].get(byte)
         if following is None or following == "escape":
             return None
-        begun += mode == "text"
+        characters += mode == "text"
         mode = following
-    return mode, begun
+    return mode, characters
 
 
-_LARGEST, _SMALLEST = str((1 << 63) - 1).encode(), str(1 << 63).encode()  # the digits of the ends of int64
+_LARGEST, _SMALLEST = str((1 << 63) - 1).encode(), str(1 << 63).encode()  # the limits of int64, in digits
 
 
 @dataclass(frozen=True, slots=True)
-class Whole(Frame):
-    """An integer that fits into 64 bits with its sign, so one of up to 19 digits.
+class Integer(Frame):
+    """An integer that fits into 64 bits with its sign, of up to 19 digits.
 
-    ``mode`` is start, sign (a minus has come), zero or digits; ``count`` of digits came, and ``order`` says how they
-    compare with as many of the limit's: -1, 0 or 1.
+    ``mode`` is start, sign (after a minus), zero or digits; ``count`` digits have come, and ``order`` compares them
+    with the limit's first digits: -1, 0 or 1.
     """
 
     mode: str = "start"
@@ -131,10 +131,10 @@ class Whole(Frame):
     order: int = 0
 
     @property
-    def ends(self) -> bool:
+    def can_end(self) -> bool:
         return self.mode in ("zero", "digits")
 
-    def firsts(self) -> frozenset[int]:
+    def next_bytes(self) -> frozenset[int]:
         limit = self._limit
         if self.mode == "start":
             return _DIGITS | frozenset(b"-")
@@ -145,15 +145,15 @@ class Whole(Frame):
         return _DIGITS
 
     def step(self, byte: int) -> Frames | None:
-        if byte not in self.firsts():
+        if byte not in self.next_bytes():
             return None
         if byte == 0x2D:
-            return (Whole("sign", True),)
+            return (Integer("sign", True),)
         if byte == 0x30 and self.mode != "digits":
-            return (Whole("zero", self.negative),)
+            return (Integer("zero", self.negative),)
         bound = self._limit[self.count]
         order = self.order or (byte > bound) - (byte < bound)
-        return (Whole("digits", self.negative, self.count + 1, order),)
+        return (Integer("digits", self.negative, self.count + 1, order),)
 
     @property
     def _limit(self) -> bytes:
@@ -176,24 +176,24 @@ _IN_NUMBER: dict[str, list[tuple[frozenset[int], str]]] = {
     "last": [],
 }
 _NUMBER_ENDS = {"zero", "whole", "fraction", "last but two", "last but one", "last"}
-LONGEST_NUMBER = 24  # characters: as many as the longest shortest form of a double has, -2.2250738585072014e-308
+LONGEST_NUMBER = 24  # the longest shortest form of a double has 24 characters: -2.2250738585072014e-308
 
 
 @dataclass(frozen=True, slots=True)
 class Number(Frame):
-    """A number of up to 24 characters, of which ``count`` came.
+    """A number of up to 24 characters, of which ``count`` have come.
 
-    An exponent has two digits, or three behind a minus, so every number is finite: readers refuse 1e999.
+    An exponent has two digits, or three after a minus, so every number is finite: parsers refuse 1e999.
     """
 
     mode: str = "start"
     count: int = 0
 
     @property
-    def ends(self) -> bool:
+    def can_end(self) -> bool:
         return self.mode in _NUMBER_ENDS
 
-    def firsts(self) -> frozenset[int]:
+    def next_bytes(self) -> frozenset[int]:
         return frozenset().union(*(bytes_ for bytes_, following in _IN_NUMBER[self.mode] if self._fits(following)))
 
     def step(self, byte: int) -> Frames | None:
@@ -203,5 +203,5 @@ class Number(Frame):
         return None
 
     def _fits(self, following: str) -> bool:
-        # A mode in which a number may not end needs one more character, a digit, from each of them.
+        # A mode in which a number may not end needs one more character, a digit.
         return self.count + 1 + (following not in _NUMBER_ENDS) <= LONGEST_NUMBER

@@ -1,20 +1,20 @@
-"""JSON schema to the frames of an automaton: which text conforms, in one canonical form.
+"""JSON schema to the frames of the automaton: which text conforms, in one canonical form.
 
 The text is that of ``json.dumps(value, ensure_ascii=False)``: properties in the schema's order, ``", "`` and ``": "``
-between, nothing around. That leaves one continuation at most places.
+as separators, nothing around. So most places have one continuation.
 
 Supported:
 
-- object: its properties in order, those that ``required`` does not name perhaps left out (without ``required`` all must
-  come); array with ``minItems``, ``maxItems``; boolean; null
+- object: properties in the schema's order; those not in ``required`` may be left out (without ``required`` all are
+  required); array with ``minItems``, ``maxItems``; boolean; null
 - string, with ``minLength`` and ``maxLength`` in characters
 - integer: of 64 bits, or with a lower and an upper bound (``minimum``, ``exclusiveMaximum``, …) that leave at most
   1,000 values; number: of up to 24 characters
 - ``enum``, ``const``, ``$ref`` to a place in the schema
-- ``anyOf`` and lists of types, nested as you like; ``oneOf``, whose branches must differ in their first character;
-  branches of fixed values are taken together, and so are integer and number
+- ``anyOf`` and lists of types, nested in any way; ``oneOf``, whose branches must differ in their first character;
+  branches of fixed values are merged, and so are integer and number
 
-Anything else is refused by name, never ignored. What never belongs here: sampling, models, tokens.
+Anything else is refused by name, never ignored.
 """
 
 from __future__ import annotations
@@ -24,45 +24,55 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....errors import ConfigurationError
-from .automaton import Alternatives, Branches, Frame, Frames, Items, Literal, Members, either, firsts
-from .json_text import Number, Text, Whole
+from .automaton import (
+    ArrayItems,
+    DistinctBranches,
+    FixedValues,
+    Frame,
+    Frames,
+    LiteralText,
+    ObjectMembers,
+    next_bytes,
+    one_of,
+)
+from .json_text import Integer, Number, StringBody
 from .schema_keywords import (
     ANNOTATIONS,
     KEYWORDS,
-    canonical,
-    counts,
+    bounded_integers,
+    canonical_json,
     fixed,
-    integers,
     known_type,
-    refuse_others,
-    several,
-    untyped,
+    length_bounds,
+    nonempty_list,
+    refuse_unknown,
+    untyped_problem,
 )
 
 
 def compile_schema(schema: Mapping[str, Any]) -> Frames:
     """The frames of a schema's canonical text.
 
-    :raises ConfigurationError: the schema uses a keyword or a combination that is not supported, or contradicts itself.
+    :raises ConfigurationError: the schema contradicts itself, or uses an unsupported keyword or combination.
     """
     return _Compiler(schema).node(schema, 0)
 
 
 @dataclass(slots=True)
 class _Options:
-    """What a schema allows, in parts that can be taken together with those of other branches."""
+    """What a schema allows, in parts that can be merged with those of other branches."""
 
     fixed: set[bytes] = field(default_factory=set)
     number: Frame | None = None
     others: list[Frames] = field(default_factory=list)
 
     def add(self, other: _Options, *, once: bool) -> None:
-        """Allow what ``other`` allows too. ``once``: what both allow is an error, as ``oneOf`` has it."""
+        """Also allow what ``other`` allows. ``once``: it is an error if both allow the same (``oneOf``)."""
         both = self.fixed & other.fixed
         if once and (both or (self.number and other.number)):
             what = min(both).decode() if both else "a number"
             raise ConfigurationError(
-                f"JSON schema: {what} matches two branches of oneOf; say anyOf, or keep one branch"
+                f"JSON schema: {what} matches two branches of oneOf; use anyOf, or keep one branch"
             )
         self.fixed |= other.fixed
         # Every integer is a number.
@@ -70,21 +80,21 @@ class _Options:
         self.others += [frames for frames in other.others if once or frames not in self.others]
 
     def frames(self) -> Frames:
-        """What all parts allow."""
+        """The frames of all parts together."""
         parts = self._open()
         if len(self.fixed) == 1:
-            parts.append((Literal(min(self.fixed)),))
+            parts.append((LiteralText(min(self.fixed)),))
         elif self.fixed:
-            parts.append((Alternatives(tuple(sorted(self.fixed))),))
+            parts.append((FixedValues(tuple(sorted(self.fixed))),))
         if len(parts) == 1:
             return parts[0]
-        begun = [firsts(part) for part in parts]
-        apart = sum(map(len, begun)) == len(frozenset().union(*begun))
-        return (Branches(tuple(parts)),) if apart else either(parts)
+        starts = [next_bytes(part) for part in parts]
+        distinct = sum(map(len, starts)) == len(frozenset().union(*starts))
+        return (DistinctBranches(tuple(parts)),) if distinct else one_of(parts)
 
     def clash(self, other: _Options) -> frozenset[int]:
-        """Characters with which both begin, where that is not between fixed values, which can be compared."""
-        ours, theirs = ({byte for part in one._open() for byte in firsts(part)} for one in (self, other))
+        """Bytes with which both begin, except among fixed values, which are compared as a whole."""
+        ours, theirs = ({byte for part in one._open() for byte in next_bytes(part)} for one in (self, other))
         mine, its = ({value[0] for value in one.fixed} for one in (self, other))
         return frozenset((ours & (theirs | its)) | (mine & theirs))
 
@@ -93,7 +103,7 @@ class _Options:
 
 
 class _Compiler:
-    """One schema on its way; ``$ref`` needs all of it."""
+    """Compiles one schema. ``$ref`` is resolved in the root."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
@@ -119,25 +129,25 @@ class _Compiler:
         if "const" in schema:
             return _Options({fixed(schema["const"], schema, "const")})
         if "enum" in schema:
-            return _Options({fixed(value, schema, "enum") for value in several(schema, "enum")})
+            return _Options({fixed(value, schema, "enum") for value in nonempty_list(schema, "enum")})
         for keyword in ("anyOf", "oneOf"):
             if keyword in schema:
-                return self._union(several(schema, keyword), depth, once=keyword == "oneOf")
+                return self._union(nonempty_list(schema, keyword), depth, once=keyword == "oneOf")
         kind = schema.get("type")
         if isinstance(kind, list):
-            kinds = several(schema, "type")
+            kinds = nonempty_list(schema, "type")
             own = {one: KEYWORDS[one] for one in map(known_type, kinds)}
-            refuse_others(schema, frozenset().union(*own.values()), " or ".join(own))
+            refuse_unknown(schema, frozenset().union(*own.values()), " or ".join(own))
             parts = [{name: value for name, value in schema.items() if name in own[one] | ANNOTATIONS} for one in own]
             return self._union([{**part, "type": one} for part, one in zip(parts, own, strict=True)], depth)
         if kind is None:
-            raise ConfigurationError(f"JSON schema: {untyped(schema)}")
+            raise ConfigurationError(f"JSON schema: {untyped_problem(schema)}")
         kind = known_type(kind)
-        refuse_others(schema, KEYWORDS[kind], kind)
+        refuse_unknown(schema, KEYWORDS[kind], kind)
         match kind:
             case "integer":
-                values = integers(schema)
-                return _Options(number=Whole()) if values is None else _Options({str(v).encode() for v in values})
+                values = bounded_integers(schema)
+                return _Options(number=Integer()) if values is None else _Options({str(v).encode() for v in values})
             case "number":
                 return _Options(number=Number())
             case "boolean":
@@ -145,10 +155,14 @@ class _Compiler:
             case "null":
                 return _Options({b"null"})
             case "string":
-                return _Options(others=[(Literal(b'"'), Text(*counts(schema, "minLength", "maxLength")))])
+                return _Options(
+                    others=[(LiteralText(b'"'), StringBody(*length_bounds(schema, "minLength", "maxLength")))]
+                )
             case "array":
                 item = self.node(schema.get("items", {"type": "string"}), depth + 1)
-                return _Options(others=[(Literal(b"["), Items(item, *counts(schema, "minItems", "maxItems")))])
+                return _Options(
+                    others=[(LiteralText(b"["), ArrayItems(item, *length_bounds(schema, "minItems", "maxItems")))]
+                )
         return _Options(others=[self._object(schema, depth)])
 
     def _union(self, branches: list[Any], depth: int, *, once: bool = False) -> _Options:
@@ -159,7 +173,7 @@ class _Compiler:
             if shared:
                 raise ConfigurationError(
                     "JSON schema: branches of oneOf must differ in their first character, but two begin with "
-                    f"{chr(min(shared))} ; say anyOf, which may allow both"
+                    f"{chr(min(shared))} ; use anyOf, which may allow both"
                 )
             options.add(other, once=once)
         return options
@@ -180,16 +194,17 @@ class _Compiler:
             raise ConfigurationError(f"JSON schema: required property '{min(unknown)}' is not described")
         if len(required) < len(properties):
             left = [
-                (canonical(name), self.node(child, depth + 1), name in required) for name, child in properties.items()
+                (canonical_json(name), self.node(child, depth + 1), name in required)
+                for name, child in properties.items()
             ]
-            return (Literal(b"{"), Members(tuple(left)))
+            return (LiteralText(b"{"), ObjectMembers(tuple(left)))
         frames: list[Frame] = []
         text = b"{"
         for index, (name, child) in enumerate(properties.items()):
-            text += (b", " if index else b"") + canonical(name) + b": "
-            frames += [Literal(text), *self.node(child, depth + 1)]
+            text += (b", " if index else b"") + canonical_json(name) + b": "
+            frames += [LiteralText(text), *self.node(child, depth + 1)]
             text = b""
-        return (*frames, Literal(text + b"}"))
+        return (*frames, LiteralText(text + b"}"))
 
     def _resolve(self, reference: Any) -> Any:
         node: Any = self._root

@@ -1,7 +1,4 @@
-"""What single keywords of a JSON schema say: their values read and checked, and fixed values written as text.
-
-What never belongs here: frames, and how keywords work together (``schema``).
-"""
+"""Single keywords of a JSON schema: reading and checking their values, and writing fixed values as text."""
 
 from __future__ import annotations
 
@@ -32,14 +29,14 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "null": (type(None),),
 }
-_MOST_INTEGERS = 1000  # of a range that is written out as alternatives
+_MAX_INTEGERS = 1000  # of a range, which is expanded into fixed values
 
 
-def untyped(schema: Mapping[str, Any]) -> str:
-    """What is wrong with a schema of no type."""
+def untyped_problem(schema: Mapping[str, Any]) -> str:
+    """What is wrong with a schema without a type."""
     keywords = sorted(schema.keys() - ANNOTATIONS - {"type"})
     if not keywords:
-        return "a part without 'type' allows anything; say what it is to be"
+        return "a part without 'type' allows anything; give its type"
     typed = keywords[0] in frozenset().union(*KEYWORDS.values())
     return f"keyword '{keywords[0]}' {'needs a type beside it' if typed else 'is not supported'}"
 
@@ -51,46 +48,46 @@ def known_type(kind: Any) -> str:
     return kind
 
 
-def refuse_others(schema: Mapping[str, Any], known: frozenset[str], kind: str) -> None:
-    """:raises ConfigurationError: the schema has a keyword that is not ``known``; ``kind`` says of what."""
+def refuse_unknown(schema: Mapping[str, Any], known: frozenset[str], kind: str) -> None:
+    """:raises ConfigurationError: the schema has a keyword that is not ``known``; ``kind`` says of which type."""
     unknown = schema.keys() - ANNOTATIONS - {"type"} - known
     if unknown:
         raise ConfigurationError(f"JSON schema: keyword '{min(unknown)}' of {kind} is not supported")
 
 
-def several(schema: Mapping[str, Any], keyword: str) -> list[Any]:
-    """:raises ConfigurationError: the keyword's value is not a list, or empty."""
+def nonempty_list(schema: Mapping[str, Any], keyword: str) -> list[Any]:
+    """:raises ConfigurationError: the keyword's value is not a list, or is empty."""
     values = schema[keyword]
     if not isinstance(values, list) or not values:
-        raise ConfigurationError(f"JSON schema: {keyword} needs a list that is not empty, found {values!r}")
+        raise ConfigurationError(f"JSON schema: {keyword} must be a list that is not empty, found {values!r}")
     return values
 
 
-def counts(schema: Mapping[str, Any], low: str, high: str) -> tuple[int, int | None]:
-    """The two counts that bound a length; no upper one is None.
+def length_bounds(schema: Mapping[str, Any], low: str, high: str) -> tuple[int, int | None]:
+    """The lower and upper bound of a length; None for no upper one.
 
-    :raises ConfigurationError: one is not a count, or no length is left.
+    :raises ConfigurationError: a bound is no count, or they exclude every length.
     """
     for keyword in schema.keys() & {low, high}:
         if type(schema[keyword]) is not int or schema[keyword] < 0:
             raise ConfigurationError(f"JSON schema: {keyword} must be a whole number from 0, found {schema[keyword]!r}")
-    least, most = schema.get(low, 0), schema.get(high)
-    if most is not None and least > most:
-        raise ConfigurationError(f"JSON schema: {low} {least} and {high} {most} leave nothing")
-    return least, most
+    minimum, maximum = schema.get(low, 0), schema.get(high)
+    if maximum is not None and minimum > maximum:
+        raise ConfigurationError(f"JSON schema: {low} {minimum} and {high} {maximum} exclude every length")
+    return minimum, maximum
 
 
-def integers(schema: Mapping[str, Any]) -> range | None:
+def bounded_integers(schema: Mapping[str, Any]) -> range | None:
     """The integers between a schema's bounds; None if it has no bounds.
 
-    :raises ConfigurationError: a bound is not a number, only one side has one, or they leave none or too many.
+    :raises ConfigurationError: a bound is no number, only one side has one, or they leave no integer or too many.
     """
     bounds: dict[str, int] = {}
     for keyword in sorted(KEYWORDS["integer"] & schema.keys()):
         value = schema[keyword]
         if type(value) is not int and not (isinstance(value, float) and math.isfinite(value)):
             raise ConfigurationError(f"JSON schema: {keyword} must be a number, found {value!r}")
-        # The outermost integer that the bound lets through.
+        # The outermost integer within the bound.
         match keyword:
             case "minimum":
                 bounds[keyword] = math.ceil(value)
@@ -107,23 +104,23 @@ def integers(schema: Mapping[str, Any]) -> range | None:
     if not lows or not highs:
         raise ConfigurationError(
             f"JSON schema: '{min(bounds)}' of an integer needs a {'maximum' if lows else 'minimum'} beside it; "
-            f"give both, so that at most {_MOST_INTEGERS:,} values are left, or neither"
+            f"give both, so that at most {_MAX_INTEGERS:,} values are left, or neither"
         )
     low, high = max(lows), min(highs)
-    if not low <= high < low + _MOST_INTEGERS:
-        found = "no integer" if low > high else f"more than {_MOST_INTEGERS:,} integers"
+    if not low <= high < low + _MAX_INTEGERS:
+        found = "no integer" if low > high else f"more than {_MAX_INTEGERS:,} integers"
         raise ConfigurationError(
             f"JSON schema: {' and '.join(bounds)} leave {found}; write bounds that leave at most "
-            f"{_MOST_INTEGERS:,}, or none"
+            f"{_MAX_INTEGERS:,}, or none"
         )
     _check_integers([low, high])
     return range(low, high + 1)
 
 
 def fixed(value: Any, schema: Mapping[str, Any], keyword: str) -> bytes:
-    """The text of a value of ``enum`` or ``const``, which must be of the type beside it.
+    """The text of a value of ``enum`` or ``const``, which must be of the type given beside it.
 
-    :raises ConfigurationError: it is of another type, or JSON cannot say it.
+    :raises ConfigurationError: it is of another type, or cannot be written as JSON.
     """
     if "type" in schema:
         kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
@@ -131,17 +128,17 @@ def fixed(value: Any, schema: Mapping[str, Any], keyword: str) -> bytes:
             raise ConfigurationError(
                 f"JSON schema: {keyword} holds {value!r}, which is not of type {' or '.join(kinds)}"
             )
-    return canonical(value)
+    return canonical_json(value)
 
 
 def _is_of(value: Any, kind: str) -> bool:
     return isinstance(value, _PYTHON_TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
 
 
-def canonical(value: Any) -> bytes:
+def canonical_json(value: Any) -> bytes:
     """The one way in which a given value is written.
 
-    :raises ConfigurationError: it cannot be written, or JSON readers would not read it back.
+    :raises ConfigurationError: it cannot be written, or JSON parsers would not read it back.
     """
     _check_integers(value)
     try:
@@ -151,9 +148,9 @@ def canonical(value: Any) -> bytes:
 
 
 def _check_integers(value: Any) -> None:
-    """:raises ConfigurationError: an integer in it is one that JSON readers turn into a float or refuse."""
+    """:raises ConfigurationError: it holds an integer that JSON parsers turn into a float or refuse."""
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
-        raise ConfigurationError(f"JSON schema: {value} is beyond the 64-bit integers that JSON readers take")
+        raise ConfigurationError(f"JSON schema: {value} is beyond the 64-bit integers that JSON parsers accept")
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple):

@@ -1,10 +1,10 @@
-"""Host memory for saved KV, used again and again.
+"""Host memory for saved KV, reused from state to state.
 
-A page that a process touches for the first time costs up to twenty times what copying into it does, and a talk's KV is
-saved anew after every turn: what one state leaves behind, the next one takes. States grow as their talks do, so memory
-is reserved beyond what is asked for; addresses cost nothing until they are written. Each memory is a mapping of its
-own, for the C library's heap keeps what is let go between states that stay, and spends pages that exist already on what
-is only reserved. What never belongs here: which states are kept (``prefix``), what is in them.
+The first write to a page costs up to twenty times as much as copying into it, and a conversation's KV is saved after
+every turn; so the memory of a dropped state is used for the next one. States grow with their conversations, so address
+space is reserved beyond the requested size; it costs nothing until it is written. Each buffer is a mapping of its own,
+because the C library's heap keeps freed memory between live blocks, and uses pages that exist already for address space
+that is only reserved.
 """
 
 from __future__ import annotations
@@ -16,57 +16,57 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-_RESERVE = 2  # times what is asked for
-_SLACK = 1.25  # free memory of which so many times what is asked for is in use, or more, is left for others
+_RESERVE = 2  # times the requested size
+_SLACK = 1.25  # idle buffers with this many times the requested bytes resident, or more, are left for larger states
 
 
 @dataclass(slots=True, eq=False)
-class Memory:
-    """``room`` to write in, of which the first ``used`` bytes have been written at some time: these exist."""
+class Buffer:
+    """``data`` is the array to write into; the pages of its first ``resident`` bytes exist."""
 
-    room: npt.NDArray[np.uint8]
-    used: int
+    data: npt.NDArray[np.uint8]
+    resident: int
 
 
-class Buffers:
-    """``take`` memory for a state, ``give`` it back; ``free`` is how many bytes in use lie idle."""
+class BufferPool:
+    """``take`` a buffer for a state, ``release`` it later. ``idle_bytes``: resident bytes of the released buffers."""
 
     def __init__(self) -> None:
-        self.free = 0
-        self._free: list[tuple[int, int, Memory]] = []  # by bytes in use; the identity tells those of one size apart
+        self.idle_bytes = 0
+        self._idle: list[tuple[int, int, Buffer]] = []  # sorted by resident bytes; ids break ties
 
-    def take(self, size: int, most_idle: int) -> Memory:
-        """Memory to write ``size`` bytes in. Where more of it comes into use, at most ``most_idle`` bytes stay idle.
+    def take(self, size: int, most_idle: int) -> Buffer:
+        """A buffer for ``size`` bytes. If new pages are needed for it, at most ``most_idle`` bytes stay idle.
 
-        :raises OSError: the system has none.
+        :raises OSError: the system has no memory.
         """
-        place = bisect_left(self._free, (size,))
-        if place < len(self._free) and self._free[place][0] < _SLACK * size:
+        place = bisect_left(self._idle, (size,))
+        if place < len(self._idle) and self._idle[place][0] < _SLACK * size:
             return self._pop(place)
-        smaller = next((i for i in reversed(range(place)) if self._free[i][2].room.nbytes >= size), None)
+        smaller = next((i for i in reversed(range(place)) if self._idle[i][2].data.nbytes >= size), None)
         memory = self._pop(smaller) if smaller is not None else None
-        while self._free and self.free > most_idle:
+        while self._idle and self.idle_bytes > most_idle:
             self._pop(-1)
         if memory is None:
-            return Memory(_reserve(size), size)
-        memory.used = size
+            return Buffer(_reserve(size), size)
+        memory.resident = size
         return memory
 
-    def give(self, memory: Memory) -> None:
-        """Nobody reads this any more."""
-        insort(self._free, (memory.used, id(memory), memory))
-        self.free += memory.used
+    def release(self, memory: Buffer) -> None:
+        """Take back a buffer that is no longer read."""
+        insort(self._idle, (memory.resident, id(memory), memory))
+        self.idle_bytes += memory.resident
 
-    def _pop(self, place: int) -> Memory:
-        memory = self._free.pop(place)[2]
-        self.free -= memory.used
+    def _pop(self, place: int) -> Buffer:
+        memory = self._idle.pop(place)[2]
+        self.idle_bytes -= memory.resident
         return memory
 
 
 def _reserve(size: int) -> npt.NDArray[np.uint8]:
     try:
         return _pages(_RESERVE * size)
-    except OSError:  # addresses do cost where the system or a limit counts them as memory
+    except OSError:  # some systems and limits count reserved addresses as memory
         return _pages(size)
 
 

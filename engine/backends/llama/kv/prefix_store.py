@@ -1,10 +1,8 @@
-"""The prefix store: KV of runs of tokens, kept in host memory under a byte budget, least recently used out first.
+"""The prefix store: saved KV by token prefix, within a byte budget, evicting the least recently used.
 
-A radix tree whose edges are segments: the very token ids and the way they were computed. A state hangs at the node
-whose path it was computed from, so what a request finds is a prefix of its own tokens or nothing; there is no hash to
-collide and no length to trust. The caller saves and restores; the store only keeps.
-
-What never belongs here: llama.cpp, lanes, requests.
+A radix tree whose edges are segments: the token ids and the way in which they were computed. A state hangs at the node
+whose path it was computed from, so a lookup finds a prefix of the request's own tokens or nothing; no hash can collide
+and no length has to be trusted. Saving and restoring is the caller's.
 """
 
 from __future__ import annotations
@@ -16,30 +14,30 @@ from typing import Any
 
 from ..segment import Segment
 
-Key = tuple[bool, bytes]
+SegmentKey = tuple[bool, bytes]
 
 
 @dataclass(slots=True, eq=False)
 class _Node:
     parent: _Node | None
-    key: Key
-    tokens: int  # from the root to here
-    children: dict[Key, _Node] = field(default_factory=dict)
+    key: SegmentKey
+    tokens: int  # from the root
+    children: dict[SegmentKey, _Node] = field(default_factory=dict)
     state: Any = None
     size: int = 0
     owner: str = ""
 
 
 class PrefixStore:
-    """``find`` the longest kept prefix of a list of segments; ``keep`` the state of one.
+    """``find`` the longest stored prefix of a list of segments; ``put`` the state of one.
 
-    ``budget`` is in bytes of state; a state larger than all of it is not kept. ``gone`` is told of each state that was
-    kept and is no more.
+    ``budget`` is in bytes of state; a larger state is not stored. ``on_removed`` is called with each state that is
+    dropped.
     """
 
-    def __init__(self, budget: int, gone: Callable[[Any], None] = lambda _: None) -> None:
+    def __init__(self, budget: int, on_removed: Callable[[Any], None] = lambda _: None) -> None:
         self.budget = budget
-        self._gone = gone
+        self._on_removed = on_removed
         self.used = 0
         self._root = _Node(None, (False, b""), 0)
         self._recent: OrderedDict[int, _Node] = OrderedDict()
@@ -47,7 +45,7 @@ class PrefixStore:
         self._hit_tokens = self._missed_tokens = self._evictions = 0
 
     def find(self, segments: Sequence[Segment]) -> tuple[int, Any]:
-        """How many leading segments have a kept state (0: none), and that state; it counts as used now."""
+        """How many leading segments have a stored state (0: none), and that state, which counts as used now."""
         node, best, count = self._root, self._root, 0
         for depth, segment in enumerate(segments, 1):
             child = node.children.get(segment.key())
@@ -64,17 +62,17 @@ class PrefixStore:
         return count, best.state
 
     def has(self, segments: Sequence[Segment]) -> bool:
-        """Whether exactly this prefix is kept; counts for nothing."""
+        """Whether exactly this prefix is stored. Does not count as use."""
         node: _Node | None = self._root
         for segment in segments:
             node = node.children.get(segment.key()) if node is not None else None
         return node is not None and node.state is not None
 
-    def keep(self, segments: Sequence[Segment], state: Any, size: int, owner: str = "") -> bool:
-        """Keep the state computed for exactly these segments, in place of an older one; says whether it was kept.
+    def put(self, segments: Sequence[Segment], state: Any, size: int, owner: str = "") -> bool:
+        """Store the state computed for exactly these segments, replacing an older one. Returns whether it was stored.
 
-        A state with an ``owner`` (a talk) goes when that is released. Where two own the same, being word for word the
-        same so far, nobody does.
+        A state with an ``owner`` (a conversation) is dropped when the owner is released. If two owners store the same
+        prefix, their texts being equal so far, the state has no owner.
         """
         if size > self.budget or not segments:
             return False
@@ -88,7 +86,7 @@ class PrefixStore:
         if node.state is not None and node.owner != owner:
             owner = ""
         self._drop_state(node)
-        node.state = state  # before room is made: a node without one goes with the last that is below it
+        node.state = state  # before evicting: a node without a state is pruned with its last child
         self.make_room(size)
         node.size, node.owner = size, owner
         if owner:
@@ -98,13 +96,13 @@ class PrefixStore:
         return True
 
     def release(self, owner: str) -> None:
-        """Forget the states kept for this owner alone: it is done."""
+        """Drop the states that only this owner has stored."""
         for node in self._owned.get(owner, ())[:]:
             self._drop_state(node)
             self._prune(node)
 
     def make_room(self, size: int) -> None:
-        """Let the least recently used states go until so many bytes are left of the budget, or none is kept."""
+        """Evict the least recently used states until this many bytes of the budget are free, or no state is left."""
         while self._recent and self.used + size > self.budget:
             oldest = next(iter(self._recent.values()))
             self._drop_state(oldest)
@@ -112,7 +110,7 @@ class PrefixStore:
             self._evictions += 1
 
     def drop(self, segments: Sequence[Segment], owner: str = "") -> None:
-        """Forget the state kept for exactly these segments if it is this owner's (a longer one takes its place)."""
+        """Drop the state of exactly these segments if this owner stored it (a longer one replaces it)."""
         node: _Node | None = self._root
         for segment in segments:
             node = node.children.get(segment.key()) if node is not None else None
@@ -121,7 +119,7 @@ class PrefixStore:
             self._prune(node)
 
     def statistics(self) -> dict[str, int]:
-        """Tokens found and not found, bytes kept, states kept, evictions."""
+        """Tokens found and not found, bytes and number of states, evictions."""
         return {
             "hit_tokens": self._hit_tokens,
             "computed_tokens": self._missed_tokens,
@@ -133,7 +131,7 @@ class PrefixStore:
     def _drop_state(self, node: _Node) -> None:
         if node.state is not None:
             self.used -= node.size
-            self._gone(node.state)
+            self._on_removed(node.state)
             if node.owner:
                 owned = self._owned[node.owner]
                 owned.remove(node)

@@ -1,10 +1,8 @@
-"""Where saved KV of a sliding window lies: put back to the cells that it was computed in.
+"""Saved KV of sliding windows: restored to the cells in which it was computed.
 
-llama.cpp saves only those cells of a sliding window that later tokens can see, and puts them back from the first cell
-on. Sums over cells then run in another order than before the state was saved, and differ in their last bits. ``spread``
-adds the cells left out, filled with zeros: nothing sees them, and each position is at the cell of its own number again.
-
-What never belongs here: llama.cpp itself (``native``).
+Of a sliding window llama.cpp saves only the cells that later tokens can see, and restores them from the first cell on.
+Sums over cells then run in another order than before, and their last bits differ. ``with_all_cells`` adds the missing
+cells, filled with zeros: nothing sees them, and each position is in the cell of its own number again.
 """
 
 from __future__ import annotations
@@ -17,26 +15,26 @@ Bytes = npt.NDArray[np.uint8]
 _CELL = np.dtype([("position", "<i4"), ("sequences", "<u4"), ("sequence", "<i4")])
 
 
-def spread(state: Bytes) -> Bytes:
+def with_all_cells(state: Bytes) -> Bytes:
     """The saved state of one sequence with a cell for every position from 0 on.
 
-    :raises ValueError: the state is not laid out as that of a sliding window, in the order of positions.
+    :raises ValueError: the state does not have the layout of a sliding window, in the order of positions.
     """
-    return _Spread(state).state()
+    return _WindowState(state).state()
 
 
-class _Spread:
+class _WindowState:
     def __init__(self, state: Bytes) -> None:
         self._given = state
         self._at = 0
         self._parts: list[Bytes] = []
 
     def state(self) -> Bytes:
-        self._copy(8)  # llama.cpp's mark, and the sequence's number
+        self._copy(8)  # llama.cpp's magic number, and the sequence id
         for _ in range(self._number()):
             self._stream()
         if self._at != len(self._given):
-            raise ValueError(f"{len(self._given) - self._at} bytes of a state are not understood")
+            raise ValueError(f"{len(self._given) - self._at} bytes of the state are unknown")
         return np.concatenate(self._parts)
 
     def _stream(self) -> None:
@@ -47,7 +45,7 @@ class _Spread:
         cells = self._take(held * _CELL.itemsize).view(_CELL)
         first = int(cells["position"][0])
         if (cells["sequences"] != 1).any() or (cells["position"] != np.arange(first, first + held)).any():
-            raise ValueError("the cells of a state are not in the order of positions")
+            raise ValueError("the cells of the state are not in the order of positions")
         missing = first
         self._parts[start] = np.array([held + missing], dtype="<u4").view(np.uint8)
         added = np.empty(missing, dtype=_CELL)
@@ -56,7 +54,7 @@ class _Spread:
         transposed, layers = self._number(), self._number()
         for _ in range(layers):
             self._rows(held, missing)
-        if self._left_is_empty():  # keys alone are kept where values follow from them
+        if self._left_is_empty():  # some architectures store keys only
             return
         for _ in range(layers):
             if transposed:
@@ -65,14 +63,14 @@ class _Spread:
                 self._rows(held, missing)
 
     def _rows(self, held: int, missing: int) -> None:
-        """A row for each cell."""
+        """One row per cell."""
         self._copy(4)
         size = int(self._copy(8).view("<u8")[0])
         self._parts.append(np.zeros(missing * size, dtype=np.uint8))
         self._copy(held * size)
 
     def _columns(self, held: int, missing: int) -> None:
-        """A row for each number of a cell, with a place for each cell."""
+        """One row per value of a cell, with a place for each cell."""
         self._copy(4)
         size, numbers = self._number(), self._number()
         wide = np.zeros((numbers, (missing + held) * size), dtype=np.uint8)
@@ -80,7 +78,7 @@ class _Spread:
         self._parts.append(wide.reshape(-1))
 
     def _left_is_empty(self) -> bool:
-        """Whether nothing follows but streams without cells."""
+        """Whether only streams without cells follow."""
         return not self._given[self._at : self._at + 12].any()
 
     def _number(self) -> int:
@@ -94,6 +92,6 @@ class _Spread:
     def _take(self, size: int) -> Bytes:
         part = self._given[self._at : self._at + size]
         if len(part) < size:
-            raise ValueError("a state ends too early")
+            raise ValueError("the state is truncated")
         self._at += size
         return part

@@ -1,9 +1,7 @@
-"""Choosing the next tokens of all lanes at once, each by its own settings, none depending on its company.
+"""Choosing the next token of all lanes at once, each with its own settings and independent of the others.
 
-Every random draw is a hash of the request's seed and the token's position, so the same request draws the same numbers
-in any batch. All arithmetic is row by row.
-
-What never belongs here: grammars (they come as masks), KV, stop strings.
+Every random number is a hash of the request's seed and the token's position, so a request draws the same numbers in any
+batch. All arithmetic is per row. Grammars arrive as masks.
 """
 
 from __future__ import annotations
@@ -16,20 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from ..native import Logits
-from .draw import best, check_numbers, draw
+from .draw import check_finite, draw, top_indices
 
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)
-class Choice:
-    """Settings of one request. ``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 and ``min_p`` 0 are off.
+class SamplerSettings:
+    """Settings of one request, and ``counts`` of its tokens so far.
 
-    ``logprobs``: how many of the best alternatives to report with each token, None for no report at all.
-    ``repeat``, ``frequency``, ``presence``: penalties on tokens already generated (1, 0, 0 are off).
-    ``expected``: report the mean of every score that a grammar lets choose from.
-    ``penalises``: whether what was generated so far changes the odds; ``plain``: whether the best token is all there is
-    to find. Settings do not change: both are worked out once, for behind a step of the model every lookup is slow.
+    ``temperature`` 0 is greedy; ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off. ``repeat``, ``frequency`` and
+    ``presence`` penalise tokens already generated (1, 0, 0 are off). ``logprobs``: the number of alternatives to report
+    with each token, None for no report. ``expected``: report the mean of every score that a grammar offers as a choice.
+    ``has_penalties`` and ``is_greedy`` (the best token is all that is needed) are computed once, because after a step
+    of the model every lookup is slow.
     """
 
     seed: int
@@ -43,45 +41,48 @@ class Choice:
     logprobs: int | None = None
     expected: bool = False
     counts: dict[int, int] = field(default_factory=dict)
-    penalises: bool = field(init=False)
-    plain: bool = field(init=False)
+    has_penalties: bool = field(init=False)
+    is_greedy: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.penalises = self.repeat != 1.0 or self.frequency != 0.0 or self.presence != 0.0
-        self.plain = self.temperature <= 0 and not self.penalises and self.logprobs is None
+        self.has_penalties = self.repeat != 1.0 or self.frequency != 0.0 or self.presence != 0.0
+        self.is_greedy = self.temperature <= 0 and not self.has_penalties and self.logprobs is None
 
 
 @dataclass(slots=True)
-class Picked:
-    """One chosen token; its log-probability and the best alternatives where they were asked for."""
+class SampledToken:
+    """One chosen token, its log-probability and the best alternatives, where requested."""
 
     token: int
     logprob: float = 0.0
     top: list[tuple[int, float]] | None = None
 
 
-def pick(logits: Logits, choices: list[Choice], positions: list[int], masks: list[Mask | None]) -> list[Picked]:
-    """The next token of each row; a row whose mask allows nothing is an error of the grammar, not a choice.
+def sample_tokens(
+    logits: Logits, settings: list[SamplerSettings], positions: list[int], masks: list[Mask | None]
+) -> list[SampledToken]:
+    """The next token of each row.
 
-    Log-probabilities are of the model's own distribution, before any setting or mask.
+    Log-probabilities are those of the model's own distribution, before settings and masks.
 
-    :raises ValueError: a mask allows no token. :raises FloatingPointError: a row is no numbers.
+    :raises ValueError: a mask allows no token.
+    :raises FloatingPointError: the logits of a row are not finite.
     """
-    for choice, mask in zip(choices, masks, strict=True):
-        if mask is not None or not choice.plain:
+    for own, mask in zip(settings, masks, strict=True):
+        if mask is not None or not own.is_greedy:
             break
     else:  # the usual case: one pass over the whole batch
         tokens = logits.argmax(axis=1)
-        check_numbers(logits[np.arange(len(tokens)), tokens])
-        return [Picked(token) for token in tokens.tolist()]
+        check_finite(logits[np.arange(len(tokens)), tokens])
+        return [SampledToken(token) for token in tokens.tolist()]
     return [
-        _pick_row(logits[row], choice, position, mask)
-        for row, (choice, position, mask) in enumerate(zip(choices, positions, masks, strict=True))
+        _sample_row(logits[row], own, position, mask)
+        for row, (own, position, mask) in enumerate(zip(settings, positions, masks, strict=True))
     ]
 
 
 def uniform(seed: int, position: int) -> float:
-    """A number in [0, 1) that depends on the seed and the position alone (splitmix64)."""
+    """A number in [0, 1) that depends on seed and position only (splitmix64)."""
     value = (seed * 0x9E3779B97F4A7C15 + position * 0xD1B54A32D192ED03 + 0x632BE59BD9B4E019) & 0xFFFFFFFFFFFFFFFF
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         value = ((value ^ (value >> shift)) * factor) & 0xFFFFFFFFFFFFFFFF
@@ -96,47 +97,47 @@ def log_softmax(row: Logits) -> npt.NDArray[np.float64]:
     return wide
 
 
-def shares(row: Logits, options: Mapping[int, Sequence[int]]) -> dict[int, float]:
-    """How a row of logits weighs values against each other, each standing for its tokens: shares that sum to 1."""
-    best = max(float(row[token]) for tokens in options.values() for token in tokens)
+def option_shares(row: Logits, options: Mapping[int, Sequence[int]]) -> dict[int, float]:
+    """The relative probabilities of values, each represented by its tokens; they sum to 1."""
+    highest = max(float(row[token]) for tokens in options.values() for token in tokens)
     weights = {
-        value: math.fsum(math.exp(float(row[token]) - best) for token in tokens) for value, tokens in options.items()
+        value: math.fsum(math.exp(float(row[token]) - highest) for token in tokens) for value, tokens in options.items()
     }
     total = math.fsum(weights.values())
     return {value: weight / total for value, weight in weights.items()}
 
 
-def _pick_row(row: Logits, choice: Choice, position: int, mask: Mask | None) -> Picked:
+def _sample_row(row: Logits, settings: SamplerSettings, position: int, mask: Mask | None) -> SampledToken:
     if mask is not None and not mask.any():
         raise ValueError("the grammar allows no token here")
     given = row
-    if choice.penalises and choice.counts:
-        row = _penalised(row, choice)
-    if choice.temperature <= 0:
+    if settings.has_penalties and settings.counts:
+        row = _penalised(row, settings)
+    if settings.temperature <= 0:
         token = int((row if mask is None else np.where(mask, row, -np.inf)).argmax())
-        check_numbers(row[token])
+        check_finite(row[token])
     else:
         token = draw(
             row,
-            uniform(choice.seed, position),
-            temperature=choice.temperature,
-            top_p=choice.top_p,
-            top_k=choice.top_k,
-            min_p=choice.min_p,
+            uniform(settings.seed, position),
+            temperature=settings.temperature,
+            top_p=settings.top_p,
+            top_k=settings.top_k,
+            min_p=settings.min_p,
             mask=mask,
         )
-    if choice.logprobs is None:
-        return Picked(token)
+    if settings.logprobs is None:
+        return SampledToken(token)
     logprobs = log_softmax(given)
-    top = best(logprobs, choice.logprobs)
-    return Picked(token, float(logprobs[token]), [(int(t), float(logprobs[t])) for t in top])
+    top = top_indices(logprobs, settings.logprobs)
+    return SampledToken(token, float(logprobs[token]), [(int(t), float(logprobs[t])) for t in top])
 
 
-def _penalised(row: Logits, choice: Choice) -> Logits:
+def _penalised(row: Logits, settings: SamplerSettings) -> Logits:
     row = row.copy()
-    tokens = np.fromiter(choice.counts.keys(), dtype=np.int64)
-    counts = np.fromiter(choice.counts.values(), dtype=np.float32)
+    tokens = np.fromiter(settings.counts.keys(), dtype=np.int64)
+    counts = np.fromiter(settings.counts.values(), dtype=np.float32)
     values = row[tokens]
-    values = np.where(values > 0, values / choice.repeat, values * choice.repeat)
-    row[tokens] = values - counts * choice.frequency - choice.presence
+    values = np.where(values > 0, values / settings.repeat, values * settings.repeat)
+    row[tokens] = values - counts * settings.frequency - settings.presence
     return row

@@ -1,11 +1,9 @@
-"""How calls of functions stand in a local model's text: the notations there are, reading them, and one of our own.
+"""The syntaxes in which local models write function calls.
 
-A model whose chat template knows tools is offered them by that, and writes calls as it has learnt: like Hermes and Qwen
-(``<tool_call>{"name": …, "arguments": …}</tool_call>``, any number of them), like Mistral (``[TOOL_CALLS] […]``) or
-like Llama 3.1 (``{"name": …, "parameters": …}`` and nothing else). Any other model is told in its system message what
-there is and how to call it, in the notation ``OWN``; results come to it as a user's message.
-
-What never belongs here: templates (``toolchat``), which calls may be made (``calling``).
+A model whose chat template supports tools is offered them by that, and writes calls as it was trained: like Hermes and
+Qwen (``<tool_call>{"name": …, "arguments": …}</tool_call>``, any number of them), like Mistral (``[TOOL_CALLS] […]``)
+or like Llama 3.1 (``{"name": …, "parameters": …}`` and nothing else). Any other model is told in its system message
+which functions there are and how to call them, in the syntax ``OWN`` (``plain_messages``).
 """
 
 from __future__ import annotations
@@ -22,31 +20,31 @@ MISTRAL_LIST = "[TOOL_CALLS]"
 
 
 @dataclass(slots=True, frozen=True)
-class Notation:
-    """How one call is written: ``mark``, ``opening``, its name, ``between``, its arguments, ``closing``.
+class CallSyntax:
+    """How one call is written: ``marker``, ``opening``, its name, ``between``, its arguments, ``closing``.
 
-    Text may stand before a mark. After a call ``hermes`` goes on in text or with another one, ``mistral`` with the next
-    of a list, and in ``llama`` the answer is the call and nothing else.
+    Text may precede a marker. After a call, ``hermes`` allows text or another call, ``mistral`` the next call of a
+    list; in ``llama`` the answer is one call and nothing else.
     """
 
     kind: Literal["hermes", "mistral", "llama"]
-    mark: str
+    marker: str
     opening: str
     between: str
     closing: str
 
     def written(self, call: ToolCall) -> str:
-        """A call, alone, as an answer says it."""
+        """A single call, as an answer contains it."""
         end = "]" if self.kind == "mistral" else ""
         name = json.dumps(call.name, ensure_ascii=False)[1:-1]
-        return self.mark + self.opening + name + self.between + arguments_of(call) + self.closing + end
+        return self.marker + self.opening + name + self.between + arguments_text(call) + self.closing + end
 
 
-OWN = Notation("hermes", HERMES_OPEN, '{"name": "', '", "arguments": ', "}" + HERMES_CLOSE)
+OWN = CallSyntax("hermes", HERMES_OPEN, '{"name": "', '", "arguments": ', "}" + HERMES_CLOSE)
 
 
-def arguments_of(call: ToolCall) -> str:
-    """A call's arguments as models write them, blanks after commas and colons; what is no object stays as it is."""
+def arguments_text(call: ToolCall) -> str:
+    """A call's arguments as models write them, with spaces after commas and colons, if they are an object."""
     try:
         return json.dumps(call.parsed(), ensure_ascii=False)
     except MalformedOutput:

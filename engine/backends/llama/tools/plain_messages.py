@@ -1,4 +1,4 @@
-"""Conversations with tools as plain messages, for chat templates that know no tools."""
+"""Conversations with tools as plain messages, for chat templates that do not support tools."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _OFFER = (
 )
 
 
-def in_plain_messages(messages: Sequence[Message], tools: Toolbox | None) -> list[Message]:
-    """The talk for a template that knows no tools: offered in the system message, calls and results as text.
+def as_plain_messages(messages: Sequence[Message], tools: Toolbox | None) -> list[Message]:
+    """The conversation without tool messages: functions are offered in the system message, calls and results are text.
 
-    Results in a row, and what the user says right after them, are one message, for many templates want turns to
-    alternate.
+    Consecutive results, and a user message right after them, are joined, because many templates require alternating
+    roles.
     """
     plain: list[Message] = []
-    results = False  # the last message is of results
+    results = False  # the last message holds results
     if tools is not None:
         functions = "\n".join(json.dumps(spec["function"], ensure_ascii=False) for spec in tools.specs)
         offer = _OFFER.format(functions=functions)
@@ -35,9 +35,9 @@ def in_plain_messages(messages: Sequence[Message], tools: Toolbox | None) -> lis
         plain.append(Message("system", offer))
     for message in messages:
         if message.role == "assistant":
-            said = [message.content] if message.content or not message.calls else []
-            said += [OWN.written(call) for call in message.calls]
-            plain.append(Message("assistant", "\n".join(said), message.pieces))
+            contents = [message.content] if message.content or not message.calls else []
+            contents += [OWN.written(call) for call in message.calls]
+            plain.append(Message("assistant", "\n".join(contents), message.pieces))
             results = False
             continue
         content = message.content

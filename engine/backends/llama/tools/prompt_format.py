@@ -1,10 +1,8 @@
-"""Talks with tools to tokens: by the model's own template where that knows tools, else in the notation ``tools.OWN``.
+"""Prompts of conversations with tools: by the model's own template if it supports tools, else as plain messages.
 
-What a model answered with stands in the talk as it was generated, calls included, wherever the template writes before
-it what it wrote then; a call that somebody else made is written as the template writes it. As in ``chat`` whatever
-anybody said holds no marks.
-
-What never belongs here: rendering (``toolpattern``), reading answers (``tools``), KV, sampling.
+A model's answers stand in the prompt as they were generated, calls included, wherever the template renders the text
+before them as it did then; calls that others made are written by the template. As in ``chat``, special tokens are
+parsed in the template's own text only.
 """
 
 from __future__ import annotations
@@ -15,16 +13,16 @@ from ....errors import Rejected
 from ....messages import Message
 from ....tools import Toolbox
 from ..chat.chat_format import ChatFormat
-from ..chat.segment_writer import Runs
-from ..chat.thought_markers import opened_by
+from ..chat.segment_writer import SegmentWriter
+from ..chat.thought_markers import opened_marker
 from ..segment import Segment
-from .call_syntax import Notation
-from .plain_messages import in_plain_messages
-from .template import Pattern, Slot, ToolTemplate, said_in
+from .call_syntax import CallSyntax
+from .plain_messages import as_plain_messages
+from .template import Placeholder, TemplateParts, ToolTemplate, placeholder_text
 
 
-class ToolTalk:
-    """One model's way of writing talks with tools."""
+class ToolPromptFormat:
+    """One model's prompts of conversations with tools."""
 
     def __init__(self, chat: ChatFormat) -> None:
         self._chat = chat
@@ -32,81 +30,81 @@ class ToolTalk:
 
     @property
     def native(self) -> bool:
-        """Whether the model's own template is told of the tools."""
+        """Whether the model's own template supports tools."""
         return self._template.native
 
     @property
-    def notation(self) -> Notation:
-        """The notation of the model's answers."""
-        return self._template.notation
+    def syntax(self) -> CallSyntax:
+        """The syntax of calls in the model's answers."""
+        return self._template.syntax
 
     def segments(self, messages: Sequence[Message], tools: Toolbox | None) -> list[Segment]:
-        """The runs of a talk, as ``ChatFormat.segments`` has them.
+        """The prompt in segments, as in ``ChatFormat.segments``.
 
-        The run of the system message, or of what stands before the first message, holds the tools.
+        The segment of the system message, or of the text before the first message, holds the tools.
 
         :raises Rejected: the template refuses this sequence of messages.
         """
         if not self.native:
-            return self._chat.segments(in_plain_messages(messages, tools))
-        pattern, messages = self._pattern(messages, tools)
-        runs = Runs(self._chat.vocabulary)
-        first = pattern[0] if pattern and isinstance(pattern[0], str) else ""
-        rest = self._chat.begin(runs, first)
-        pattern = [rest, *pattern[1:]] if first else pattern
+            return self._chat.segments(as_plain_messages(messages, tools))
+        parts, messages = self._parts(messages, tools)
+        writer = SegmentWriter(self._chat.tokenizer)
+        first = parts[0] if parts and isinstance(parts[0], str) else ""
+        rest = self._chat.write_bos(writer, first)
+        parts = [rest, *parts[1:]] if first else parts
         owner = -1
         closing = tools is not None and [message.role for message in messages[:1]] != ["system"]
-        for place, part in enumerate(pattern):
+        for place, part in enumerate(parts):
             if isinstance(part, str):
-                runs.template(part)
+                writer.template(part)
                 continue
             if part.message >= 0 and part.message != owner:
                 if closing:
-                    runs.border(behind_mark=True)
+                    writer.boundary(after_special=True)
                 owner = part.message
                 closing = messages[owner].role == "system"
-            if isinstance(part, Slot):
-                runs.plain(said_in(part, messages))
+            if isinstance(part, Placeholder):
+                writer.plain(placeholder_text(part, messages))
                 continue
             pieces = messages[owner].pieces
-            if self._asked_alike(pattern[:place], messages[:owner], tools, len(first) - len(rest)):
+            if self._same_prompt(parts[:place], messages[:owner], tools, len(first) - len(rest)):
                 if pieces:
-                    runs.said(pieces)
+                    writer.generated(pieces)
                     continue
-                runs.border()
+                writer.boundary()
             for inner in part.parts:
                 if isinstance(inner, str):
-                    runs.template(inner)
+                    writer.template(inner)
                 else:
-                    runs.plain(said_in(inner, messages))
-        return runs.segments()
+                    writer.plain(placeholder_text(inner, messages))
+        return writer.segments()
 
-    def opened(self, messages: Sequence[Message], tools: Toolbox | None) -> str:
-        """The tag with which the template itself has the answer begin; see ``ChatFormat.opened``."""
+    def opened_marker(self, messages: Sequence[Message], tools: Toolbox | None) -> str:
+        """The thought marker with which the template itself begins the answer; see ``ChatFormat.opened_marker``."""
         if not self.native:
-            return self._chat.opened(in_plain_messages(messages, tools))
-        pattern, _ = self._pattern(messages, tools)
-        last = pattern[-1] if pattern else ""
-        return opened_by(last) if isinstance(last, str) else ""
+            return self._chat.opened_marker(as_plain_messages(messages, tools))
+        parts, _ = self._parts(messages, tools)
+        last = parts[-1] if parts else ""
+        return opened_marker(last) if isinstance(last, str) else ""
 
-    def _asked_alike(self, before: Pattern, messages: Sequence[Message], tools: Toolbox | None, cut: int) -> bool:
-        """Whether what stands before an answer is what it was generated behind, less ``cut`` characters."""
+    def _same_prompt(self, before: TemplateParts, messages: Sequence[Message], tools: Toolbox | None, cut: int) -> bool:
+        """Whether the text before an answer is that to which it was generated, without the first ``cut`` characters."""
         if not messages:
             return False
         try:
-            then = self._template.pattern(messages, tools)
+            then = self._template.parts(messages, tools)
         except Rejected:
             return False
         first = then[0] if then else ""
         return [first[cut:] if isinstance(first, str) else first, *then[1:]] == list(before)
 
-    def _pattern(self, messages: Sequence[Message], tools: Toolbox | None) -> tuple[Pattern, Sequence[Message]]:
-        """The pattern of a talk, and the talk that it fits: for some templates without a system message of its own."""
+    def _parts(self, messages: Sequence[Message], tools: Toolbox | None) -> tuple[TemplateParts, Sequence[Message]]:
+        """The template's parts and the messages they fit; the system message may be merged into the user's."""
         try:
-            return self._template.pattern(messages, tools), messages
+            return self._template.parts(messages, tools), messages
         except Rejected:
             if [message.role for message in messages[:2]] != ["system", "user"]:
                 raise
         merged = Message("user", f"{messages[0].content}\n\n{messages[1].content}")
         messages = [merged, *messages[2:]]
-        return self._template.pattern(messages, tools), messages
+        return self._template.parts(messages, tools), messages

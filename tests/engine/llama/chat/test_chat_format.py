@@ -218,6 +218,6 @@ def test_templates_that_cannot_be_used_are_named(model: NativeModel, tmp_path: P
 @given(text=contents)
 def test_text_without_a_template(model: NativeModel, text: str) -> None:
     chat = ChatFormat(model)
-    assert chat.opening.tolist() == [model.bos]
+    assert chat.bos_tokens.tolist() == [model.bos]
     assert not any(model.controls[token] for token in chat.plain_tokens(text))
     assert spelled(model, chat.plain_tokens(text).tolist()) == text

@@ -13,7 +13,7 @@ from tiny_gguf import CHAT_TEMPLATE, make_model
 
 from viva.engine.backends.base import Backend
 from viva.engine.backends.llama.backend import LlamaBackend
-from viva.engine.backends.llama.chat.prefix_reuse import divided
+from viva.engine.backends.llama.chat.prefix_reuse import split_prompt
 from viva.engine.backends.llama.segment import Segment
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
@@ -89,9 +89,9 @@ def test_runs_are_left_alone_where_a_generation_prompt_stays_in_the_talk() -> No
         answer, other = _tokens(7, 8, 9, decoded=True), _tokens(3, 4)
         return [_tokens(1, 2), *(answer if message.role == "assistant" else other for message in messages)]
 
-    turns = divided(write, [Message("user", "a"), Message("assistant", "b"), Message("user", "c")])
-    assert (turns.kept, turns.continued) == (0, True)
-    assert [run.decoded for run in turns.runs] == [False, False, True, False]
+    split = split_prompt(write, [Message("user", "a"), Message("assistant", "b"), Message("user", "c")])
+    assert (split.stable_segments, split.may_continue) == (0, True)
+    assert [run.decoded for run in split.segments] == [False, False, True, False]
 
 
 @pytest.mark.parametrize("name", ["harmony", "nemo", "qwen"])

@@ -174,8 +174,12 @@ def test_line_34_earlier_turns_are_rendered_as_the_template_renders_them(models:
             segments = ChatFormat(model).segments(talk)
             assert spelled(model, flat(segments)) == expected
             assert not any(segment.decoded for segment in segments)
-    assert ChatFormat(r1).opened(talk) == "<think>\n"
-    assert [ChatFormat(models[name, False]).opened(talk) for name in ("qwen", "gemma", "harmony")] == ["", "", ""]
+    assert ChatFormat(r1).opened_marker(talk) == "<think>\n"
+    assert [ChatFormat(models[name, False]).opened_marker(talk) for name in ("qwen", "gemma", "harmony")] == [
+        "",
+        "",
+        "",
+    ]
 
 
 def test_line_32_an_answer_by_schema_comes_behind_closed_thoughts(models: Models) -> None:

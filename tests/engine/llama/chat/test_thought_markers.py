@@ -18,8 +18,8 @@ from viva.engine.backends.llama.chat.chat_format import ChatFormat
 from viva.engine.backends.llama.grammar.token_masks import TokenMasks
 from viva.engine.backends.llama.native import NativeModel
 from viva.engine.backends.llama.outputs.generation import Generation
-from viva.engine.backends.llama.outputs.sampler import Choice, Picked
-from viva.engine.backends.llama.tools.tool_support import ToolUse
+from viva.engine.backends.llama.outputs.sampler import SampledToken, SamplerSettings
+from viva.engine.backends.llama.tools.tool_support import ToolSupport
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.messages import Completion, Message, Party, Request, Sampling
@@ -92,10 +92,17 @@ def test_line_32_an_end_of_analysis_is_not_the_end_of_the_turn(tmp_path: Path, k
     masks = TokenMasks(model.pieces, model.ends, model.controls)
 
     def said(text: str) -> Generation:
-        made = Generation(model, masks, Choice(1), 1000, spelling=chat.spelling, message_end=chat.message_end)
+        made = Generation(
+            model,
+            masks,
+            SamplerSettings(1),
+            1000,
+            token_bytes=chat.token_bytes,
+            message_end_token=chat.message_end_token,
+        )
         for token in model.tokenize(text, special=True).tolist():
             if made.finish is None:
-                made.take(Picked(token, None, None))
+                made.add_token(SampledToken(token, None, None))
         return made
 
     analysis = "<|channel|>analysis<|message|>the<|end|><|start|>assistant"
@@ -110,8 +117,8 @@ def test_line_32_an_end_of_analysis_is_not_the_end_of_the_turn(tmp_path: Path, k
 def test_line_32_control_tokens_around_thoughts_are_spelt(tmp_path: Path) -> None:
     marks = dict.fromkeys(["<|START_THINKING|>", "<|END_THINKING|>", "[THINK]", "[/THINK]", "<|START_RESPONSE|>"], True)
     model = NativeModel(make_model(tmp_path / "control.gguf", layers=1, marks=marks))
-    spelling = ChatFormat(model).spelling
-    found = {mark: spelling[int(model.tokenize(mark, special=True)[0])] for mark in marks}
+    token_bytes = ChatFormat(model).token_bytes
+    found = {mark: token_bytes[int(model.tokenize(mark, special=True)[0])] for mark in marks}
     assert list(found.values()) == [b"<think>", b"</think>", b"[THINK]", b"[/THINK]", b""]
     model.close()
 
@@ -145,7 +152,7 @@ def test_line_39_a_verdict_of_a_model_that_rambles_ends(tmp_path: Path) -> None:
 
 def test_line_32_a_call_that_is_only_thought_of_is_no_call(tmp_path: Path) -> None:
     model = NativeModel(make_model(tmp_path / "calls.gguf", layers=1))
-    use = ToolUse(model, ChatFormat(model), TokenMasks(model.pieces, model.ends, model.controls))
+    use = ToolSupport(model, ChatFormat(model), TokenMasks(model.pieces, model.ends, model.controls))
     call = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
     thought = f"<think>\nI might write {call} now.\n</think>\n\n"
     assert use.read(f"{thought}Done.") == (f"{thought}Done.", None)

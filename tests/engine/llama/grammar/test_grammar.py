@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from random_schemas import ENUMS, Schema, following, schemas, walk, with_values
 
 from viva.engine.backends.llama.grammar import grammar as grammars
-from viva.engine.backends.llama.grammar.grammar import Grammar, State
+from viva.engine.backends.llama.grammar.grammar import Grammar, GrammarState
 
 fixed = settings(deadline=None, derandomize=True, max_examples=60)
 seeds = st.integers(0, 10**6)
@@ -26,7 +26,7 @@ def conforms(data: bytes, schema: Schema) -> bool:
     return bool(Draft202012Validator(schema).is_valid(json.loads(data.decode())))
 
 
-def after(schema: Schema, text: str) -> tuple[Grammar, State]:
+def after(schema: Schema, text: str) -> tuple[Grammar, GrammarState]:
     grammar = Grammar(schema)
     state = grammar.advance(grammar.start, text.encode())
     assert state is not None, text
@@ -83,7 +83,7 @@ def test_properties_come_in_the_order_of_the_schema() -> None:
     assert not takes(schema, '{"a": null, "b": null}')
 
 
-def only_continuation(grammar: Grammar, state: State) -> tuple[bytes, State]:
+def only_continuation(grammar: Grammar, state: GrammarState) -> tuple[bytes, GrammarState]:
     """Brute force: on as long as just one of all bytes may come and the text may not end."""
     text = b""
     while not state.may_end and len(following(grammar, state)) == 1:
@@ -151,7 +151,7 @@ def test_within_a_string_nothing_is_made_anew() -> None:
 @given(schemas, seeds)
 def test_a_grammar_that_remembers_few_states_says_the_same(schema: Schema, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grammars, "_MOST_STATES", 3)
+        patch.setattr(grammars, "_MAX_STATES", 3)
         few, whole = Grammar(schema), Grammar(schema)
         patch.undo()
         for state, data in walk(whole, seed):

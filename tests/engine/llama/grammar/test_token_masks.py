@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_schemas import Schema, schemas, walk
 
-from viva.engine.backends.llama.grammar.grammar import Grammar, State
+from viva.engine.backends.llama.grammar.grammar import Grammar, GrammarState
 from viva.engine.backends.llama.grammar.token_masks import ScoreOptions, TokenMasks
 
 fixed = settings(deadline=None, derandomize=True, max_examples=60)
@@ -45,7 +45,7 @@ def test_masks_equal_brute_force(schema: Schema, seed: int) -> None:
 def test_bounded_strings_share_masks_away_from_their_bounds(limits: dict[str, Any]) -> None:
     grammar = Grammar({"type": "string", **limits})
     longest = max(map(len, PIECES))
-    state: State | None = grammar.advance(grammar.start, b'"')
+    state: GrammarState | None = grammar.advance(grammar.start, b'"')
     seen = []
     while state is not None and grammar.advance(state, b"a") is not None and len(seen) < 80:
         seen.append(MASKS.allowed(grammar, state))

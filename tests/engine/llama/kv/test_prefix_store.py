@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from viva.engine.backends.llama.kv.prefix_store import Key, PrefixStore
+from viva.engine.backends.llama.kv.prefix_store import PrefixStore, SegmentKey
 from viva.engine.backends.llama.segment import Segment
 
-Path = tuple[Key, ...]
+Path = tuple[SegmentKey, ...]
 
 
 def run(*tokens: int, decoded: bool = False) -> Segment:
@@ -81,7 +81,7 @@ def test_ten_thousand_operations_equal_a_dictionary(seed: int, budget: int) -> N
             case "keep":
                 # Half of the states are small, so that several fit; a few are larger than everything.
                 state, size = (path, step), rng.randint(0, rng.choice((largest, max(1, budget // 5))))
-                assert store.keep(segments, state, size) == plain.keep(segments, state, size)
+                assert store.put(segments, state, size) == plain.keep(segments, state, size)
             case "find":
                 count, state = store.find(segments)
                 assert (count, state) == plain.find(segments)
@@ -106,7 +106,7 @@ def test_ten_thousand_operations_equal_a_dictionary(seed: int, budget: int) -> N
 
 def test_what_is_kept_is_found_for_these_very_segments_only() -> None:
     store = PrefixStore(100)
-    assert store.keep([run(1, 2), run(3)], "state", 10)
+    assert store.put([run(1, 2), run(3)], "state", 10)
     assert store.find([run(1, 2), run(3), run(4)]) == (2, "state")
     for others in (
         [run(1, 2)],
@@ -122,8 +122,8 @@ def test_what_is_kept_is_found_for_these_very_segments_only() -> None:
 def test_the_longest_kept_prefix_is_found() -> None:
     store = PrefixStore(100)
     talk = [run(1), run(2), run(3), run(4)]
-    store.keep(talk[:1], "short", 1)
-    store.keep(talk[:3], "long", 1)
+    store.put(talk[:1], "short", 1)
+    store.put(talk[:3], "long", 1)
     assert store.find(talk) == (3, "long")
     store.drop(talk[:3])
     assert store.find(talk) == (1, "short")
@@ -132,36 +132,36 @@ def test_the_longest_kept_prefix_is_found() -> None:
 
 def test_finding_counts_as_use_and_asking_does_not() -> None:
     store = PrefixStore(20)
-    store.keep([run(1)], "one", 10)
-    store.keep([run(2)], "two", 10)
+    store.put([run(1)], "one", 10)
+    store.put([run(2)], "two", 10)
     assert store.has([run(1)])
-    store.keep([run(3)], "three", 10)
+    store.put([run(3)], "three", 10)
     assert not store.has([run(1)])
     assert store.find([run(2)]) == (1, "two")
-    store.keep([run(4)], "four", 10)
+    store.put([run(4)], "four", 10)
     assert [store.has([run(token)]) for token in (1, 2, 3, 4)] == [False, True, False, True]
 
 
 def test_a_state_larger_than_the_budget_leaves_everything_as_it_was() -> None:
     store = PrefixStore(20)
-    store.keep([run(1)], "one", 20)
-    assert not store.keep([run(1)], "larger", 21)
-    assert not store.keep([run(1), run(2)], "larger", 21)
-    assert not store.keep([], "nothing", 1)
+    store.put([run(1)], "one", 20)
+    assert not store.put([run(1)], "larger", 21)
+    assert not store.put([run(1), run(2)], "larger", 21)
+    assert not store.put([], "nothing", 1)
     assert store.find([run(1), run(2)]) == (1, "one")
     assert (store.used, len(nodes(store))) == (20, 1)
-    assert store.keep([run(1)], "another", 5)
+    assert store.put([run(1)], "another", 5)
     assert (store.used, store.find([run(1)])) == (5, (1, "another"))
 
 
 def test_what_was_kept_for_a_talk_goes_with_it_and_memory_is_handed_back() -> None:
     gone: list[str] = []
     store = PrefixStore(20, gone.append)
-    store.keep([run(1)], "shared", 1)
-    store.keep([run(1), run(2)], "mine", 2, "talk")
-    store.keep([run(1), run(2), run(3)], "my newest", 3, "talk")
-    store.keep([run(1), run(4)], "another's", 4, "other talk")
-    store.keep([run(1), run(2)], "of both", 5, "other talk")
+    store.put([run(1)], "shared", 1)
+    store.put([run(1), run(2)], "mine", 2, "talk")
+    store.put([run(1), run(2), run(3)], "my newest", 3, "talk")
+    store.put([run(1), run(4)], "another's", 4, "other talk")
+    store.put([run(1), run(2)], "of both", 5, "other talk")
     store.drop([run(1), run(2)], "talk")  # it is not its alone
     assert gone == ["mine"]
     store.release("talk")
@@ -171,7 +171,7 @@ def test_what_was_kept_for_a_talk_goes_with_it_and_memory_is_handed_back() -> No
     assert [store.find([run(1), run(token)])[1] for token in (2, 3, 4)] == ["of both", "shared", "another's"]
     store.release("other talk")
     assert gone[-1] == "another's"
-    store.keep([run(5)], "large", 20)
+    store.put([run(5)], "large", 20)
     assert sorted(gone) == ["another's", "mine", "my newest", "of both", "shared"]
     assert (store.used, len(nodes(store))) == (20, 1)
     store.drop([run(5)])
@@ -180,6 +180,6 @@ def test_what_was_kept_for_a_talk_goes_with_it_and_memory_is_handed_back() -> No
 
 def test_a_node_on_the_way_stays_while_room_is_made_for_it() -> None:
     store = PrefixStore(10)
-    store.keep([run(1), run(2)], "below", 8)
-    assert store.keep([run(1)], "above", 8)  # the only thing below it goes, and it stays
+    store.put([run(1), run(2)], "below", 8)
+    assert store.put([run(1)], "above", 8)  # the only thing below it goes, and it stays
     assert store.find([run(1), run(2)]) == (1, "above")

@@ -15,8 +15,8 @@ from tiny_architectures import WINDOW, make_architecture
 from viva_process import ended, started
 
 from viva.engine.backends.base import Backend
-from viva.engine.backends.llama.kv.sliding_window import spread
-from viva.engine.backends.llama.native import NativeContext, NativeModel, State
+from viva.engine.backends.llama.kv.sliding_window import with_all_cells
+from viva.engine.backends.llama.native import NativeContext, NativeModel, SavedState
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.messages import Request, Sampling, View
@@ -43,7 +43,7 @@ def computed(context: NativeContext, lane: int, tokens: Sequence[int], start: in
     return hashlib.sha256(logits[0].tobytes()).hexdigest()
 
 
-def saved(context: NativeContext, lane: int) -> State:
+def saved(context: NativeContext, lane: int) -> SavedState:
     state = np.zeros(context.saved_size(lane), dtype=np.uint8)
     context.save(lane, state)
     return state
@@ -127,4 +127,4 @@ def test_line_31_a_run_is_of_tier_c_and_says_the_same_in_company(path: Path, tmp
 def test_a_state_of_another_form_is_refused() -> None:
     for state in (b"", b"magic and a number", bytes(8) + b"\1\0\0\0" + b"\2\0\0\0" + bytes(24)):
         with pytest.raises(ValueError, match="state"):
-            spread(np.frombuffer(state, dtype=np.uint8))
+            with_all_cells(np.frombuffer(state, dtype=np.uint8))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.engine.backends.llama.outputs.draw import best, draw
+from viva.engine.backends.llama.outputs.draw import draw, top_indices
 
 fixed = settings(deadline=None, derandomize=True, max_examples=100)
 sizes = st.sampled_from([1, 2, 127, 128, 129, 1000, 3000])
@@ -54,7 +54,7 @@ def test_of_the_best_that_make_up_a_part_each_has_its_own(
 @fixed
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=300), st.integers(0, 310))
 def test_the_best_are_those_of_a_stable_sort(values: list[int], count: int) -> None:
-    found = best(np.array(values, dtype=np.float32), count)
+    found = top_indices(np.array(values, dtype=np.float32), count)
     assert found.tolist() == sorted(range(len(values)), key=lambda place: -values[place])[:count]
 
 

@@ -13,7 +13,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from viva.engine.backends.llama.outputs.sampler import Choice, Mask, Picked, log_softmax, pick, uniform
+from viva.engine.backends.llama.outputs.sampler import (
+    Mask,
+    SampledToken,
+    SamplerSettings,
+    log_softmax,
+    sample_tokens,
+    uniform,
+)
 
 fixed = settings(deadline=None, derandomize=True, max_examples=60)
 VOCABULARY = 12
@@ -22,7 +29,7 @@ rows = st.permutations(range(VOCABULARY)).map(lambda ranks: np.array(ranks, dtyp
 masks = st.lists(st.booleans(), min_size=VOCABULARY, max_size=VOCABULARY).filter(any).map(np.array)
 counts = st.dictionaries(st.integers(0, VOCABULARY - 1), st.integers(1, 4), max_size=5)
 choices = st.builds(
-    Choice,
+    SamplerSettings,
     seed=st.integers(0, 2**31),
     temperature=st.sampled_from([0.0, 0.0, 0.3, 1.0, 2.5]),
     top_p=st.sampled_from([1.0, 1.0, 0.9, 0.4]),
@@ -35,20 +42,22 @@ choices = st.builds(
     counts=counts,
 )
 requests = st.tuples(rows, choices, st.integers(0, 500), st.none() | masks)
-Asked = tuple[Any, Choice, int, Mask | None]
+Asked = tuple[Any, SamplerSettings, int, Mask | None]
 
 
-def together(asked: list[Asked]) -> list[Picked]:
+def together(asked: list[Asked]) -> list[SampledToken]:
     logits, settings_, positions, allowed = (list(column) for column in zip(*asked, strict=True))
-    return pick(np.stack(logits), settings_, positions, allowed)
+    return sample_tokens(np.stack(logits), settings_, positions, allowed)
 
 
-def drawn(row: Any, choice: Choice, mask: Mask | None = None, number: int = 1500) -> list[int]:
+def drawn(row: Any, choice: SamplerSettings, mask: Mask | None = None, number: int = 1500) -> list[int]:
     """What many requests that differ in their seed alone would get."""
-    return [pick(row[None, :], [replace(choice, seed=seed)], [seed % 7], [mask])[0].token for seed in range(number)]
+    return [
+        sample_tokens(row[None, :], [replace(choice, seed=seed)], [seed % 7], [mask])[0].token for seed in range(number)
+    ]
 
 
-def support(row: Any, choice: Choice, mask: Mask | None) -> list[int]:
+def support(row: Any, choice: SamplerSettings, mask: Mask | None) -> list[int]:
     """Naively: the tokens that may be drawn, best first."""
     tokens = [token for token in range(len(row)) if mask is None or mask[token]]
     tokens.sort(key=lambda token: -row[token])
@@ -72,11 +81,11 @@ def test_company_changes_nothing(asked: list[Asked], rng: random.Random) -> None
 
 
 @fixed
-@given(st.lists(st.tuples(rows, st.just(Choice(3)), st.integers(0, 9), st.none()), min_size=1, max_size=5))
+@given(st.lists(st.tuples(rows, st.just(SamplerSettings(3)), st.integers(0, 9), st.none()), min_size=1, max_size=5))
 def test_greedy_is_the_best_token(asked: list[Asked]) -> None:
     best = [int(np.argmax(row)) for row, _, _, _ in asked]
     assert [picked.token for picked in together(asked)] == best
-    watched = [(row, Choice(4, logprobs=0), position, mask) for row, _, position, mask in asked]
+    watched = [(row, SamplerSettings(4, logprobs=0), position, mask) for row, _, position, mask in asked]
     assert [picked.token for picked in together(watched)] == best
 
 
@@ -90,7 +99,7 @@ def test_masks_hold_under_all_settings(asked: Asked) -> None:
     assert (row == before).all()
     if mask is not None:  # the mask's best token, however bad it is
         naive = np.where(mask, row, -np.inf).argmax()
-        assert together([(row, Choice(1), position, mask)])[0].token == naive
+        assert together([(row, SamplerSettings(1), position, mask)])[0].token == naive
 
 
 @settings(fixed, max_examples=25)
@@ -105,7 +114,7 @@ def test_masks_hold_under_all_settings(asked: Asked) -> None:
 def test_what_may_be_drawn_is_exactly_this(
     row: Any, mask: Mask | None, top_k: int, top_p: float, min_p: float, temperature: float
 ) -> None:
-    choice = Choice(0, temperature, top_p, top_k, min_p)
+    choice = SamplerSettings(0, temperature, top_p, top_k, min_p)
     assert set(drawn(row, choice, mask)) == set(support(row, choice, mask))
 
 
@@ -117,7 +126,7 @@ def test_draws_follow_the_softmax(temperature: float, masked: bool) -> None:
     tokens = np.flatnonzero(mask) if mask is not None else np.arange(8)
     weights = np.exp(row[tokens].astype(np.float64) / temperature)
     expected = weights / weights.sum() * 6000
-    found = np.bincount(drawn(row, Choice(0, temperature), mask, 6000), minlength=8)[tokens]
+    found = np.bincount(drawn(row, SamplerSettings(0, temperature), mask, 6000), minlength=8)[tokens]
     assert found.sum() == 6000
     # Seeds are fixed, so this holds or fails for ever; 24.3 is the 99.9th percentile for 7 degrees of freedom.
     assert ((found - expected) ** 2 / expected).sum() < 24.3
@@ -126,13 +135,15 @@ def test_draws_follow_the_softmax(temperature: float, masked: bool) -> None:
 def test_the_draw_of_one_request_follows_the_softmax_over_its_positions() -> None:
     row = np.array([0.3, 1.2, -0.5, 0.9], dtype=np.float32)
     expected = np.exp(log_softmax(row)) * 6000
-    found = np.bincount([pick(row[None, :], [Choice(42, 1.0)], [p], [None])[0].token for p in range(6000)])
+    found = np.bincount(
+        [sample_tokens(row[None, :], [SamplerSettings(42, 1.0)], [p], [None])[0].token for p in range(6000)]
+    )
     assert ((found - expected) ** 2 / expected).sum() < 16.3
 
 
 @fixed
 @given(rows, choices)
-def test_penalties_are_taken_from_what_was_generated(row: Any, choice: Choice) -> None:
+def test_penalties_are_taken_from_what_was_generated(row: Any, choice: SamplerSettings) -> None:
     penalised = row.astype(np.float64)
     for token, count in choice.counts.items():
         value = penalised[token]
@@ -148,7 +159,7 @@ def test_penalties_are_taken_from_what_was_generated(row: Any, choice: Choice) -
 
 @fixed
 @given(rows, choices, st.integers(0, VOCABULARY + 3), st.floats(-300, 300))
-def test_log_probabilities_are_the_models_own(row: Any, choice: Choice, wanted: int, shift: float) -> None:
+def test_log_probabilities_are_the_models_own(row: Any, choice: SamplerSettings, wanted: int, shift: float) -> None:
     row = (row + np.float32(shift)).astype(np.float32)
     total = math.log(math.fsum(math.exp(float(value) - float(row.max())) for value in row))
     naive = [float(value) - float(row.max()) - total for value in row]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from growing_answers import FIRST_BYTE, PICK, Make, feed, randoms, sampled, spelled, texts, tokens_of
+from growing_answers import FIRST_BYTE, PICK, Make, any_sampled, feed, randoms, spelled, texts, tokens_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.engine.backends.llama.outputs.sampler import Choice, Picked
+from viva.engine.backends.llama.outputs.sampler import SampledToken, SamplerSettings
 from viva.scenarios.kieval.verdicts import verdict_schema
 
 fixed = settings(deadline=None, derandomize=True)
@@ -37,7 +37,7 @@ def test_the_text_ends_before_the_stop(make: Make, text: str, stops: list[str], 
     if stop is not None:  # it ended with the token that completed the stop, and no token of its text is vouched for
         assert stop.encode() in spelled(generation, generation.tokens)
         assert stop.encode() not in spelled(generation, generation.tokens[:-1])
-        assert (generation.pieces, generation.computed(1)) == ([], [])
+        assert (generation.pieces, generation.computed_segments(1)) == ([], [])
     else:
         assert generation.tokens == tokens
         assert generation.pieces == ([(True, tokens)] if tokens else [])
@@ -54,11 +54,13 @@ def test_stops_are_found_in_forced_text_and_across_its_borders(
     make: Make, seed: int, stops: list[str], forcing: bool
 ) -> None:
     """Under a schema too the text ends just before the stop, wherever the stop lies, and the same is streamed."""
-    whole = sampled(make(verdict_schema(400), forcing=forcing), seed)
+    whole = any_sampled(make(verdict_schema(400), forcing=forcing), seed)
     told: list[bytes] = []
-    choice = Choice(1, logprobs=0)
+    settings = SamplerSettings(1, logprobs=0)
     encoded = tuple(stop.encode() for stop in stops)
-    cut = sampled(make(verdict_schema(400), forcing=forcing, stops=encoded, on_bytes=told.append, choice=choice), seed)
+    cut = any_sampled(
+        make(verdict_schema(400), forcing=forcing, stops=encoded, on_bytes=told.append, settings=settings), seed
+    )
     kept, stop = up_to_a_stop(whole.text(), stops)
     assert (cut.finish, cut.text()) == ("stop", kept)
     assert b"".join(told).decode() == kept
@@ -67,7 +69,7 @@ def test_stops_are_found_in_forced_text_and_across_its_borders(
         assert cut.tokens == whole.tokens[: len(cut.tokens)]
         assert stop.encode() in spelled(cut, cut.tokens)
         assert stop.encode() not in spelled(cut, cut.tokens[:-1])
-        assert (cut.pieces, cut.computed(1)) == ([], [])
+        assert (cut.pieces, cut.computed_segments(1)) == ([], [])
 
 
 STOPPED: list[tuple[str, str, str, int]] = [
@@ -82,11 +84,11 @@ STOPPED: list[tuple[str, str, str, int]] = [
 
 @pytest.mark.parametrize(("stop", "text", "rows"), [case[1:] for case in STOPPED], ids=[case[0] for case in STOPPED])
 def test_the_rows_of_a_stopped_answer_are_those_of_its_text(make: Make, stop: str, text: str, rows: int) -> None:
-    generation = make(PICK, stops=(stop.encode(),), choice=Choice(1, logprobs=0))
-    generation.opening()
+    generation = make(PICK, stops=(stop.encode(),), settings=SamplerSettings(1, logprobs=0))
+    generation.forced_opening()
     for letter in "1t":
         if generation.finish is None:
-            generation.take(Picked(FIRST_BYTE + ord(letter), -0.5, []))
+            generation.add_token(SampledToken(FIRST_BYTE + ord(letter), -0.5, []))
     assert (generation.finish, generation.text()) == ("stop", text)
     assert generation.logprobs == [["1", -0.5, {}], ["t", -0.5, {}]][:rows]
     assert spelled(generation, generation.tokens).endswith(stop.encode())
@@ -94,9 +96,9 @@ def test_the_rows_of_a_stopped_answer_are_those_of_its_text(make: Make, stop: st
 
 @pytest.mark.parametrize(("stop", "rows"), [("z", 3), ("q", 2), ("eq", 1), ("heq", 1), (" theq", 0)])
 def test_a_row_stays_while_a_part_of_its_token_is_in_the_text(make: Make, stop: str, rows: int) -> None:
-    generation = make(stops=(stop.encode(),), choice=Choice(1, logprobs=0))
+    generation = make(stops=(stop.encode(),), settings=SamplerSettings(1, logprobs=0))
     for piece in (b" th", b"e", b"q"):
-        generation.take(Picked(generation.model.pieces.index(piece), -0.5, []))
+        generation.add_token(SampledToken(generation.model.pieces.index(piece), -0.5, []))
     assert generation.text() == " theq".partition(stop)[0]
     assert [row[0] for row in generation.logprobs or []] == [" th", "e", "q"][:rows]
 
@@ -106,10 +108,10 @@ def test_a_row_stays_while_a_part_of_its_token_is_in_the_text(make: Make, stop: 
 )
 def test_a_score_behind_the_cut_is_dropped(make: Make, stop: str, grade: str, expected: list[float]) -> None:
     generation = make(PICK, stops=(stop.encode(),))
-    generation.opening()
-    generation.note_score({1: 0.3, 2: 0.1})
-    generation.take(Picked(FIRST_BYTE + ord(grade)))
+    generation.forced_opening()
+    generation.add_expected_score({1: 0.3, 2: 0.1})
+    generation.add_token(SampledToken(FIRST_BYTE + ord(grade)))
     if generation.finish is None:
-        generation.take(Picked(FIRST_BYTE + ord("t")))
+        generation.add_token(SampledToken(FIRST_BYTE + ord("t")))
     assert stop not in generation.text()
     assert generation.expected == pytest.approx(expected)

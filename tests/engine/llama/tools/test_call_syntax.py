@@ -14,7 +14,7 @@ from tool_texts import HERMESS, LLAMAS, MISTRALS, arguments
 
 from viva.engine.backends.llama.tools.call_grammar import call_grammar
 from viva.engine.backends.llama.tools.call_reader import CallReader
-from viva.engine.backends.llama.tools.call_syntax import OWN, Notation
+from viva.engine.backends.llama.tools.call_syntax import OWN, CallSyntax
 from viva.engine.tools import Toolbox, ToolCall
 
 fixed = settings(deadline=None, derandomize=True, max_examples=30)
@@ -23,21 +23,21 @@ words = st.text("the \n<[{tool_call>", max_size=12)
 made = st.builds(ToolCall, st.just(""), st.text('a"\\é</', min_size=1, max_size=4), arguments)
 
 
-@pytest.mark.parametrize("notation", [OWN, HERMESS, MISTRALS, LLAMAS], ids=["own", "hermes", "mistral", "llama"])
+@pytest.mark.parametrize("syntax", [OWN, HERMESS, MISTRALS, LLAMAS], ids=["own", "hermes", "mistral", "llama"])
 @settings(fixed, max_examples=80)
 @given(before=words, between=words, calls=st.lists(made, min_size=1, max_size=3), rng=st.randoms(use_true_random=False))
 def test_written_calls_are_read_wherever_the_text_is_cut(
-    notation: Notation, before: str, between: str, calls: list[ToolCall], rng: random.Random
+    syntax: CallSyntax, before: str, between: str, calls: list[ToolCall], rng: random.Random
 ) -> None:
-    if notation.kind == "hermes":
-        text = before + between.join(notation.written(call) for call in calls) + between
+    if syntax.kind == "hermes":
+        text = before + between.join(syntax.written(call) for call in calls) + between
         said = [part.strip() for part in (before, *[between] * len(calls))]
     else:
-        calls, before = calls[:1], before if notation.kind == "mistral" else ""
-        text, said = before + notation.written(calls[0]), [before.rstrip()]
-    if any(mark in before + between for mark in ("<tool_call>", "[TOOL_CALLS]")):
+        calls, before = calls[:1], before if syntax.kind == "mistral" else ""
+        text, said = before + syntax.written(calls[0]), [before.rstrip()]
+    if any(marker in before + between for marker in ("<tool_call>", "[TOOL_CALLS]")):
         return
-    whole, reader = CallReader(notation), CallReader(notation)
+    whole, reader = CallReader(syntax), CallReader(syntax)
     heard = whole.feed(text) + whole.end()
     cuts = sorted(rng.randrange(len(text) + 1) for _ in range(6))
     parts = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
@@ -49,17 +49,17 @@ def test_written_calls_are_read_wherever_the_text_is_cut(
     assert heard.strip() == "\n".join(part for part in said if part).strip()
 
 
-@pytest.mark.parametrize("notation", [OWN, MISTRALS, LLAMAS], ids=["marked", "mistral", "llama"])
+@pytest.mark.parametrize("syntax", [OWN, MISTRALS, LLAMAS], ids=["marked", "mistral", "llama"])
 @settings(fixed, max_examples=80)
 @given(text=st.text('the \n<[{"name:parameters}]tool_call>', max_size=40), cut=st.integers(0, 40))
-def test_what_holds_no_call_is_text_as_it_stands(notation: Notation, text: str, cut: int) -> None:
-    reader = CallReader(notation)
+def test_what_holds_no_call_is_text_as_it_stands(syntax: CallSyntax, text: str, cut: int) -> None:
+    reader = CallReader(syntax)
     assert reader.feed(text[:cut]) + reader.feed(text[cut:]) + reader.end() == text
     assert reader.calls == []
 
 
 CLOSED = '["</tool_call>"]'
-READ: list[tuple[Notation, str, str, list[tuple[str, str, str]]]] = [
+READ: list[tuple[CallSyntax, str, str, list[tuple[str, str, str]]]] = [
     (OWN, '<tool_call>{"name":"f"}</tool_call>', "", [("call-1", "f", "")]),
     (OWN, '<tool_call> {"arguments" : "{\\"a\\": 1}", "name":"f"} </tool_call>', "", [("call-1", "f", '{"a": 1}')]),
     (OWN, '<tool_call>{"name":"f","arguments":{ "a":1 }}</tool_call>', "", [("call-1", "f", '{ "a":1 }')]),
@@ -78,9 +78,9 @@ READ: list[tuple[Notation, str, str, list[tuple[str, str, str]]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("notation", "text", "said", "calls"), READ, ids=[case[1][:30] for case in READ])
-def test_how_answers_are_read(notation: Notation, text: str, said: str, calls: list[tuple[str, str, str]]) -> None:
-    reader = CallReader(notation)
+@pytest.mark.parametrize(("syntax", "text", "said", "calls"), READ, ids=[case[1][:30] for case in READ])
+def test_how_answers_are_read(syntax: CallSyntax, text: str, said: str, calls: list[tuple[str, str, str]]) -> None:
+    reader = CallReader(syntax)
     assert reader.feed(text) + reader.end() == said
     assert [(call.id, call.name, call.arguments) for call in reader.calls] == calls
 
@@ -106,26 +106,26 @@ OFFERED = Toolbox(
 )
 
 
-@pytest.mark.parametrize("notation", [OWN, HERMESS, MISTRALS, LLAMAS], ids=["own", "hermes", "mistral", "llama"])
-def test_behind_a_mark_only_calls_that_follow_the_schemas_come(notation: Notation) -> None:
-    grammar = call_grammar(OFFERED, notation)
-    start = grammar.advance(grammar.start, notation.mark.encode())
+@pytest.mark.parametrize("syntax", [OWN, HERMESS, MISTRALS, LLAMAS], ids=["own", "hermes", "mistral", "llama"])
+def test_behind_a_mark_only_calls_that_follow_the_schemas_come(syntax: CallSyntax) -> None:
+    grammar = call_grammar(OFFERED, syntax)
+    start = grammar.advance(grammar.start, syntax.marker.encode())
     assert start is not None
     names, keys = set(), set()
     checked = json.loads(json.dumps(SCHEMA))  # without the two keywords that cannot be enforced
     del checked["properties"]["ab"]["minimum"], checked["properties"]["a"]["pattern"]
     for seed in range(120):
-        data, state = notation.mark.encode(), start
+        data, state = syntax.marker.encode(), start
         rng = random.Random(seed)
-        while not state.complete and not (state.may_end and len(data) > len(notation.mark)):
-            byte = rng.choice(sorted(state.firsts() - frozenset(range(0x80, 0x100))) or sorted(state.firsts()))
+        while not state.complete and not (state.may_end and len(data) > len(syntax.marker)):
+            byte = rng.choice(sorted(state.next_bytes() - frozenset(range(0x80, 0x100))) or sorted(state.next_bytes()))
             # Ends are favoured, so that a walk comes to one.
             for end in b'"}]':
-                if end in state.firsts() and rng.random() < 0.5:
+                if end in state.next_bytes() and rng.random() < 0.5:
                     byte = end
             data += bytes([byte])
             state = grammar.advance(state, bytes([byte])) or state
-        reader = CallReader(notation)
+        reader = CallReader(syntax)
         assert reader.feed(data.decode("utf-8", "replace")) + reader.end() == ""
         for call in reader.calls:
             names.add(call.name)
@@ -140,13 +140,13 @@ def test_behind_a_mark_only_calls_that_follow_the_schemas_come(notation: Notatio
 
 
 def test_text_without_a_mark_is_free_and_may_end_anywhere() -> None:
-    for notation in (OWN, MISTRALS, LLAMAS):
-        grammar = call_grammar(OFFERED, notation)
+    for syntax in (OWN, MISTRALS, LLAMAS):
+        grammar = call_grammar(OFFERED, syntax)
         for text in ("", "the <tool", "[TOOL_CALL", '{"nam', '{"name": 3}', "<<tool_call", "é\n\x00"):
             state = grammar.advance(grammar.start, text.encode())
             assert state is not None
             assert state.may_end
-            assert len(state.firsts()) == 256
+            assert len(state.next_bytes()) == 256
     grammar = call_grammar(OFFERED, LLAMAS)
     for text in ('the {"name": "nobody"}', ' {"name": "nobody"}'):  # a call is the whole answer
         assert grammar.advance(grammar.start, text.encode()) is not None
@@ -170,12 +170,12 @@ def test_what_a_call_leaves_no_choice_about_is_forced() -> None:
 @given(st.integers(0, 10**6))
 def test_no_state_of_a_grammar_of_calls_is_a_dead_end(seed: int) -> None:
     grammar = call_grammar(OFFERED, LLAMAS)
-    start = grammar.advance(grammar.start, LLAMAS.mark.encode())
+    start = grammar.advance(grammar.start, LLAMAS.marker.encode())
     rng = random.Random(seed)
     state = start
     for _ in range(300):
         assert state is not None
         if state.complete:
             break
-        assert state.firsts()
-        state = grammar.advance(state, bytes([rng.choice(sorted(state.firsts()))]))
+        assert state.next_bytes()
+        state = grammar.advance(state, bytes([rng.choice(sorted(state.next_bytes()))]))

@@ -18,8 +18,8 @@ from tool_texts import HERMESS, LLAMAS, MISTRALS, arguments, wild
 from viva.engine.backends.llama.chat.chat_format import ChatFormat
 from viva.engine.backends.llama.native import NativeModel
 from viva.engine.backends.llama.segment import Segment
-from viva.engine.backends.llama.tools.call_syntax import OWN, Notation
-from viva.engine.backends.llama.tools.prompt_format import ToolTalk
+from viva.engine.backends.llama.tools.call_syntax import OWN, CallSyntax
+from viva.engine.backends.llama.tools.prompt_format import ToolPromptFormat
 from viva.engine.errors import Rejected
 from viva.engine.messages import Message
 from viva.engine.tools import Toolbox, ToolCall
@@ -44,10 +44,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NativeModel]:
     model.close()
 
 
-def talk_with(model: NativeModel, folder: Path, source: str) -> ToolTalk:
+def talk_with(model: NativeModel, folder: Path, source: str) -> ToolPromptFormat:
     path = folder / "template.jinja"
     path.write_text(source, encoding="utf-8")
-    return ToolTalk(ChatFormat(model, str(path)))
+    return ToolPromptFormat(ChatFormat(model, str(path)))
 
 
 def flat(segments: list[Segment]) -> list[int]:
@@ -101,7 +101,7 @@ def talk_of(texts: list[str], given: list[str], *, parallel: bool, beside: bool)
 
 
 @pytest.mark.parametrize(
-    ("source", "notation"),
+    ("source", "syntax"),
     [(HERMES, HERMESS), (LLAMA, LLAMAS), (MISTRAL, MISTRALS)],
     ids=["hermes", "llama", "mistral"],
 )
@@ -111,13 +111,13 @@ def test_a_talk_is_written_as_the_template_writes_it(
     model: NativeModel,
     tmp_path_factory: pytest.TempPathFactory,
     source: str,
-    notation: Notation,
+    syntax: CallSyntax,
     texts: list[str],
     given: list[str],
     offered: bool,
 ) -> None:
     written = talk_with(model, tmp_path_factory.getbasetemp(), source)
-    assert (written.native, written.notation) == (True, notation)
+    assert (written.native, written.syntax) == (True, syntax)
     several = source == HERMES
     tools = TOOLS if offered else None
     talk = talk_of(texts, given, parallel=source != LLAMA, beside=several)
@@ -168,7 +168,7 @@ def test_without_a_system_message_the_tools_are_a_run_of_their_own(model: Native
 
 def test_a_template_without_tools_is_told_of_them_in_words(model: NativeModel, tmp_path: Path) -> None:
     written = talk_with(model, tmp_path, CHAT_TEMPLATE)
-    assert (written.native, written.notation) == (False, OWN)
+    assert (written.native, written.syntax) == (False, OWN)
     tools = Toolbox([{"name": "time"}, {"name": "times"}])
     calls = (ToolCall("a", "time", '{"zone":"utc"}'), ToolCall("b", "times", "{}"))
     talk = [Message("system", "Be brief."), Message("user", "When?"), Message("assistant", "So.", calls=calls)]
@@ -190,7 +190,7 @@ CALLS = "{% for c in m.tool_calls or [] %}"
 UNREAD = {
     "names no tools": "{% for m in messages %}{{ m.content }}</s>{% endfor %}",
     "drops calls": "{{ tools }}{% for m in messages %}<|user|>{{ m.content }}</s>{% endfor %}",
-    "unknown notation": "{{ tools }}{% for m in messages %}{{ m.content }}"
+    "unknown syntax": "{{ tools }}{% for m in messages %}{{ m.content }}"
     + CALLS
     + "<fn {{ c.function.name }}>{{ c.function.arguments | tojson }}</fn>{% endfor %}</s>{% endfor %}",
     "arguments one by one": "{{ tools }}{% for m in messages %}{{ m.content }}"
@@ -206,17 +206,17 @@ UNREAD = {
 
 
 @pytest.mark.parametrize("source", list(UNREAD.values()), ids=list(UNREAD))
-def test_templates_whose_calls_could_not_be_read_get_the_own_notation(
+def test_templates_whose_calls_could_not_be_read_get_the_own_syntax(
     model: NativeModel, tmp_path: Path, source: str
 ) -> None:
-    assert talk_with(model, tmp_path, source).notation == OWN
+    assert talk_with(model, tmp_path, source).syntax == OWN
 
 
 def test_a_template_of_its_own_for_tools_is_taken(tmp_path: Path) -> None:
     path = make_model(tmp_path / "two.gguf", tool_template=HERMES)
     model = NativeModel(path)
-    assert ToolTalk(ChatFormat(model)).notation == HERMESS
-    assert ToolTalk(ChatFormat(model, "chatml")).notation == OWN
+    assert ToolPromptFormat(ChatFormat(model)).syntax == HERMESS
+    assert ToolPromptFormat(ChatFormat(model, "chatml")).syntax == OWN
     model.close()
 
 
