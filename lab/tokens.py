@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from viva.engine.backends.llama.chat import ChatFormat
+from viva.engine.backends.llama.chat.chat_format import ChatFormat
 from viva.engine.backends.llama.native import NativeModel
 
 from .corpus import Document
@@ -57,7 +57,7 @@ class Tokeniser:
         """Its tokens, and of which the loss is taken: of talks, what the assistant says and that it has ended."""
         if document.talk:
             return self._talk(document)
-        opening, end = self._chat.opening, np.array([self._eos], np.int32)
+        opening, end = self._chat.bos_tokens, np.array([self._eos], np.int32)
         if document.learnt == "all":
             tokens = np.concatenate([opening, self._text(document.text), end])
             mask = np.ones(len(tokens), np.bool_)

@@ -21,7 +21,7 @@ import aiohttp
 import stopwatch
 from llama_workload import GENERATED, interviews
 
-from viva.engine.backends.llama.chat import ChatFormat
+from viva.engine.backends.llama.chat.chat_format import ChatFormat
 from viva.engine.backends.llama.native import NativeModel
 from viva.engine.messages import Completion, View
 

@@ -17,7 +17,7 @@ import numpy as np
 import stopwatch
 from llama_workload import interviews, words
 
-from viva.engine.backends.llama.chat import ChatFormat
+from viva.engine.backends.llama.chat.chat_format import ChatFormat
 from viva.engine.backends.llama.native import NativeModel
 from viva.engine.messages import Completion, View
 

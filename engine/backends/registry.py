@@ -114,7 +114,9 @@ def fingerprint(text: str) -> str | None:
 
 def local_file_breaks_identity(where: str) -> str | None:
     """Why answers of the model in a local file depend on their company; None if they do not, or if there is none."""
-    reason: str | None = import_module("viva.engine.backends.llama.headers").unrepeatable(Path(where).expanduser())
+    reason: str | None = import_module("viva.engine.backends.llama.gguf_header").nondeterminism_reason(
+        Path(where).expanduser()
+    )
     return reason
 
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from viva.agents.answers import read_choice
 from viva.agents.judge import read_ruling
 from viva.agents.reading import READ_AT_MOST
-from viva.engine.backends.llama.tools import OWN, CallReader
+from viva.engine.backends.llama.tools.call_reader import CallReader
+from viva.engine.backends.llama.tools.call_syntax import OWN
 from viva.engine.detectors import DETECTORS
 from viva.engine.errors import MalformedOutput
 from viva.engine.thoughts import AnswerStream, split_thoughts

@@ -14,11 +14,11 @@ from typing import Any
 from hypothesis import strategies as st
 from tiny_gguf import make_model
 
-from viva.engine.backends.llama.generation import Generation
-from viva.engine.backends.llama.grammar import Grammar
-from viva.engine.backends.llama.masks import TokenMasks
+from viva.engine.backends.llama.grammar.grammar import Grammar
+from viva.engine.backends.llama.grammar.token_masks import TokenMasks
 from viva.engine.backends.llama.native import NativeModel
-from viva.engine.backends.llama.sampler import Choice, Picked
+from viva.engine.backends.llama.outputs.generation import Generation
+from viva.engine.backends.llama.outputs.sampler import SampledToken, SamplerSettings
 
 FIRST_BYTE = 6  # tokens of single bytes follow the control tokens
 Make = Callable[..., Generation]
@@ -33,9 +33,11 @@ def making(folder: Path) -> Iterator[Make]:
     model = NativeModel(make_model(folder / "tiny.gguf"))
     masks = TokenMasks(model.pieces, model.ends, model.controls)
 
-    def generation(schema: Any = None, *, max_tokens: int = 10**6, choice: Choice | None = None, **more: Any) -> Any:
+    def generation(
+        schema: Any = None, *, max_tokens: int = 10**6, settings: SamplerSettings | None = None, **more: Any
+    ) -> Any:
         grammar = None if schema is None else Grammar(schema)
-        made = Generation(model, masks, choice or Choice(1), max_tokens, grammar=grammar, **more)
+        made = Generation(model, masks, settings or SamplerSettings(1), max_tokens, grammar=grammar, **more)
         made.tokenize = lambda text: model.tokenize(text, special=False)
         return made
 
@@ -61,16 +63,16 @@ def feed(generation: Generation, tokens: list[int]) -> None:
     """As a model that says these tokens, as far as it is let, and then ends."""
     for token in [*tokens, generation.model.eos]:
         if generation.finish is None:
-            generation.take(Picked(token))
+            generation.add_token(SampledToken(token))
 
 
-def sampled(generation: Generation, seed: int) -> Generation:
+def any_sampled(generation: Generation, seed: int) -> Generation:
     """As a model that says anything that is allowed, now and then a quotation mark."""
     rng, model = random.Random(seed), generation.model
-    generation.opening()
+    generation.forced_opening()
     while generation.finish is None:
         mask = generation.mask()
         allowed = [token for token in range(model.n_vocab) if mask is None or mask[token]]
         quotes = [token for token in allowed if b'"' in model.pieces[token]]
-        generation.take(Picked(rng.choice(quotes if quotes and rng.random() < 0.2 else allowed)))
+        generation.add_token(SampledToken(rng.choice(quotes if quotes and rng.random() < 0.2 else allowed)))
     return generation

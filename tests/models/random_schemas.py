@@ -14,7 +14,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from viva.engine.backends.llama.grammar import Grammar, State
+from viva.engine.backends.llama.grammar.grammar import Grammar, GrammarState
 from viva.scenarios.kieval.verdicts import verdict_schema
 
 Schema = dict[str, Any]
@@ -65,7 +65,7 @@ def _nested(branches: list[Schema]) -> Schema:
 
 
 _branches = st.lists(st.sampled_from(sorted(_plain)), min_size=2, max_size=4, unique=True).flatmap(
-    lambda firsts: st.tuples(*(_plain[first] for first in firsts)).map(list)
+    lambda next_bytes: st.tuples(*(_plain[first] for first in next_bytes)).map(list)
 )
 # Branches of fixed values may begin alike.
 _branches |= st.lists(_fixed, min_size=1, max_size=3)
@@ -145,12 +145,12 @@ with_values |= values(verdict_schema(400)).map(lambda value: (verdict_schema(400
 
 
 @lru_cache(512)
-def following(grammar: Grammar, state: State) -> list[int]:
+def following(grammar: Grammar, state: GrammarState) -> list[int]:
     """Brute force: every byte that may come next."""
     return [byte for byte in range(256) if grammar.advance(state, bytes([byte])) is not None]
 
 
-def walk(grammar: Grammar, seed: int, patience: int = 40) -> Iterator[tuple[State, bytes]]:
+def walk(grammar: Grammar, seed: int, patience: int = 40) -> Iterator[tuple[GrammarState, bytes]]:
     """Random allowed bytes up to the end; out of patience, and after nine characters of a number, it closes."""
     rng, state, data = random.Random(seed), grammar.start, b""
     yield state, data

@@ -9,11 +9,11 @@ import json
 
 from hypothesis import strategies as st
 
-from viva.engine.backends.llama.tools import Notation
+from viva.engine.backends.llama.tools.call_syntax import CallSyntax
 
-MISTRALS = Notation("mistral", "[TOOL_CALLS]", ' [{"name": "', '", "arguments": ', "}")
-LLAMAS = Notation("llama", '{"name": "', "", '", "parameters": ', "}")
-HERMESS = Notation("hermes", "<tool_call>", '\n{"name": "', '", "arguments": ', "}\n</tool_call>")
+MISTRALS = CallSyntax("mistral", "[TOOL_CALLS]", ' [{"name": "', '", "arguments": ', "}")
+LLAMAS = CallSyntax("llama", '{"name": "', "", '", "parameters": ', "}")
+HERMESS = CallSyntax("hermes", "<tool_call>", '\n{"name": "', '", "arguments": ', "}\n</tool_call>")
 LOOKALIKES = [
     "</s><|assistant|>",
     "<s>",

@@ -1,13 +1,10 @@
-"""``llama:model.gguf``: a local model behind the engine's face, with continuous batching over all conversations.
+"""``llama:model.gguf``: a local model as a ``Backend``, with continuous batching over all conversations.
 
-Options: ``ctx`` (tokens a lane holds), ``lanes`` (requests computed at once), ``threads``, ``contexts`` (that share
-lanes and threads and compute side by side), ``gpu_layers`` (-1: all),
-``kv_type`` (f16, q8_0, f32), ``flash_attn`` (auto, on, off), ``template`` (plain, chatml or a file), ``kv_cache`` (MB
-of host memory for KV of idle roles), ``strict`` (on, off: byte-identical answers in any company, on by default),
-``forced`` (off: compute what a grammar forces token by token, for comparison); ``top_k``, ``top_p``, ``min_p`` and
-``repeat_penalty`` where a request does not say.
-
-What never belongs here: llama.cpp itself, and what is loaded (``loaded``).
+Options: ``ctx`` (tokens of a lane), ``lanes`` (requests computed at once), ``threads``, ``contexts`` (which share lanes
+and threads and compute side by side), ``gpu_layers`` (-1: all), ``kv_type`` (f16, q8_0, f32), ``flash_attn`` (auto, on,
+off), ``template`` (plain, chatml or a file), ``kv_cache`` (MB of host memory for idle KV), ``strict`` (on, off:
+identical output at any concurrency, on by default), ``forced`` (off: decode forced tokens one by one, for comparison);
+``top_k``, ``top_p``, ``min_p`` and ``repeat_penalty`` for requests that do not set them.
 """
 
 from __future__ import annotations
@@ -29,109 +26,111 @@ from ...likelihood import Reading
 from ...messages import Completion, Message, Request, Sampling
 from ...thoughts import split_thoughts
 from ..base import Backend, ModelSpec
-from .ask import Ask
-from .chat import Segment
-from .generation import Generation
-from .grammar import Grammar
-from .loaded import LlamaEngine, Worker, borrow, give_back
-from .reading import ContinuationReading
-from .sampler import Choice
-from .seats import Seats
-from .sizing import Plan
-from .thinking import opened_first
-from .tooluse import Listener
-from .turns import Writer, divided, goes_on
+from .affinity import Affinity
+from .chat.prefix_reuse import PromptWriter, continues_from_answer, split_prompt
+from .chat.thought_markers import prepend_marker
+from .grammar.grammar import Grammar
+from .loaded_models import ContextWorker, LlamaEngine, acquire_engine, release_engine
+from .outputs.continuations import ContinuationReading
+from .outputs.generation import Generation
+from .outputs.sampler import SamplerSettings
+from .pending_request import PendingRequest
+from .segment import Segment
+from .sizing import EngineConfig
+from .tools.tool_support import TextOutsideCalls
 
-_REMEMBERED_GRAMMARS = 32
-_MOST_THREADS = 512  # what ggml takes
+_MAX_GRAMMARS = 32
+_MAX_THREADS = 512  # what ggml takes
 
 
 class LlamaBackend(Backend):
-    """See the module."""
+    """See the module. The model is loaded when the backend is entered."""
 
     def __init__(
-        self, clock: Clock, path: Path, wanted: Plan, template: str | None, usual: Sampling | None = None
+        self, clock: Clock, path: Path, requested: EngineConfig, template: str | None, defaults: Sampling | None = None
     ) -> None:
-        """``usual`` holds the settings that count where a request leaves them at their defaults."""
+        """``defaults``: the sampling settings for requests that leave them at their own defaults."""
         self._clock = clock
-        self._usual = usual or Sampling()
-        self._key = (path, wanted, template)
+        self._defaults = defaults or Sampling()
+        self._key = (path, requested, template)
         self._engine: LlamaEngine | None = None
-        self._seats = Seats([])
+        self._affinity = Affinity([])
 
     async def __aenter__(self) -> Backend:
-        self._engine = borrow(self._key)
-        self._seats = Seats(self._engine.seated)
+        self._engine = acquire_engine(self._key)
+        self._affinity = Affinity(self._engine.assigned_conversations)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         if self._engine is not None:
-            self._seats.clear()
+            self._affinity.clear()
             self._engine = None
-            give_back(self._key)
+            release_engine(self._key)
 
     async def generate(self, request: Request) -> Completion:
         engine = self.engine
         sampling = request.sampling
-        use = None if request.tools is None else engine.tools
-        if use is not None or any(message.calls or message.role == "tool" for message in request.messages):
-            write: Writer = partial(engine.tools.segments, tools=request.tools)
-            opened = engine.tools.opened(request.messages, request.tools)
+        tool_support = None if request.tools is None else engine.tools
+        if tool_support is not None or any(message.calls or message.role == "tool" for message in request.messages):
+            write: PromptWriter = partial(engine.tools.segments, tools=request.tools)
+            opened = engine.tools.opened_marker(request.messages, request.tools)
         else:
             write = partial(engine.chat.segments, constrained=sampling.schema is not None)
-            opened = "" if sampling.schema is not None else engine.chat.opened(request.messages)
-        turns = divided(write, request.messages)
-        segments = turns.runs
+            opened = "" if sampling.schema is not None else engine.chat.opened_marker(request.messages)
+        split = split_prompt(write, request.messages)
+        segments = split.segments
         generation = Generation(
             engine.model,
-            engine.masks if use is None else use.masks,
-            self._choice(request.seed, sampling),
+            engine.masks if tool_support is None else tool_support.masks,
+            self._settings(request.seed, sampling),
             sampling.max_tokens,
             tuple(stop.encode() for stop in sampling.stop),
             self._grammar(request),
-            engine.plan.forced,
+            engine.config.forced,
             engine.chat.plain_tokens,
-            spelling=engine.chat.spelling if use is None else use.spelling,
-            message_end=-1 if sampling.schema is not None else engine.chat.message_end,
+            token_bytes=engine.chat.token_bytes if tool_support is None else tool_support.token_bytes,
+            message_end_token=-1 if sampling.schema is not None else engine.chat.message_end_token,
         )
-        on_text = opened_first(request.on_text, opened)
-        common = use is not None or (request.messages and request.messages[0].role == "system")
-        shared = (1,) if common and len(segments) > 1 and turns.kept != 1 else ()
-        talk = request.talk or request.conversation
+        on_text = prepend_marker(request.on_text, opened)
+        common = tool_support is not None or (request.messages and request.messages[0].role == "system")
+        shared_prefixes = (1,) if common and len(segments) > 1 and split.stable_segments != 1 else ()
+        conversation = request.talk or request.conversation
 
-        def on_from_answer() -> bool:
-            said, calls = opened + generation.text(), None
-            if use is not None:
-                said, calls = use.read(said)
-            if not generation.pieces or split_thoughts(said)[1] != said:  # its tokens will not be known
+        def continues() -> bool:
+            answer_text, calls = opened + generation.text(), None
+            if tool_support is not None:
+                answer_text, calls = tool_support.read(answer_text)
+            if (
+                not generation.pieces or split_thoughts(answer_text)[1] != answer_text
+            ):  # its tokens will not be known later
                 return False
-            answer = Message("assistant", said, generation.pieces, tuple(calls or ()))
-            return goes_on(write, request.messages, segments, answer)
+            answer = Message("assistant", answer_text, generation.pieces, tuple(calls or ()))
+            return continues_from_answer(write, request.messages, segments, answer)
 
         began = self._clock.now()
-        ask = Ask(
+        pending = PendingRequest(
             segments,
-            _unheard,
+            _no_callback,
             generation,
-            talk=talk,
-            shared=shared,
-            kept=turns.kept,
-            continued=turns.continued,
-            goes_on=on_from_answer,
+            conversation=conversation,
+            shared_prefixes=shared_prefixes,
+            stable_segments=split.stable_segments,
+            may_continue=split.may_continue,
+            continues_from_answer=continues,
         )
-        if use is None:
-            first = await self._answered(ask, on_text)
+        if tool_support is None:
+            first = await self._submit(pending, on_text)
             text, calls = opened + generation.text(), None
         else:
-            listener = None if on_text is None else Listener(on_text, use)
-            first = await self._answered(ask, listener)
+            listener = None if on_text is None else TextOutsideCalls(on_text, tool_support)
+            first = await self._submit(pending, listener)
             if listener is not None:
                 listener.end()
-            text, calls = use.read(opened + generation.text())
+            text, calls = tool_support.read(opened + generation.text())
         return Completion(
             text,
             generation.finish or "stop",
-            ask.prompt_tokens,
+            pending.prompt_tokens,
             len(generation.tokens),
             self._clock.now() - began,
             None if first is None else first - began,
@@ -142,36 +141,41 @@ class LlamaBackend(Backend):
         )
 
     async def read(self, reading: Reading) -> Completion:
-        """As the base says. Context and continuations are tokenised each on their own. Where the model has no opening
-        token and nothing stands before a continuation, its first token cannot be judged and is left out.
+        """As ``Backend.read``. Context and continuations are tokenised separately. If the model has no BOS token and
+        nothing precedes a continuation, its first token has no log-probability and is left out.
         """
         chat = self.engine.chat
-        runs = [np.concatenate([chat.opening, chat.plain_tokens(reading.shared)]), chat.plain_tokens(reading.context)]
+        prompt = [
+            np.concatenate([chat.bos_tokens, chat.plain_tokens(reading.shared)]),
+            chat.plain_tokens(reading.context),
+        ]
         if not reading.shared:
-            runs = [np.concatenate(runs)]
+            prompt = [np.concatenate(prompt)]
         continuations = [chat.plain_tokens(text) for text in reading.continuations]
-        segments = [Segment(run) for run in runs if len(run)]
+        segments = [Segment(tokens) for tokens in prompt if len(tokens)]
         if not segments and len(continuations) == 1:
             segments, continuations = [Segment(continuations[0][:1])], [continuations[0][1:]]
         if not segments or not continuations or not all(len(tokens) for tokens in continuations):
-            raise Rejected("nothing to read: an empty text, or several without a beginning", model=self.label)
+            raise Rejected(
+                "nothing to score: a text is empty, or several continuations have no context", model=self.label
+            )
         began = self._clock.now()
-        ask = Ask(
+        pending = PendingRequest(
             segments,
-            _unheard,
+            _no_callback,
             reading=ContinuationReading(continuations, reading.moments),
-            shared=(1,) if reading.shared and len(segments) > 1 else (),
+            shared_prefixes=(1,) if reading.shared and len(segments) > 1 else (),
         )
-        await self._answered(ask)
-        prompt = sum(map(len, [*runs, *continuations]))
-        assert ask.reading is not None
-        return Completion("", "stop", prompt, 0, self._clock.now() - began, likelihoods=ask.reading.results)
+        await self._submit(pending)
+        prompt_tokens = sum(map(len, [*prompt, *continuations]))
+        assert pending.reading is not None
+        return Completion("", "stop", prompt_tokens, 0, self._clock.now() - began, likelihoods=pending.reading.results)
 
     def ended(self, talk: str) -> None:
-        self._seats.end(talk)
+        self._affinity.end(talk)
         if self._engine is not None:
             for worker in self._engine.workers:
-                worker.loop.end(talk)
+                worker.loop.end_conversation(talk)
 
     def tokens(self, text: str) -> list[int]:
         """The token ids of plain text."""
@@ -190,42 +194,44 @@ class LlamaBackend(Backend):
     def statistics(self) -> dict[str, Any]:
         if self._engine is None:
             return {}
-        told: Counter[str] = Counter(contexts=len(self._engine.workers))
+        total: Counter[str] = Counter(contexts=len(self._engine.workers))
         for worker in self._engine.workers:
-            told.update(worker.statistics())
-        return {name: round(value, 3) for name, value in told.items()}
+            total.update(worker.statistics())
+        return {name: round(value, 3) for name, value in total.items()}
 
-    async def _answered(self, ask: Ask, on_text: Callable[[str], None] | None = None) -> float | None:
-        """Wait for an answer; pieces of text go to the listener in this task. When the first one came."""
-        seats = self._seats
-        seat, ask.begun = seats.take(ask.talk)
+    async def _submit(self, pending: PendingRequest, on_text: Callable[[str], None] | None = None) -> float | None:
+        """Have a request computed, passing text to ``on_text`` in this task. Returns when the first piece came."""
+        affinity = self._affinity
+        context, pending.ongoing = affinity.assign(pending.conversation)
         try:
-            return await self._heard(self.engine.workers[seat], ask, on_text)
+            return await self._wait_for_answer(self.engine.workers[context], pending, on_text)
         finally:
-            if not ask.talk:
-                seats.leave(seat)
+            if not pending.conversation:
+                affinity.release(context)
 
-    async def _heard(self, worker: Worker, ask: Ask, on_text: Callable[[str], None] | None) -> float | None:
+    async def _wait_for_answer(
+        self, worker: ContextWorker, pending: PendingRequest, on_text: Callable[[str], None] | None
+    ) -> float | None:
         loop = asyncio.get_running_loop()
         finished: asyncio.Future[None] = loop.create_future()
 
-        def told(_: Ask) -> None:
+        def notify(_: PendingRequest) -> None:
             loop.call_soon_threadsafe(_resolve, finished)
 
-        ask.done = told
+        pending.on_done = notify
         pieces: asyncio.Queue[bytes | None] | None = None
         first: float | None = None
-        if on_text is not None and ask.generation is not None:
+        if on_text is not None and pending.generation is not None:
             queue = pieces = asyncio.Queue()
 
-            def said(data: bytes) -> None:
+            def forward(data: bytes) -> None:
                 loop.call_soon_threadsafe(queue.put_nowait, data)
 
-            def told_and_ended(_: Ask) -> None:
+            def notify_and_close(_: PendingRequest) -> None:
                 loop.call_soon_threadsafe(_resolve_and_end, finished, queue)
 
-            ask.generation.on_bytes, ask.done = said, told_and_ended
-        worker.loop.submit(ask)
+            pending.generation.on_bytes, pending.on_done = forward, notify_and_close
+        worker.loop.submit(pending)
         try:
             with self._clock.external():
                 if pieces is not None and on_text is not None:
@@ -234,21 +240,21 @@ class LlamaBackend(Backend):
                         on_text(data.decode("utf-8", "replace"))
                 await finished
         except BaseException:
-            worker.loop.cancel(ask)
+            worker.loop.cancel(pending)
             raise
-        if ask.error is not None:
-            raise ask.error
+        if pending.error is not None:
+            raise pending.error
         return first
 
-    def _choice(self, seed: int, sampling: Sampling) -> Choice:
-        usual = self._usual
-        return Choice(
+    def _settings(self, seed: int, sampling: Sampling) -> SamplerSettings:
+        defaults = self._defaults
+        return SamplerSettings(
             seed,
             sampling.temperature,
-            sampling.top_p if sampling.top_p != 1.0 else usual.top_p,
-            sampling.top_k or usual.top_k,
-            sampling.min_p or usual.min_p,
-            sampling.repeat_penalty if sampling.repeat_penalty != 1.0 else usual.repeat_penalty,
+            sampling.top_p if sampling.top_p != 1.0 else defaults.top_p,
+            sampling.top_k or defaults.top_k,
+            sampling.min_p or defaults.min_p,
+            sampling.repeat_penalty if sampling.repeat_penalty != 1.0 else defaults.repeat_penalty,
             sampling.frequency_penalty,
             sampling.presence_penalty,
             sampling.logprobs,
@@ -264,18 +270,18 @@ class LlamaBackend(Backend):
         if schema is None:
             return None
         grammars = self.engine.grammars
-        # Properties are written in the schema's order, so that order is part of what makes a grammar the same.
+        # Properties are written in the schema's order, so the order is part of the key.
         key = orjson.dumps(schema)
         grammar = grammars.get(key)
         if grammar is None:
             grammar = grammars[key] = Grammar(schema)
-            if len(grammars) > _REMEMBERED_GRAMMARS:
+            if len(grammars) > _MAX_GRAMMARS:
                 del grammars[next(iter(grammars))]
         return grammar
 
 
-def _unheard(ask: Ask) -> None:
-    raise AssertionError("a request was submitted without anybody to tell")
+def _no_callback(pending: PendingRequest) -> None:
+    raise AssertionError("a request was submitted without a callback")
 
 
 def _resolve(future: asyncio.Future[None]) -> None:
@@ -304,11 +310,11 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
         if chosen[name] not in allowed:
             raise ConfigurationError(f"model '{spec.text}': {name}={chosen[name]}: expected {' or '.join(allowed)}")
     cache = spec.whole("kv_cache", low=0)
-    wanted = Plan(
+    requested = EngineConfig(
         lanes=spec.whole("lanes") or 0,
         context=spec.whole("ctx") or 0,
         contexts=spec.whole("contexts") or 0,
-        threads=spec.whole("threads", high=_MOST_THREADS) or (os.cpu_count() or 1),
+        threads=spec.whole("threads", high=_MAX_THREADS) or (os.cpu_count() or 1),
         gpu_layers=int(spec.number("gpu_layers", 0, -1)),
         kv_type=chosen["kv_type"],
         flash_attention=chosen["flash_attn"],
@@ -316,10 +322,10 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
         strict=chosen["strict"] == "on",
         forced=chosen["forced"] == "on",
     )
-    usual = Sampling(
+    defaults = Sampling(
         top_p=spec.number("top_p", 1.0, 0.0, 1.0),
         top_k=spec.whole("top_k", low=0) or 0,
         min_p=spec.number("min_p", 0.0, 0.0, 1.0),
         repeat_penalty=spec.number("repeat_penalty", 1.0, 0.01, 100.0),
     )
-    return LlamaBackend(clock, path.resolve(), wanted, spec.take("template"), usual)
+    return LlamaBackend(clock, path.resolve(), requested, spec.take("template"), defaults)

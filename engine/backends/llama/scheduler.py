@@ -1,17 +1,16 @@
-"""Which tokens llama.cpp computes next: a small, synchronous decision with no model in it.
+"""The scheduler: which tokens llama.cpp computes next. Synchronous, without a model.
 
-A job is a request on its way: first its prompt's runs are computed, then it is decoded until it says it is done.
-Lanes are 0 … n−1, the lowest free one is taken first, for llama.cpp batches consecutive lanes only. Decoding goes
-first; after each decode step prompt calls follow until ``prompt_budget`` tokens are passed, so that decoding lanes
-never wait long. Jobs that begin with a prefix in common wait while one of them computes it. Jobs of conversations
-already begun are admitted before new ones: what is begun gets finished, and less KV is alive. For the same reason a
-lane that has just come free waits for one step for the next request of a talk under way, which is being made meanwhile,
-before a new one is given it. A new one is admitted all the same when it has been passed over often enough.
+A job is prefilled segment by segment, then decoded until its request is done. Free lanes are taken from the lowest on,
+because llama.cpp batches consecutive lanes only. Decoding goes first; after each decode step, prefill steps follow
+until they have computed ``prefill_budget`` tokens, so decoding lanes never wait long. Of jobs with a common prefix one
+computes it while the others wait. Jobs of ongoing conversations are admitted before new ones, so that conversations
+finish and less KV is alive. For the same reason a lane that has just become free is reserved for one step for the next
+request of an ongoing conversation, which is probably being prepared. A new job that has been passed over often enough
+is admitted all the same.
 
-In the strict mode nothing that is computed depends on company: prompt runs are cut at borders that follow from the run
-alone, share a call only with runs of the same length in neighbouring lanes, and a decode call holds one row a lane
-without gaps; all of it in the ``shape`` that the weights want.
-What never belongs here: KV, sampling, threads.
+In strict mode nothing that is computed depends on the other jobs: segments are cut at positions that follow from the
+segment alone, share a batch only with segments of the same length in neighbouring lanes, and a decode batch holds one
+row per lane without gaps; all of it in the ``BatchShape`` that the weights need.
 """
 
 from __future__ import annotations
@@ -20,121 +19,119 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
-from .chat import Segment
+from .batch_shape import UNCONSTRAINED, BatchShape
 from .native import Tokens
-from .shape import ANY, Shape
+from .segment import Segment
 
-_PATIENCE = 64  # admissions of begun jobs that a new one lets pass
-_TRUST = 8  # lanes held back in vain, beyond the begun jobs that came, until none is any more
+_MAX_PASSED_OVER = 64  # ongoing jobs admitted before a waiting new one
+_MAX_WASTED_RESERVATIONS = 8  # more unused reservations than ongoing jobs so far, then lanes are not reserved any more
 
 
 @dataclass(slots=True)
 class Job:
     """A request as the scheduler sees it.
 
-    ``runs`` are still to be computed, the first from ``offset`` on; ``position`` is how many tokens the lane holds.
-    ``next_token`` is what to feed when decoding; None while runs are left, or when nothing more is wanted. ``common``
-    names the prefix that the job is at and shares with others: of those that name the same, one computes. ``chunk`` is
-    the most tokens one call computes of it where that is less than a batch.
+    ``segments`` are still to be computed, the first from ``offset`` on; ``position`` is the number of tokens in the
+    lane. ``next_token`` is the token to decode; None while segments are left, or when nothing more is wanted. Of the
+    jobs with an equal ``shared_prefix`` one computes it. ``max_chunk`` is the most tokens of the job in one batch,
+    where that is less than the batch size.
     """
 
     number: int
-    runs: deque[Segment]
-    begun: bool = False
+    segments: deque[Segment]
+    ongoing: bool = False
     lane: int = -1
     position: int = 0
     offset: int = 0
     next_token: int | None = None
-    common: Hashable | None = None
-    chunk: int = 1 << 30
+    shared_prefix: Hashable | None = None
+    max_chunk: int = 1 << 30
 
     @property
-    def in_prompt(self) -> bool:
-        """Whether the next work is a prompt run (computed at once)."""
-        return bool(self.runs) and not self.runs[0].decoded
+    def in_prefill(self) -> bool:
+        """Whether a prefill segment is next."""
+        return bool(self.segments) and not self.segments[0].decoded
 
-    def step_token(self) -> int | None:
-        """The token this job would feed in a decode step: of a run that was generated once, or its newest."""
-        if self.runs:
-            return int(self.runs[0].tokens[self.offset]) if self.runs[0].decoded else None
+    def decode_token(self) -> int | None:
+        """The token to decode: of a segment that was generated earlier, or the newest one."""
+        if self.segments:
+            return int(self.segments[0].tokens[self.offset]) if self.segments[0].decoded else None
         return self.next_token
 
     def completes(self, count: int) -> bool:
-        """Whether ``count`` more tokens leave no run to compute, so that the next token is to be chosen."""
-        return not self.runs or (len(self.runs) == 1 and self.offset + count == len(self.runs[0].tokens))
+        """Whether no segment is left after ``count`` more tokens, so that the next token is to be sampled."""
+        return not self.segments or (len(self.segments) == 1 and self.offset + count == len(self.segments[0].tokens))
 
     def advance(self, count: int) -> Segment | None:
-        """Note that ``count`` tokens were computed; the run that this completed, if any."""
+        """Note that ``count`` tokens were computed. Returns the segment that this completed, if any."""
         self.position += count
-        if not self.runs:
+        if not self.segments:
             return None
         self.offset += count
-        if self.offset < len(self.runs[0].tokens):
+        if self.offset < len(self.segments[0].tokens):
             return None
         self.offset = 0
-        return self.runs.popleft()
+        return self.segments.popleft()
 
 
 @dataclass(slots=True)
-class PromptStep:
-    """Compute the next tokens of each job's current run; ``last`` says for each whether that completes its runs.
+class PrefillStep:
+    """Compute the next tokens of each job's current segment; a part's flag says that no segment is left then.
 
-    ``turn``: the lane whose turn it is after this. ``size``: how many rows each part has in the call, those beyond its
-    tokens being dummies that must be forgotten again; 0: as many as it has tokens.
+    ``next_lane``: the lane served next. ``size``: rows of each part in the batch; those beyond its tokens are dummies
+    whose KV must be removed. 0: as many as it has tokens.
     """
 
     parts: list[tuple[Job, Tokens, bool]]
-    turn: int
+    next_lane: int
     size: int = 0
 
     @property
     def tokens(self) -> int:
-        """How many tokens are computed."""
+        """The number of tokens that are computed, without dummies."""
         return sum(len(tokens) for _, tokens, _ in self.parts)
 
 
 @dataclass(slots=True)
 class DecodeStep:
-    """Feed one token to each lane in order; a lane without a job gets a dummy that must be forgotten again."""
+    """Feed one token to each lane in order. A lane without a job gets a dummy whose KV must be removed."""
 
     rows: list[tuple[int, Job | None]]
 
 
 @dataclass(slots=True)
 class Scheduler:
-    """See the module. ``batch``: the most tokens one call takes, a multiple of the shape's unit. ``shape`` counts in
-    the strict mode only.
-    """
+    """See the module. ``batch``: the most tokens of one batch; ``shape``: used in strict mode only."""
 
     lanes: int
     batch: int = 512
-    prompt_budget: int = 512
+    prefill_budget: int = 512
     strict: bool = True
-    shape: Shape = ANY
-    _begun: deque[Job] = field(default_factory=deque)
+    shape: BatchShape = UNCONSTRAINED
+    _ongoing: deque[Job] = field(default_factory=deque)
     _new: deque[Job] = field(default_factory=deque)
     _running: list[Job | None] = field(default_factory=list)
-    _held: deque[int] = field(default_factory=deque)  # the step after which each lane not for new jobs came free
+    _reserved: deque[int] = field(default_factory=deque)  # for each reserved lane, the step in which it became free
     _steps: int = 0
-    _came: int = 0
-    _in_vain: int = 0
-    _passed: int = 0
-    _spent: int = 0
-    _turn: int = 0
+    _ongoing_arrivals: int = 0
+    _wasted_reservations: int = 0
+    _passed_over: int = 0
+    _prefill_spent: int = 0
+    _next_lane: int = 0
 
     def __post_init__(self) -> None:
         self._running = [None] * self.lanes
 
     def submit(self, job: Job) -> None:
-        """A request has come."""
-        self._came += job.begun
-        (self._begun if job.begun else self._new).append(job)
+        """Add a waiting job."""
+        self._ongoing_arrivals += job.ongoing
+        (self._ongoing if job.ongoing else self._new).append(job)
 
     def admit(self) -> list[Job]:
-        """Give free lanes to waiting jobs; the caller fills the lanes' KV and sets position and runs."""
-        while self._held and self._held[0] < self._steps:
-            self._held.popleft()
-            self._in_vain += bool(self._new)
+        """Assign free lanes to waiting jobs. The caller fills the lanes with KV and sets position and segments."""
+        while self._reserved and self._reserved[0] < self._steps:
+            self._reserved.popleft()
+            self._wasted_reservations += bool(self._new)
         admitted = []
         free = [lane for lane, running in enumerate(self._running) if running is None]
         for index, lane in enumerate(free):
@@ -147,109 +144,117 @@ class Scheduler:
         return admitted
 
     def release(self, job: Job) -> None:
-        """A job is done or cancelled, waiting or running."""
+        """Remove a finished or cancelled job, waiting or running."""
         if job.lane >= 0:
             self._running[job.lane] = None
             job.lane = -1
-            if self._in_vain < self._came + _TRUST:
-                self._held.append(self._steps)
+            if self._wasted_reservations < self._ongoing_arrivals + _MAX_WASTED_RESERVATIONS:
+                self._reserved.append(self._steps)
         else:
-            for queue in (self._begun, self._new):
+            for queue in (self._ongoing, self._new):
                 if job in queue:
                     queue.remove(job)
 
-    def next_step(self) -> PromptStep | DecodeStep | None:
+    def next_step(self) -> PrefillStep | DecodeStep | None:
         """What to compute now; None if no running job has work."""
         self._steps += 1
-        prompts = self._prompts()
-        decoding = [job for job in self._running if job is not None and job.step_token() is not None]
-        if prompts and (not decoding or self._spent < self.prompt_budget):
-            step = self._prompt_step(prompts)
-            self._spent += step.tokens
-            self._turn = step.turn
+        prompts = self._prefilling()
+        decoding = [job for job in self._running if job is not None and job.decode_token() is not None]
+        if prompts and (not decoding or self._prefill_spent < self.prefill_budget):
+            step = self._prefill_step(prompts)
+            self._prefill_spent += step.tokens
+            self._next_lane = step.next_lane
             return step
-        self._spent = 0
+        self._prefill_spent = 0
         return self._decode_step(decoding) if decoding else None
 
     @property
     def busy(self) -> bool:
-        """Whether anything waits or runs."""
-        return bool(self._begun or self._new) or any(job is not None for job in self._running)
+        """Whether any job waits or runs."""
+        return bool(self._ongoing or self._new) or any(job is not None for job in self._running)
 
     @property
-    def spare(self) -> int:
-        """How many positions at the end of a lane have to stay free for dummies."""
-        return self.shape.rows(1) - 1 if self.strict else 0
+    def dummy_positions(self) -> int:
+        """How many positions at the end of a lane must stay free for dummies."""
+        return self.shape.padded_rows(1) - 1 if self.strict else 0
 
     def statistics(self) -> dict[str, int]:
-        """Jobs running and waiting."""
+        """Numbers of running and waiting jobs."""
         running = sum(job is not None for job in self._running)
-        return {"running": running, "waiting_begun": len(self._begun), "waiting_new": len(self._new)}
+        return {"running": running, "waiting_begun": len(self._ongoing), "waiting_new": len(self._new)}
 
     def _next_waiting(self, free: int) -> Job | None:
-        if self._begun and (not self._new or self._passed < _PATIENCE):
-            self._passed += bool(self._new)
-            if self._held:
-                self._held.popleft()
-            return self._begun.popleft()
-        if self._new and (self._begun or free > len(self._held)):
-            self._passed = 0
+        if self._ongoing and (not self._new or self._passed_over < _MAX_PASSED_OVER):
+            self._passed_over += bool(self._new)
+            if self._reserved:
+                self._reserved.popleft()
+            return self._ongoing.popleft()
+        if self._new and (self._ongoing or free > len(self._reserved)):
+            self._passed_over = 0
             return self._new.popleft()
         return None
 
-    def _prompts(self) -> list[Job]:
-        prompts = [job for job in self._running if job is not None and job.in_prompt]
-        # Of those with a prefix in common the one that has come furthest goes on, the others will be given its KV.
+    def _prefilling(self) -> list[Job]:
+        prompts = [job for job in self._running if job is not None and job.in_prefill]
+        # Of jobs with a common prefix the most advanced one continues; the others will get its KV.
         first: dict[Hashable, Job] = {}
         for job in prompts:
-            if job.common is not None and (job.common not in first or job.offset > first[job.common].offset):
-                first[job.common] = job
-        return [job for job in prompts if job.common is None or first[job.common] is job]
+            if job.shared_prefix is not None and (
+                job.shared_prefix not in first or job.offset > first[job.shared_prefix].offset
+            ):
+                first[job.shared_prefix] = job
+        return [job for job in prompts if job.shared_prefix is None or first[job.shared_prefix] is job]
 
-    def _prompt_step(self, prompts: Sequence[Job]) -> PromptStep:
+    def _prefill_step(self, prompts: Sequence[Job]) -> PrefillStep:
         if not self.strict:
-            return self._mixed(prompts)
-        # In turn by lane, so that a long prompt does not hold up the short one beside it for ever.
-        steps = self._blocks(prompts)
-        return next((step for step in steps if step.turn > self._turn), steps[0])
+            return self._mixed_step(prompts)
+        # Round-robin over lanes, so that a long prompt does not delay a short one for ever.
+        steps = self._strict_steps(prompts)
+        return next((step for step in steps if step.next_lane > self._next_lane), steps[0])
 
-    def _blocks(self, prompts: Sequence[Job]) -> list[PromptStep]:
-        steps: list[PromptStep] = []
+    def _strict_steps(self, prompts: Sequence[Job]) -> list[PrefillStep]:
+        steps: list[PrefillStep] = []
         room = 0
         for job in prompts:
             part = self._part(job, self.batch)
-            size = self.shape.rows(len(part[1]))
+            size = self.shape.padded_rows(len(part[1]))
             step = steps[-1] if steps else None
-            if step is not None and (step.size, step.turn, True) == (size, job.lane, size <= min(room, job.chunk)):
+            if step is not None and (step.size, step.next_lane, True) == (
+                size,
+                job.lane,
+                size <= min(room, job.max_chunk),
+            ):
                 step.parts.append(part)
-                step.turn = job.lane + 1
+                step.next_lane = job.lane + 1
             else:
-                steps.append(PromptStep([part], job.lane + 1, size))
+                steps.append(PrefillStep([part], job.lane + 1, size))
                 room = self.batch
-            room = min(room, job.chunk) - size
+            room = min(room, job.max_chunk) - size
         return steps
 
-    def _mixed(self, prompts: Sequence[Job]) -> PromptStep:
-        start = next((index for index, job in enumerate(prompts) if job.lane >= self._turn), 0)
+    def _mixed_step(self, prompts: Sequence[Job]) -> PrefillStep:
+        start = next((index for index, job in enumerate(prompts) if job.lane >= self._next_lane), 0)
         parts, room = [], self.batch
         for index in range(len(prompts)):
             if room <= 0:
                 break
-            # Whoever's turn it is takes what it needs, but leaves a share to those behind it.
+            # The first job takes what it needs, but leaves a share to the others.
             part = self._part(prompts[(start + index) % len(prompts)], max(1, room // (len(prompts) - index)))
             room -= len(part[1])
             parts.append(part)
-        return PromptStep(sorted(parts, key=lambda part: part[0].lane), prompts[start].lane + 1)
+        return PrefillStep(sorted(parts, key=lambda part: part[0].lane), prompts[start].lane + 1)
 
     def _part(self, job: Job, most: int) -> tuple[Job, Tokens, bool]:
-        run = job.runs[0].tokens
-        tokens = run[job.offset : job.offset + min(most, job.chunk)]
-        return job, tokens, job.completes(len(tokens))
+        tokens = job.segments[0].tokens
+        part = tokens[job.offset : job.offset + min(most, job.max_chunk)]
+        return job, part, job.completes(len(part))
 
     def _decode_step(self, decoding: Sequence[Job]) -> DecodeStep:
         by_lane = {job.lane: job for job in decoding}
         top = max(by_lane) + 1
         if self.strict:
-            # Idle lanes below the highest are filled, for a gap would part the others into calls of other shapes.
-            return DecodeStep([(lane, by_lane.get(lane)) for lane in range(min(self.shape.rows(top), self.lanes))])
+            # Idle lanes below the highest get dummies: llama.cpp splits a batch at gaps, which changes its shape.
+            return DecodeStep(
+                [(lane, by_lane.get(lane)) for lane in range(min(self.shape.padded_rows(top), self.lanes))]
+            )
         return DecodeStep([(lane, by_lane[lane]) for lane in sorted(by_lane)])

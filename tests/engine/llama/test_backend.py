@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from tiny_gguf import make_model
 
-from viva.engine.backends.llama import buffers
 from viva.engine.backends.llama.backend import LlamaBackend
+from viva.engine.backends.llama.kv import buffers
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError, ContextTooLong
@@ -341,7 +341,7 @@ def test_contexts_that_lanes_or_threads_do_not_go_into_are_refused(model: Path, 
     async def main(backend: LlamaBackend) -> None:
         raise AssertionError("it was loaded")
 
-    with pytest.raises(ConfigurationError, match=r"do not go into as many equal parts.* take contexts=1"):
+    with pytest.raises(ConfigurationError, match=r"cannot be split into that many equal parts.* use contexts=1"):
         using(f"llama:{model}?ctx=512&{options}", main)
 
 

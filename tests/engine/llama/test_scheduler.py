@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.engine.backends.llama.chat import Segment
-from viva.engine.backends.llama.scheduler import DecodeStep, Job, PromptStep, Scheduler
-from viva.engine.backends.llama.shape import ANY, FOURS, PAIRS
+from viva.engine.backends.llama.batch_shape import AT_LEAST_TWO, MULTIPLES_OF_FOUR, UNCONSTRAINED
+from viva.engine.backends.llama.scheduler import DecodeStep, Job, PrefillStep, Scheduler
+from viva.engine.backends.llama.segment import Segment
 
 fixed = settings(deadline=None, derandomize=True, max_examples=150)
 
@@ -22,10 +22,10 @@ fixed = settings(deadline=None, derandomize=True, max_examples=150)
 class Call:
     """A request: runs (length, decoded), then what is generated: each token with so many forced ones behind it."""
 
-    runs: list[tuple[int, bool]]
+    segments: list[tuple[int, bool]]
     answer: list[int]
     arrives: int = 0
-    begun: bool = False
+    ongoing: bool = False
     found: int = 0  # tokens that the lane is given from the store
     cancelled_at: int | None = None
 
@@ -63,7 +63,7 @@ class Simulation:
             decoding = any(self._decodes(progress) for progress in self.lanes.values())
             step = self.scheduler.next_step()
             assert (step is None) == (not self.lanes)
-            if isinstance(step, PromptStep):
+            if isinstance(step, PrefillStep):
                 self._prompt(step, decoding)
             elif isinstance(step, DecodeStep):
                 self._decode(step)
@@ -74,11 +74,11 @@ class Simulation:
 
     def _submit(self, number: int, call: Call) -> None:
         # Token ids say whose they are and at which place they stand.
-        lengths = [length for length, _ in call.runs] + [1 + forced for forced in call.answer]
+        lengths = [length for length, _ in call.segments] + [1 + forced for forced in call.answer]
         tokens = np.arange(sum(lengths), dtype=np.int32) + number * 10_000
-        cuts = np.cumsum([length for length, _ in call.runs])
-        runs = [Segment(part, call.runs[i][1]) for i, part in enumerate(np.split(tokens, cuts)[:-1])]
-        job = Job(number, deque(runs), begun=call.begun)
+        cuts = np.cumsum([length for length, _ in call.segments])
+        segments = [Segment(part, call.segments[i][1]) for i, part in enumerate(np.split(tokens, cuts)[:-1])]
+        job = Job(number, deque(segments), ongoing=call.ongoing)
         # The last token is never fed, nor what would be forced behind it.
         fed = len(tokens) - 1 - call.answer[-1] if call.answer else len(tokens)
         self.alive[number] = Progress(call, job, tokens[:fed].tolist())
@@ -91,7 +91,7 @@ class Simulation:
         # Of waiting ones only new ones may be left without a lane, and of lanes only those of the last step's ends.
         left = [progress for progress in self.alive.values() if progress.job.lane < 0]
         spare = len(free) - len(admitted)
-        assert not spare or not left or (spare <= self.freed and not any(progress.call.begun for progress in left))
+        assert not spare or not left or (spare <= self.freed and not any(progress.call.ongoing for progress in left))
         self.freed = 0
         for job in admitted:
             self.lanes[job.lane] = self.alive[job.number]
@@ -105,31 +105,31 @@ class Simulation:
         self.ended.append(number)
 
     def _decodes(self, progress: Progress) -> bool:
-        runs = progress.job.runs
-        return runs[0].decoded if runs else progress.job.next_token is not None
+        segments = progress.job.segments
+        return segments[0].decoded if segments else progress.job.next_token is not None
 
-    def _prompt(self, step: PromptStep, decoding: bool) -> None:
+    def _prompt(self, step: PrefillStep, decoding: bool) -> None:
         batch, total = self.scheduler.batch, sum(len(tokens) for _, tokens, _ in step.parts)
         served = [job.lane for job, _, _ in step.parts]
         assert served == sorted(set(served))
         assert 0 < total <= batch
         # Whoever decodes waits for at most the budget and the part that went over it.
         self.between = self.between + total if decoding else 0
-        assert self.between < self.scheduler.prompt_budget + batch
-        prompting = [progress for progress in self.lanes.values() if progress.job.in_prompt]
+        assert self.between < self.scheduler.prefill_budget + batch
+        prompting = [progress for progress in self.lanes.values() if progress.job.in_prefill]
         for progress in prompting:
             progress.unserved = 0 if progress.job.lane in served else progress.unserved + 1
             assert progress.unserved < self.scheduler.lanes
         if self.scheduler.strict:
             # Neighbours, each with the same number of rows; the call is the one that each would have alone, repeated.
             assert served == list(range(served[0], served[0] + len(served)))
-            assert {self.scheduler.shape.rows(len(tokens)) for _, tokens, _ in step.parts} == {step.size}
+            assert {self.scheduler.shape.padded_rows(len(tokens)) for _, tokens, _ in step.parts} == {step.size}
             assert len(served) == 1 or len(served) * step.size <= batch
         else:
             assert step.size == 0
         for job, tokens, last in step.parts:
-            assert job.in_prompt
-            run = job.runs[0].tokens
+            assert job.in_prefill
+            run = job.segments[0].tokens
             if self.scheduler.strict:
                 assert job.offset % batch == 0
                 assert len(tokens) == min(batch, len(run) - job.offset)
@@ -143,13 +143,13 @@ class Simulation:
         assert {lane for lane, job in step.rows if job is not None} == wanted != set()
         if self.scheduler.strict:
             assert lanes == list(range(len(lanes)))
-            assert len(lanes) == min(self.scheduler.shape.rows(max(wanted) + 1), self.scheduler.lanes)
+            assert len(lanes) == min(self.scheduler.shape.padded_rows(max(wanted) + 1), self.scheduler.lanes)
         else:
             assert lanes == sorted(wanted)
         for lane, job in step.rows:
             if job is not None:
                 assert self.lanes[lane].job is job
-                token = job.step_token()
+                token = job.decode_token()
                 assert token is not None
                 self._computed(job, [token], job.completes(1))
 
@@ -160,7 +160,7 @@ class Simulation:
         progress.computed += tokens
         assert progress.computed == progress.expected[: len(progress.computed)]
         job.advance(len(tokens))
-        assert last == (not job.runs)
+        assert last == (not job.segments)
         if last:
             self._sampled(progress)
 
@@ -176,17 +176,17 @@ class Simulation:
         if forced:
             tokens = np.array(progress.expected[at : at + 1 + forced], dtype=np.int32)
             job.next_token = None
-            job.runs.append(Segment(tokens))
+            job.segments.append(Segment(tokens))
         else:
             job.next_token = progress.expected[at]
 
 
 calls = st.builds(
     Call,
-    runs=st.lists(st.tuples(st.integers(1, 20), st.booleans()), min_size=1, max_size=4),
+    segments=st.lists(st.tuples(st.integers(1, 20), st.booleans()), min_size=1, max_size=4),
     answer=st.lists(st.sampled_from([0, 0, 0, 1, 5, 9]), max_size=8),
     arrives=st.integers(0, 30),
-    begun=st.booleans(),
+    ongoing=st.booleans(),
     found=st.sampled_from([0, 7]),
     cancelled_at=st.none() | st.none() | st.integers(0, 60),
 )
@@ -194,9 +194,9 @@ schedulers = st.builds(
     Scheduler,
     st.integers(1, 6),
     batch=st.integers(1, 9),
-    prompt_budget=st.integers(1, 30),
+    prefill_budget=st.integers(1, 30),
     strict=st.booleans(),
-    shape=st.sampled_from([ANY, PAIRS, FOURS]),
+    shape=st.sampled_from([UNCONSTRAINED, AT_LEAST_TWO, MULTIPLES_OF_FOUR]),
 )
 
 
@@ -212,7 +212,7 @@ def test_a_simulated_day(scheduler: Scheduler, requests: list[Call]) -> None:
 def test_new_ones_are_admitted_although_begun_ones_keep_coming(lanes: int) -> None:
     scheduler, news, admitted = Scheduler(lanes), 5, list[int]()
     for number in range(600):
-        scheduler.submit(Job(number, deque(), begun=number >= news))
+        scheduler.submit(Job(number, deque(), ongoing=number >= news))
     while scheduler.busy:
         for job in scheduler.admit():
             admitted.append(job.number)
@@ -232,7 +232,7 @@ def test_a_lane_waits_a_step_for_the_next_request_of_its_talk() -> None:
     assert scheduler.next_step() is not None
     scheduler.release(first)
     assert scheduler.admit() == []
-    scheduler.submit(Job(3, deque(), begun=True))
+    scheduler.submit(Job(3, deque(), ongoing=True))
     assert [job.number for job in scheduler.admit()] == [3]  # it came in time
     scheduler.release(second)
     assert scheduler.admit() == []
@@ -256,16 +256,16 @@ def test_lanes_do_not_wait_for_talks_of_a_single_request() -> None:
 
 @pytest.mark.parametrize("strict", [True, False])
 def test_of_jobs_at_a_common_prefix_one_computes_it(strict: bool) -> None:
-    scheduler = Scheduler(4, batch=8, prompt_budget=100, strict=strict)
+    scheduler = Scheduler(4, batch=8, prefill_budget=100, strict=strict)
     run = Segment(np.arange(20, dtype=np.int32))
-    jobs = [Job(number, deque([run]), common="rules" if number != 2 else None) for number in range(4)]
+    jobs = [Job(number, deque([run]), shared_prefix="rules" if number != 2 else None) for number in range(4)]
     for job in jobs:
         scheduler.submit(job)
     scheduler.admit()
     computed: dict[int, int] = {}
-    while jobs[0].runs:
+    while jobs[0].segments:
         step = scheduler.next_step()
-        assert isinstance(step, PromptStep)
+        assert isinstance(step, PrefillStep)
         for job, tokens, _ in step.parts:
             computed[job.number] = computed.get(job.number, 0) + len(tokens)
             job.advance(len(tokens))
@@ -273,11 +273,11 @@ def test_of_jobs_at_a_common_prefix_one_computes_it(strict: bool) -> None:
     assert computed == {0: 20, 2: computed[2]}  # the others wait for the first, and nobody for them
 
     # The first is cancelled half-way and another takes its place; a third may not begin beside it.
-    jobs[1].common = jobs[3].common = "more rules"
-    jobs[1].runs = deque([run])
-    jobs[3].runs, jobs[3].offset = deque([run]), 8
+    jobs[1].shared_prefix = jobs[3].shared_prefix = "more rules"
+    jobs[1].segments = deque([run])
+    jobs[3].segments, jobs[3].offset = deque([run]), 8
     scheduler.release(jobs[0])
     step = scheduler.next_step()
-    assert isinstance(step, PromptStep)
+    assert isinstance(step, PrefillStep)
     assert 3 in [job.number for job, _, _ in step.parts]
     assert 1 not in [job.number for job, _, _ in step.parts]

@@ -1,4 +1,4 @@
-"""Models that write no text, weights that are no numbers, memory as the model takes it, contexts beyond training."""
+"""Models that write no text, weights that are not finite, memory as the model takes it, contexts beyond training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tiny_gguf import make_model
 
 from viva.engine.backends.llama.backend import LlamaBackend
 from viva.engine.backends.llama.native import NativeContext, NativeModel
-from viva.engine.backends.llama.sizing import Plan, plan
+from viva.engine.backends.llama.sizing import EngineConfig, choose_config
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.errors import BackendError, ConfigurationError, Rejected
@@ -87,10 +87,10 @@ def test_line_36_a_request_whose_logits_are_no_numbers_fails_by_name_and_the_oth
             for number in range(9):
                 group.start_soon(one, number)
         assert sorted(failed) == [1, 4, 7]
-        assert all("no numbers" in str(error) and not error.retryable for error in failed.values())
-        with pytest.raises(BackendError, match="no numbers"):
+        assert all("not finite" in str(error) and not error.retryable for error in failed.values())
+        with pytest.raises(BackendError, match="not finite"):
             await backend.read(Reading(f"many {BAD_WORD} know", (" the question", " more")))
-        with pytest.raises(BackendError, match="no numbers"):
+        with pytest.raises(BackendError, match="not finite"):
             await backend.read(Reading("many know", (f" the {BAD_WORD} question", " more")))
         assert (await backend.read(Reading("many know", (" the question",)))).likelihoods
         await one(0)
@@ -138,8 +138,8 @@ def test_line_36_nothing_is_left_in_a_lane_of_what_was_no_number(tmp_path: Path)
         (0.0, lambda name: True, "empty weights"),
         (0.0, lambda name: name == "output.weight", "empty weights"),
         (0.0, lambda name: name == "token_embd.weight", "empty weights"),
-        (float("nan"), lambda name: True, "no numbers"),
-        (float("nan"), lambda name: name == "blk.1.ffn_down.weight", "no numbers"),
+        (float("nan"), lambda name: True, "not finite"),
+        (float("nan"), lambda name: name == "blk.1.ffn_down.weight", "not finite"),
     ],
     ids=["zeros", "no output", "no input", "NaN", "one matrix of NaN"],
 )
@@ -189,6 +189,6 @@ def test_line_37_what_does_not_fit_is_refused_by_what_the_model_takes(
     try:
         monkeypatch.setattr("viva.engine.backends.llama.sizing.memory_available", lambda: needed * 3 // 4)
         with pytest.raises(ConfigurationError, match="would fit"):
-            plan(model, Plan(lanes=4, context=2048))
+            choose_config(model, EngineConfig(lanes=4, context=2048))
     finally:
         model.close()
