@@ -15,7 +15,7 @@ from viva.engine.descriptors import raise_limit
 
 from . import correlate, data, lab, report, review, run, show, sweep, validate
 from .late import HELP, MODELS
-from .output import steady_streams
+from .output import show_log, steady_streams
 
 
 class _Commands(TyperGroup):
@@ -67,6 +67,7 @@ correlate.register(app)
 def main() -> None:
     """Entry point of the ``viva`` command."""
     steady_streams()
+    show_log()
     raise_limit()
     try:
         app()

@@ -7,6 +7,7 @@ connection instead of failing for want of one. What never belongs here: HTTP.
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 import sys
 from collections import deque
@@ -14,6 +15,7 @@ from collections import deque
 # Journals, logs, the loop's own, files that are being read, look-ups of host names.
 _RESERVED = 128
 _USUAL_MOST = 10_240  # some systems name no bound but take no more
+_log = logging.getLogger("viva")
 _gates: list[Gate] = []
 _share = 0  # connections of each gate
 
@@ -99,8 +101,10 @@ class Gate:
         if not self._said:
             self._said = True
             soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-            print(
-                f"viva: note: {self._name}: {soft} open files are allowed (ulimit -n), which leaves {self.limit} "
-                "connections; further calls wait their turn",
-                file=sys.stderr,
+            _log.warning(
+                "%s: %d open files are allowed (ulimit -n), which leaves %d connections; further calls wait their turn",
+                self._name,
+                soft,
+                self.limit,
+                extra={"label": "note"},
             )

@@ -20,7 +20,6 @@ from .backends.base import Backend
 from .blame import place_of
 from .budget import Budget, Meter
 from .clock import Clock
-from .collector import tuned_collector
 from .computation import Computer
 from .conversation import Conversation, ConversationStopped, RunStopping
 from .errors import ConfigurationError, Forbidden, JournalError, LimitReached, Unauthorized, VivaError
@@ -162,21 +161,20 @@ class Runner:
         planned = iter(plans)
         self._queue, self._converse = self._admissible(planned, restored), converse
         self._journal.on_failure = self._journal_failed
-        with tuned_collector():
-            async with LagMonitor(self._clock) as lag:
-                try:
-                    async with anyio.create_task_group() as self._group:
-                        try:
-                            self._spawn()
-                            await self.admitted.wait()
-                        except BaseException:
-                            self._close_admission()  # cancelled from outside: a slot given back begins nothing more
-                            raise
-                finally:
-                    self._leave_line()
-                    if self._own_computer:
-                        self.services.computer.close()
-                self._outcome.loop_lag = lag.statistics()
+        async with LagMonitor(self._clock) as lag:
+            try:
+                async with anyio.create_task_group() as self._group:
+                    try:
+                        self._spawn()
+                        await self.admitted.wait()
+                    except BaseException:
+                        self._close_admission()  # cancelled from outside: a slot given back begins nothing more
+                        raise
+            finally:
+                self._leave_line()
+                if self._own_computer:
+                    self.services.computer.close()
+            self._outcome.loop_lag = lag.statistics()
         if self._outcome.how == "drained" and not self._outcome.interrupted and _all_in(planned, restored):
             self._outcome.how = "done"  # it was asked to stop when nothing was left to begin
         self._events.publish(RunFinished(self._clock.wall(), "", self._outcome.how))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import viva
+from viva.engine.collector import tuned_collector
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
 from viva.scenarios.probes.questions import TEMPLATES, Questions
@@ -38,7 +39,8 @@ def main() -> dict[str, Any]:
         path = Path(folder) / "run"
         launch = viva.new_run("probe", settings, path)
         began = time.perf_counter()
-        asyncio.run(launch.run())
+        with tuned_collector():
+            asyncio.run(launch.run())
         report = viva.recorded_results(RunFolder.open(path)).report()
         wall = time.perf_counter() - began
         [told] = report["candidates"].values()

@@ -73,8 +73,9 @@ def _factory(spec: ModelSpec) -> Factory:
     return loaded
 
 
-def full_path(text: str) -> str:
-    """The model name with the path of a local file made absolute, so that it means the same from any folder.
+def full_path(text: str, folder: Path = Path()) -> str:
+    """The model name with the path of a local file made absolute, so that it means the same from any folder. Relative
+    paths begin at ``folder``.
 
     Names pass here on their way into settings, so what must not be recorded is refused here.
 
@@ -85,7 +86,7 @@ def full_path(text: str) -> str:
     where, mark, options = rest.partition("?")
     if kind not in ("llama", "replay") or not where:
         return text
-    return f"{kind}:{Path(where).expanduser().resolve()}{mark}{options}"
+    return f"{kind}:{(folder / Path(where).expanduser()).resolve()}{mark}{options}"
 
 
 def fingerprint(text: str) -> str | None:

@@ -13,11 +13,10 @@ from typing import Any
 
 import anyio
 
-from viva.data.selection import each_checked_once
+from viva.data.selection import CheckedDatasets
 from viva.engine.backends.registry import BackendPool
 from viva.engine.blame import place_of
 from viva.engine.clock import Clock, RealClock
-from viva.engine.collector import tuned_collector
 from viva.engine.computation import Computer
 from viva.engine.errors import JournalError, VivaError
 from viva.engine.folder import RunFolder
@@ -114,7 +113,7 @@ class Sweep:
             raise JournalError(f"{self.out}: cannot make the sweep's folder: {error}") from error
         try:
             write_sweep(self.out, self.recorded)
-            with tuned_collector(), each_checked_once():
+            with CheckedDatasets().used():
                 if ready is not None:
                     ready(self)
                 units = self._survey()
@@ -147,9 +146,12 @@ class Sweep:
     def _in_use(self) -> set[str]:
         return {model for run in self._active for model in run.cell.models}
 
-    def survey(self) -> None:
-        """Find out how far every cell has come (``runs``), without opening a model."""
-        with each_checked_once():
+    def survey(self, datasets: CheckedDatasets | None = None) -> None:
+        """Find out how far every cell has come (``runs``), without opening a model.
+
+        ``datasets``: those that need not be read through again.
+        """
+        with (datasets or CheckedDatasets()).used():
             self._survey()
 
     def _survey(self) -> list[_Unit]:

@@ -6,7 +6,7 @@ What never belongs here: requests (``backend``), and how anything is computed.
 
 from __future__ import annotations
 
-import sys
+import logging
 from pathlib import Path
 
 from .chat import ChatFormat
@@ -26,14 +26,14 @@ _WEIGHTS: dict[tuple[Path, int], tuple[NativeModel, int]] = {}
 
 
 def borrow(key: Key) -> LlamaEngine:
-    """The engine for a key; where nobody uses it yet it is loaded, which is said on stderr.
+    """The engine for a key; where nobody uses it yet it is loaded, which is logged.
 
     :raises ConfigurationError: it cannot be loaded.
     """
     engine = _ENGINES.get(key)
     if engine is None:
         engine = _ENGINES[key] = LlamaEngine(*key)
-        print(f"viva: {engine.model.path.name}: {engine.plan.describe(engine.model)}", file=sys.stderr)
+        logging.getLogger("viva").info("%s: %s", engine.model.path.name, engine.plan.describe(engine.model))
     engine.users += 1
     return engine
 
