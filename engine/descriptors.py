@@ -1,7 +1,7 @@
 """Open files: how many this process may have, and what part of them an endpoint's connections may take.
 
-A connection is an open file. Endpoints share what the limit of open files leaves, evenly, so that calls wait for a
-connection instead of failing for want of one. What never belongs here: HTTP.
+A connection is an open file. Endpoints share the free descriptors evenly, so calls wait for a connection instead of
+failing because none can be opened.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import deque
 
 # Journals, logs, the loop's own, files that are being read, look-ups of host names.
 _RESERVED = 128
-_USUAL_MOST = 10_240  # some systems name no bound but take no more
+_USUAL_MOST = 10_240  # some systems report no bound but accept no more
 _log = logging.getLogger("viva")
 _gates: list[Gate] = []
 _share = 0  # connections of each gate
@@ -38,7 +38,7 @@ def raise_limit() -> int:
 
 
 def _divide() -> None:
-    """Work out what each gate may have. Asking the system at each call would cost more than the gate itself."""
+    """Compute each gate's share; asking the system at each call would cost more than the gate itself."""
     global _share
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     free = sys.maxsize if soft == resource.RLIM_INFINITY else soft - min(_RESERVED, soft // 4)
@@ -55,12 +55,12 @@ class Gate:
         self._said = False
 
     def open(self) -> None:
-        """Take part in the sharing, until ``close``."""
+        """Take a share of the descriptors, until ``close``."""
         _gates.append(self)
         _divide()
 
     def close(self) -> None:
-        """Leave the others this one's part."""
+        """Give the share back to the other gates."""
         if self in _gates:
             _gates.remove(self)
             _divide()
@@ -80,7 +80,7 @@ class Gate:
         try:
             await turn
         except BaseException:
-            if turn.done() and not turn.cancelled():  # cancelled in the same moment as served: hand the place on
+            if turn.done() and not turn.cancelled():  # cancelled at the moment it was served: pass the connection on
                 self._leave()
             else:
                 turn.cancel()

@@ -1,10 +1,8 @@
-"""A recorded conversation held again without any model: what each role was shown, and what it answered, in order.
+"""Re-runs a recorded conversation without any model: what each role was sent and what it answered, in order.
 
-The protocol's coroutine runs against the recorded calls. Where it asks what was recorded, the view that it asks with is
-what the model was sent; where it asks otherwise (its code or its prompts are others now), the recorded answers follow
-as they are, and say that what was asked is not known. It ends where the record ends.
-
-What never belongs here: how a transcript looks, and calls to models.
+The protocol's coroutine runs against the recorded calls. Where a request's digest equals the recorded one, its view is
+what the model was sent. Where it differs (code or prompts have changed), the remaining recorded answers follow without
+their prompts. The re-run ends where the record ends.
 """
 
 from __future__ import annotations
@@ -65,14 +63,14 @@ Entry = Line | Exchange | Step
 
 @dataclass(slots=True)
 class Rerun:
-    """What came of it. ``problem`` says why what the later calls were sent is not known; None if all of it is."""
+    """The entries of a re-run. ``problem`` says why the prompts of later calls are unknown; None where none is."""
 
     lines: list[Entry] = field(default_factory=list)
     problem: str | None = None
 
 
 class _RecordEnds(BaseException):
-    """The coroutine asks for more than was recorded. Not an ``Exception``: no protocol is to catch it."""
+    """The coroutine asks for more than was recorded. Not an ``Exception``, so that protocols do not catch it."""
 
 
 class _Again(Conversation):
@@ -132,7 +130,7 @@ class _Again(Conversation):
         self.rerun.lines += [Line(party, text) for party, text in lines()]
 
     def rest(self) -> list[Entry]:
-        """The recorded calls that nobody has asked for, in their order."""
+        """The recorded calls that the coroutine has not asked for, in their order."""
         return [entry_of(call) for call in self._answers.values()]
 
     def _recorded_call(self, role: str, ordinal: int, digest: bytes) -> RecordedCall:
@@ -164,9 +162,9 @@ async def held_again(
     repeat: int = 1,
     clock: Clock | None = None,
 ) -> Rerun:
-    """Hold a recorded conversation again. ``seed`` is the run's, the others are the conversation's own.
+    """Re-run a recorded conversation. ``seed`` is the run's; key, label and repeat are the conversation's.
 
-    Nothing that the coroutine raises is raised here: it becomes the ``problem`` of what is not known behind it.
+    What the coroutine raises is not raised here: it becomes the ``problem``.
     """
     clock = clock or RealClock()
     meter = Meter(Budget(), "run", clock.now())

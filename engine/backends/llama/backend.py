@@ -97,7 +97,7 @@ class LlamaBackend(Backend):
         on_text = opened_first(request.on_text, opened)
         common = use is not None or (request.messages and request.messages[0].role == "system")
         shared = (1,) if common and len(segments) > 1 and turns.kept != 1 else ()
-        talk = request.talk or request.conversation
+        talk = request.affinity or request.conversation
 
         def on_from_answer() -> bool:
             said, calls = opened + generation.text(), None
@@ -167,11 +167,11 @@ class LlamaBackend(Backend):
         assert ask.reading is not None
         return Completion("", "stop", prompt, 0, self._clock.now() - began, likelihoods=ask.reading.results)
 
-    def ended(self, talk: str) -> None:
-        self._seats.end(talk)
+    def ended(self, affinity: str) -> None:
+        self._seats.end(affinity)
         if self._engine is not None:
             for worker in self._engine.workers:
-                worker.loop.end(talk)
+                worker.loop.end(affinity)
 
     def tokens(self, text: str) -> list[int]:
         """The token ids of plain text."""
