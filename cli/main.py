@@ -14,7 +14,7 @@ from viva.engine.descriptors import raise_limit
 
 from . import correlate, data, lab, report, review, run, show, sweep, validate
 from .late import HELP, MODELS
-from .output import steady_streams
+from .output import show_log, steady_streams
 
 
 class _Commands(TyperGroup):
@@ -66,5 +66,6 @@ correlate.register(app)
 def main() -> None:
     """The command, once its modules are loaded (``start``)."""
     steady_streams()
+    show_log()
     raise_limit()
     app()

@@ -6,6 +6,7 @@ What never belongs here: progress and complaints (stderr).
 from __future__ import annotations
 
 import io
+import logging
 import os
 import sys
 from collections.abc import Iterable
@@ -114,6 +115,25 @@ class SteadyStream:
             self._stream = open(os.devnull, "w")  # noqa: SIM115
         finally:
             os.close(nowhere)
+
+
+class _ToStderr(logging.Handler):
+    """Shows what the engine logs as lines of the ``viva`` command: warnings as such, other news without a label.
+
+    A record's own ``label`` goes before.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        label = getattr(record, "label", "warning" if record.levelno >= logging.WARNING else "")
+        print("viva: " + (f"{label}: " if label else "") + record.getMessage(), file=sys.stderr)
+
+
+def show_log() -> None:
+    """Show on stderr what is logged under ``viva``; once, however often it is called."""
+    log = logging.getLogger("viva")
+    if not any(isinstance(handler, _ToStderr) for handler in log.handlers):
+        log.addHandler(_ToStderr())
+        log.setLevel(logging.INFO)
 
 
 def steady_streams() -> None:

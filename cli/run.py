@@ -190,6 +190,7 @@ class Held:
 
 def hold(launch: Launch) -> Held:
     """Run and show progress."""
+    from viva.engine.collector import tuned_collector
     from viva.engine.errors import JournalError
     from viva.orchestration.launch import empty_results, recorded_results
 
@@ -199,7 +200,8 @@ def hold(launch: Launch) -> Held:
     aggregate = empty_results(launch.folder)
     progress = Progress(aggregate)
     launch.events.listen(progress.hear)
-    outcome = launch.clock.run(lambda: obeying(launch.run, progress))
+    with tuned_collector():
+        outcome = launch.clock.run(lambda: obeying(launch.run, progress))
     if outcome.how == "failed" and outcome.finished:
         # Events may have outrun a journal that then failed: report what is really recorded.
         try:

@@ -70,6 +70,7 @@ def resume(out: Path, given: dict[str, Any], *, retry_failed: bool, json: bool, 
 
 def _carry(sweep: Sweep, *, json: bool, max_failures: int) -> NoReturn:
     """Run, show progress, print the cells, and leave with the exit code that says how it went."""
+    from viva.engine.collector import tuned_collector
     from viva.reports.controls import harmless, one_line
     from viva.reports.failed import told_failures
 
@@ -78,7 +79,8 @@ def _carry(sweep: Sweep, *, json: bool, max_failures: int) -> NoReturn:
 
     progress = SweepProgress(sweep)
     sweep.events.listen(progress.hear)
-    sweep.clock.run(lambda: obeying(sweep.run, progress))
+    with tuned_collector():
+        sweep.clock.run(lambda: obeying(sweep.run, progress))
     reasons = _print(sweep, json)
     print(progress.line(), file=sys.stderr)
     failed = [run for run in sweep.runs if run.error is not None]

@@ -13,6 +13,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -131,27 +132,37 @@ def open_dataset(
     :raises ConfigurationError: the form is unknown, or a package is missing.
     """
     key = (source, limit, seed, skip_bad, ids, shuffled, cluster)
-    if _remembered is None:
-        return _opened(*key)
-    if key not in _remembered:
-        _remembered[key] = _opened(*key)
-    return _remembered[key]
+    held = _in_use.get()
+    return _opened(*key) if held is None else held.opened(key)
 
 
-_remembered: dict[tuple[object, ...], Dataset] | None = None
+class CheckedDatasets:
+    """Datasets that were checked already, for many runs on the same ones; whoever runs them holds this object.
+
+    Within ``used``, a dataset that is opened again in the same way is not read through again. A file that changes
+    meanwhile ends the runs that come to the place.
+    """
+
+    def __init__(self) -> None:
+        self._checked: dict[tuple[Any, ...], Dataset] = {}
+
+    @contextmanager
+    def used(self) -> Iterator[CheckedDatasets]:
+        """Have ``open_dataset`` look here, in this task or thread and in tasks that begin within; nowhere else."""
+        token = _in_use.set(self)
+        try:
+            yield self
+        finally:
+            _in_use.reset(token)
+
+    def opened(self, key: tuple[Any, ...]) -> Dataset:
+        """The dataset opened with these arguments, read through if that was not done yet."""
+        if key not in self._checked:
+            self._checked[key] = _opened(*key)
+        return self._checked[key]
 
 
-@contextmanager
-def each_checked_once() -> Iterator[None]:
-    """While entered, a dataset that is opened again in the same way is not read through again: for many runs on the
-    same datasets. A file that changes meanwhile ends the runs that come to the place."""
-    global _remembered
-    before = _remembered
-    _remembered = {} if before is None else before
-    try:
-        yield
-    finally:
-        _remembered = before
+_in_use: ContextVar[CheckedDatasets | None] = ContextVar("datasets checked already", default=None)
 
 
 def _opened(

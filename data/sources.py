@@ -105,13 +105,16 @@ def open_source(text: str) -> Source:
     return Source(name, str(path), form, parts, partial(_digest, files))
 
 
-def full_source(text: str) -> str:
-    """The same source with its file or folder by full path; as it is where there is none (the error comes later)."""
+def full_source(text: str, folder: Path = Path()) -> str:
+    """The same source with its file or folder by full path; as it is where there is none (the error comes later).
+
+    ``folder`` is where relative paths begin.
+    """
     try:
-        named = _take_apart(text)
+        named = _take_apart(text, folder)
     except ConfigurationError:
         return text
-    path = _path(named.place)
+    path = _path(named.place, folder)
     if named.form == HUB or not _exists(path):
         return text
     return ":".join(part for part in (named.form, str(path.resolve()), named.split) if part)
@@ -136,19 +139,19 @@ def dev_source(text: str) -> str | None:
     return ":".join(part for part in (named.form, str(file)) if part) if file else None
 
 
-def _take_apart(text: str) -> _Named:
+def _take_apart(text: str, folder: Path = Path()) -> _Named:
     form, colon, rest = text.partition(":")
-    if not colon or _exists(_path(text)):
+    if not colon or _exists(_path(text, folder)):
         return _Named("", text, "")
     if form not in FORMS and form != HUB:
         before, _, split = text.rpartition(":")
-        if _exists(_path(before)):
+        if _exists(_path(before, folder)):
             message = f"dataset '{text}': a split needs a form before it, as in mmlu:{before}:{split}"
         else:
             message = f"dataset '{text}': unknown form '{form}'; known: {', '.join([*FORMS, HUB])}"
         raise ConfigurationError(message)
     place, colon, split = rest.rpartition(":")
-    if not colon or not _SPLIT.fullmatch(split) or (form != HUB and _exists(_path(rest))):
+    if not colon or not _SPLIT.fullmatch(split) or (form != HUB and _exists(_path(rest, folder))):
         place, split = rest, ""
     if not place:
         raise ConfigurationError(f"dataset '{text}': names no file or folder after '{form}:'")
@@ -180,9 +183,9 @@ def _benchmark(name: str) -> str:
     return next((form for form in FORMS if letters.startswith(form)), "")
 
 
-def _path(text: str) -> Path:
+def _path(text: str, folder: Path = Path()) -> Path:
     # The shell expands ~ only at the beginning of a word, not behind a form.
-    return Path(text).expanduser() if text.startswith("~/") else Path(text)
+    return Path(text).expanduser() if text.startswith("~/") else folder / text
 
 
 def _exists(path: Path) -> bool:

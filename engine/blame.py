@@ -1,7 +1,4 @@
-"""Where a fault happened, for whom it concerns: file and line of the user's own code rather than of what it called.
-
-What never belongs here: deciding what a fault does to a run.
-"""
+"""Where an error was raised: file and line of the user's own code rather than of a library that it called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Budgets: how many tokens, calls, how much money and time a conversation or a run may take.
+"""Budgets: bounds on the tokens, calls, cost and seconds of a conversation or a run.
 
 What never belongs here: rates (requests per minute), which are ``limits``.
 """
@@ -46,7 +46,7 @@ class Meter:
         self.under_way += 1
 
     def end(self) -> None:
-        """A reserved call is over, one way or the other."""
+        """A reserved call has ended, answered or not."""
         self.under_way -= 1
 
     def add(self, tokens: int, cost: float) -> None:
@@ -56,8 +56,8 @@ class Meter:
         self.cost += cost
 
     def require(self, now: float) -> None:
-        """Ask whether one more call may begin. Calls under way count as calls; what tokens and money they will take is
-        not known, so those bounds can be passed by what is in flight.
+        """Ask whether one more call may begin. Calls in flight count as calls; their tokens and cost are not known yet,
+        so those bounds can be exceeded by what is in flight.
 
         :raises LimitReached: naming the first bound that is used up.
         """

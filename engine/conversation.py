@@ -2,7 +2,7 @@
 
 Every model call goes through ``Conversation.generate``. A call that the journal already holds, asked in the same
 words, is answered from it; any other goes to the model and is recorded. Re-running the coroutine after a crash
-therefore arrives where it was, and no recorded call is paid for twice.
+therefore restores its state, and no recorded call is paid for twice.
 
 What never belongs here: turn order, prompts, verdicts, when to stop (a protocol's business), admission (runner's).
 """
@@ -33,7 +33,7 @@ from .tools import Toolbox
 from .usage import WATCHED, Usage
 from .watching import watched_answer
 
-_TALKS = count()
+_AFFINITIES = count()
 
 
 class ConversationStopped(Exception):  # control flow, not an error
@@ -49,8 +49,8 @@ class ConversationStopped(Exception):  # control flow, not an error
 
 class Conversation:
     """One conversation of a run. ``key`` names it in seeds, journal and events; ``number`` orders the run; no other
-    conversation of this process has its ``talk``. ``label`` is that of the model under examination, where several are
-    compared; ``repeat`` counts from 1 how often the same task is held with it. ``computed`` counts steps by name.
+    conversation of this process has its ``affinity``. ``label`` is that of the model under examination, where several
+    are compared; ``repeat`` counts from 1 how often the same task is held with it. ``computed`` counts steps by name.
     """
 
     __slots__ = (
@@ -62,12 +62,12 @@ class Conversation:
         "_services",
         "_stopped",
         "_under_way",
+        "affinity",
         "computed",
         "key",
         "label",
         "number",
         "repeat",
-        "talk",
         "usage",
     )
 
@@ -83,7 +83,7 @@ class Conversation:
     ) -> None:
         self.key, self.number = key, number
         self.label, self.repeat = label, repeat
-        self.talk = f"{key} {next(_TALKS)}"
+        self.affinity = f"{key} {next(_AFFINITIES)}"
         self.usage: dict[str, Usage] = {}
         self.computed: dict[str, int] = {}
         self._services = services
@@ -106,11 +106,11 @@ class Conversation:
         hint: Any = None,
         watch: Sequence[Callable[[], Detector]] = (),
     ) -> Completion:
-        """Have ``role``'s model answer its view of the talk.
+        """Have ``role``'s model answer its view of the conversation.
 
         The call's seed, hash and place in the journal follow from the conversation and the role's own count of
-        calls, so roles may overlap. ``watch`` makes detectors for this reply; what was said before one of them ended it
-        is recorded like any other reply. With ``tools`` the completion may hold ``calls``.
+        calls, so roles may overlap. ``watch`` makes detectors for this reply; the text before a detector ended it is
+        recorded like any other reply. With ``tools`` the completion may hold ``calls``.
 
         :raises ConversationStopped: a detector, a budget or somebody outside ended the conversation.
         :raises BackendError: the model could not answer.
@@ -127,7 +127,16 @@ class Conversation:
                 await self._stop_here()
             self._require_budget()
             request = Request(
-                view.messages, sampling, seed, digest, self.key, role, ordinal, hint, tools=tools, talk=self.talk
+                view.messages,
+                sampling,
+                seed,
+                digest,
+                self.key,
+                role,
+                ordinal,
+                hint,
+                tools=tools,
+                affinity=self.affinity,
             )
             answer = (
                 watched_answer(backend, request, watch, self._services.clock) if watch else backend.generate(request)
@@ -138,9 +147,9 @@ class Conversation:
         return completion
 
     async def read(self, role: str, reading: Reading) -> list[Likelihood]:
-        """Have ``role``'s model say how likely given texts are; recorded, replayed and counted as ``generate`` is.
+        """The likelihood of given texts under ``role``'s model; recorded, replayed and counted as ``generate`` is.
 
-        :raises ConfigurationError: the model cannot say.
+        :raises ConfigurationError: the model gives no likelihoods.
         :raises ConversationStopped, BackendError, LimitReached: as ``generate``.
         """
         ordinal, backend = self._next_call(role)
@@ -227,7 +236,7 @@ class Conversation:
         """
 
     def note(self, kind: str, payload: Any) -> None:
-        """Publish a protocol's own news about this conversation."""
+        """Publish a protocol's own event about this conversation (``Noted``)."""
         self._services.events.publish(Noted(self._services.clock.wall(), self.key, kind, payload))
 
     def stop(self, by: str, reason: str) -> ConversationStopped:
@@ -238,7 +247,7 @@ class Conversation:
         return self._stopped
 
     async def _stop_here(self) -> NoReturn:
-        """Where the conversation is interrupted. Roles that overlap are let have the answer that they wait for."""
+        """Interrupt the conversation, once the calls that overlapping roles have in flight are answered."""
         while self._under_way:
             self._quiet = anyio.Event()
             await self._quiet.wait()
@@ -267,7 +276,7 @@ class Conversation:
     async def _recorded_answer(
         self, role: str, ordinal: int, digest: bytes, backend: Backend, answer: Awaitable[Completion]
     ) -> Completion:
-        """Wait for a model's answer and write it down before anybody acts on it."""
+        """Wait for a model's answer and record it before it is used."""
         services = self._services
         began = services.clock.now()
         self._under_way += 1
@@ -296,7 +305,7 @@ class Conversation:
     async def _account(
         self, role: str, ordinal: int, backend: Backend, completion: Completion, *, replayed: bool
     ) -> None:
-        """Count an answer, tell of it, and give way where somebody is behind."""
+        """Count an answer, publish it, and wait for slow subscribers and for a turn of the event loop."""
         services = self._services
         tokens = completion.prompt_tokens + completion.completion_tokens
         self._count(role, completion)
@@ -333,7 +342,7 @@ class Conversation:
             return None
         if call.digest == digest:
             return call.completion
-        # Something upstream changed. Nothing recorded after this point can be trusted to answer what is asked now.
+        # The request differs from the recorded one, so every recorded call behind it may answer another question.
         self._recorded.clear()
         self._services.events.publish(Diverged(self._services.clock.wall(), self.key, role, ordinal))
         return None
@@ -353,7 +362,7 @@ class Conversation:
         if completion.finish.startswith(WATCHED):
             raise self.stop("detector", completion.finish.removeprefix(WATCHED))
         if (completion.calls and not completion.text) or completion.kept_silent is not None:
-            return  # a call is an answer, and what the endpoint took away is no silence of the model's
+            return  # a tool call is an answer, and text withheld by the endpoint is not an empty reply
         for make in watch:
             reason = make().finish(completion.text)
             if reason is not None:

@@ -1,13 +1,13 @@
 """Open files: how many this process may have, and what part of them an endpoint's connections may take.
 
-A connection is an open file. Endpoints share what the limit of open files leaves, evenly, so that calls wait for a
-connection instead of failing for want of one. Runs side by side, each with a journal, may take a quarter of them.
-What never belongs here: HTTP.
+A connection is an open file. Endpoints share the free descriptors evenly, so calls wait for a connection instead of
+failing because none can be opened. Runs side by side, each with a journal, may take a quarter of them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 import sys
 from collections import deque
@@ -18,8 +18,9 @@ from .stopping import waiting
 
 # Journals, logs, the loop's own, files that are being read, look-ups of host names.
 _RESERVED = 128
-_USUAL_MOST = 10_240  # some systems name no bound but take no more
 _FILES_OF_RUN = 8  # its lock, its journal with the log, both once more for reading, and what it begins with
+_USUAL_MOST = 10_240  # some systems report no bound but accept no more
+_log = logging.getLogger("viva")
 _gates: list[Gate] = []
 _held = 0  # files that runs side by side may take
 _share = 0  # connections of each gate
@@ -43,7 +44,7 @@ def raise_limit() -> int:
 
 
 def _divide() -> None:
-    """Work out what each gate may have. Asking the system at each call would cost more than the gate itself."""
+    """Compute each gate's share; asking the system at each call would cost more than the gate itself."""
     global _share
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     free = sys.maxsize if soft == resource.RLIM_INFINITY else soft - min(_RESERVED, soft // 4) - _held
@@ -77,12 +78,12 @@ class Gate:
         self._said = False
 
     def open(self) -> None:
-        """Take part in the sharing, until ``close``."""
+        """Take a share of the descriptors, until ``close``."""
         _gates.append(self)
         _divide()
 
     def close(self) -> None:
-        """Leave the others this one's part."""
+        """Give the share back to the other gates."""
         if self in _gates:
             _gates.remove(self)
             _divide()
@@ -103,7 +104,7 @@ class Gate:
             with waiting():
                 await turn
         except BaseException:
-            if turn.done() and not turn.cancelled():  # cancelled in the same moment as served: hand the place on
+            if turn.done() and not turn.cancelled():  # cancelled at the moment it was served: pass the connection on
                 self._leave()
             else:
                 turn.cancel()
@@ -124,8 +125,10 @@ class Gate:
         if not self._said:
             self._said = True
             soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-            print(
-                f"viva: note: {self._name}: {soft} open files are allowed (ulimit -n), which leaves {self.limit} "
-                "connections; further calls wait their turn",
-                file=sys.stderr,
+            _log.warning(
+                "%s: %d open files are allowed (ulimit -n), which leaves %d connections; further calls wait their turn",
+                self._name,
+                soft,
+                self.limit,
+                extra={"label": "note"},
             )

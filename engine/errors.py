@@ -15,7 +15,7 @@ VivaError
 │   │   └── NoDescriptor      this process has too many open files: waits, which is no failed try
 │   ├── AnswerTooLarge        an answer beyond the bound on its bytes
 │   ├── TimedOut              no answer in time: retried
-│   └── TranscriptEnded       a replayed talk holds no further recorded turn
+│   └── TranscriptEnded       a replayed conversation holds no further recorded turn
 ├── MalformedOutput           a model answered, but not in the form that was asked for
 ├── LimitReached              a budget of a conversation or of the run is used up
 └── JournalError              the run folder cannot be written or read (disk full, corrupt, other run)
@@ -121,7 +121,7 @@ class TimedOut(BackendError):
 
 
 class TranscriptEnded(BackendError):
-    """A replayed talk has no recorded turn left at this place."""
+    """A replayed conversation has no recorded turn left at this place."""
 
 
 class MalformedOutput(VivaError):

@@ -1,7 +1,7 @@
 """Reading a journal back: the calls of one conversation, and the ended conversations in order.
 
-Used by resume, replay, fork, report and show. Reads page through SQLite, so a run of any size streams. Every row is
-held against its checksum; damaged ones are left out, counted and named.
+Used by resume, replay, fork, report, show and catch-up. Reads are streamed. Every row is verified against its checksum;
+damaged rows are left out, counted and named.
 What never belongs here: writing (see ``journal``), opening the file (see ``journal_file``), what a result means.
 """
 
@@ -44,8 +44,7 @@ class RecordedCall:
 class EndedConversation:
     """One ended conversation; ``result`` is the protocol's record, or the error's record where ``failed``.
 
-    ``item`` is None where its record is damaged. Conversations on the same item may share the object: it is not to be
-    changed.
+    ``item`` is None where its record is damaged. Conversations on the same item may share the object: do not change it.
     """
 
     number: int
@@ -69,7 +68,7 @@ class History:
     """The reading half of a journal. Close it, or use it as a context manager.
 
     ``damage`` names the damaged records met so far; ``broken`` has the numbers of conversations whose calls end at one.
-    Damage is told of by ``warnings`` (``JournalNotice``): the first few at once, all when the journal is closed.
+    Damage is reported through ``warnings`` (``JournalNotice``): the first few records at once, all when it is closed.
 
     :raises JournalError: the file is missing, of another version, or so damaged that nothing can be read.
     """

@@ -1,8 +1,8 @@
 """The journal: every finished model call, and every conversation's start and end, in one SQLite file.
 
 Writing belongs to one thread of its own; the event loop only appends to a list. The thread takes what has gathered,
-writes it with many rows per statement and commits once (WAL, group commit). Many rows per statement is what makes
-this work beside a busy loop: each SQLite step gives up the interpreter lock and must win it back.
+writes it with many rows per statement and commits once (WAL, group commit). Few, large statements matter beside a busy
+loop: each SQLite step releases the interpreter lock and has to acquire it again.
 
 What never belongs here: what a call means, scores, prompts (a view is rebuilt from its recorded replies).
 Reading back is in ``history``.
@@ -100,7 +100,7 @@ class Journal:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        # No await here may be cancelled away: what was computed must reach the disk even when the run is halted.
+        # Nothing here awaits, so nothing can be cancelled: recorded rows reach the disk even when the run is halted.
         self._closing = True
         self._wake.set()
         self._hurry.set()
@@ -210,7 +210,7 @@ class Journal:
                 self._answer(waiters)
                 if closing:
                     break
-        except Exception as error:  # whatever ended this thread: nobody may be left waiting for it
+        except Exception as error:  # whatever ended this thread, its waiters must be released
             if isinstance(error, sqlite3.Error):
                 self.failure = journal_error(self.path, error)
             elif isinstance(error, JournalError):

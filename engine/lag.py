@@ -1,4 +1,4 @@
-"""How late the event loop runs its timers: the one figure that shows that something blocks it.
+"""How late the event loop runs its timers, which shows whether something blocks it.
 
 What never belongs here: latencies of models.
 """

@@ -51,7 +51,7 @@ class _ClockedThrottler(Throttler):
         self._gone: deque[list[float]] = deque()  # [time] of each call in the window
 
     def flush(self) -> None:
-        # The very sum that is waited for: a difference may round below the period for ever.
+        # Compare the sum that ``wait`` uses: the difference may round to just below the period for ever.
         while self._gone and self._gone[0][0] + self.period <= self._clock.now():
             self._gone.popleft()
 
@@ -62,7 +62,7 @@ class _ClockedThrottler(Throttler):
         return float(self._gone[0][0] + self.period - self._clock.now())
 
     async def acquire(self) -> list[float]:
-        """Let one go; returns its entry ``[time]``, which is to be moved to when it really goes."""
+        """Admit one; returns its entry ``[time]``, to be set to the time at which the request is really sent."""
         entry = [self._clock.now()]
         self._gone.append(entry)
         return entry
@@ -107,7 +107,7 @@ class _TokenWindow:
 
 
 class Permit:
-    """One admitted call; report what it really used before leaving it."""
+    """One admitted call; report its real token count before leaving it."""
 
     __slots__ = ("_departure", "_entry", "_limits")
 
@@ -124,7 +124,7 @@ class Permit:
 
 
 class Limits:
-    """The limits of one backend; enter ``permit`` around each call. All None: costs next to nothing."""
+    """The limits of one backend; enter ``permit`` around each call. Without any limit the overhead is negligible."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Limits:
                 with waiting():
                     await turn
             except BaseException:
-                # Cancelled in the same moment as served: hand the place on.
+                # Cancelled at the moment it was served: pass the permit on.
                 if turn.done() and not turn.cancelled():
                     permit.used(0)
                     self._release()
@@ -172,8 +172,8 @@ class Limits:
                     self._changed.set()
                 raise
             if permit._departure is not None:
-                # On a busy event loop (a resumed run replays) it goes later than it was let go; who comes next keeps
-                # its distance from there, or a window would hold one more.
+                # On a busy event loop (a resumed run replays) the request is sent later than it was admitted. The next
+                # one keeps its distance from the time of sending, or a window would hold one request too many.
                 permit._departure[0] = self._clock.now()
         else:
             self._occupy()
@@ -183,7 +183,7 @@ class Limits:
             self._release()
 
     def pause(self, seconds: float) -> None:
-        """Admit nobody for a while (the endpoint said Retry-After)."""
+        """Admit no call for so many seconds (Retry-After)."""
         self._paused_until = max(self._paused_until, self._clock.now() + seconds)
         self._changed.set()
 

@@ -1,4 +1,4 @@
-"""What is said and asked: messages, a role's growing view of the talk, requests and completions.
+"""Messages, a role's growing view of its conversation, requests and completions.
 
 These are hot-path records: slotted, built thousands of times a second, never mutated after they are handed on.
 What never belongs here: prompts' wording, parsing of replies, anything that waits.
@@ -51,7 +51,7 @@ class Message:
 
 
 class View:
-    """One role's own view of the talk: it only grows, and so does its digest, a hash chain over the messages.
+    """One role's view of the conversation: it only grows; its digest is a hash chain over the messages.
 
     Appending costs one hash of the new text; a request's identity therefore costs the same in the last round as in
     the first.
@@ -153,10 +153,10 @@ class Request:
 
     ``digest`` identifies what is asked (messages, sampling, seed; not the model, which the manifest names).
     ``on_text`` is called with each piece of text by backends that stream; what it raises ends the call at once;
-    ``on_restart`` is called when a broken attempt begins anew and the pieces so far no longer count.
+    ``on_restart`` is called before a failed attempt is repeated: text received so far is discarded.
     ``hint`` is what a simulated or oracle model may know of the item; real backends never read it. ``tools`` are the
-    functions that the model may call. ``talk`` tells the conversation from others of the same name, which runs side by
-    side may have.
+    functions that the model may call. ``affinity`` identifies the conversation in this process, where parallel runs may
+    have conversations of the same name: backends keep KV and contexts by it.
     """
 
     messages: Sequence[Message]
@@ -170,7 +170,7 @@ class Request:
     on_text: Callable[[str], None] | None = None
     on_restart: Callable[[], None] | None = None
     tools: Toolbox | None = None
-    talk: str = ""
+    affinity: str = ""
 
     @property
     def characters(self) -> int:

@@ -1,4 +1,4 @@
-"""A recorded conversation held again without any model: what each role was shown, and what it answered, in order.
+"""Re-runs a recorded conversation without any model: what each role was sent and what it answered, in order.
 
 The protocol's coroutine runs against the recorded calls. Where it asks what was recorded (the digests are equal), the
 view that it asks with is what the model was sent. Where it asks otherwise (its code or its prompts are others now), the
@@ -85,7 +85,7 @@ _IDLE_TURNS = 32
 
 
 class _RecordEnds(BaseException):
-    """The coroutine asks for more than was recorded. Not an ``Exception``: no protocol is to catch it."""
+    """The coroutine asks for more than was recorded. Not an ``Exception``, so that protocols do not catch it."""
 
 
 class _Again(Conversation):

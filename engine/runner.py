@@ -1,8 +1,8 @@
 """The runner: admits conversations, bounded and in order, and carries each to its end.
 
-No task and no item exists before its turn: as many workers as have a slot each take the next plan when they are free.
-Runs that go on side by side may share slots (``slots``) and turns of the event loop (``turnstile``). One conversation's
-failure is a record; only an error that would fail every other conversation too ends the run.
+Each worker holds a slot and takes the next plan when it is free, so no task and no item exists before it is needed.
+Parallel runs may share slots (``slots``) and turns of the event loop (``turnstile``). A conversation's failure is a
+record; only an error that would fail every other conversation too ends the run.
 
 What never belongs here: what a conversation says (the protocol's coroutine) and how models are reached (backends).
 """
@@ -20,7 +20,6 @@ from .backends.base import Backend
 from .blame import place_of
 from .budget import Budget, Meter
 from .clock import Clock
-from .collector import tuned_collector
 from .computation import Computer
 from .conversation import Conversation, ConversationStopped
 from .errors import ConfigurationError, Forbidden, JournalError, LimitReached, Unauthorized, VivaError
@@ -45,7 +44,7 @@ from .turnstile import Turnstile
 
 @dataclass(slots=True)
 class Plan:
-    """One conversation to be: its number in the run, its key, the models by role, and what the protocol needs.
+    """A planned conversation: its number in the run, its key, the models by role, and what the protocol needs.
 
     ``record`` is kept in the journal as the conversation's item; it must be plain JSON data, not changed afterwards.
     ``label`` and ``repeat`` are the conversation's.
@@ -83,7 +82,7 @@ class Runner:
     """Runs plans through a protocol's coroutine.
 
     ``journal`` is entered by the caller; ``history`` is the same file's reading half where the run is resumed.
-    ``slots``, ``turnstile`` and ``computer`` are those that it shares with other runs, else it has its own, with
+    ``slots``, ``turnstile`` and ``computer`` may be shared with other runs; by default the run has its own, with
     ``concurrency`` slots. ``drain`` lets conversations in flight finish, ``interrupt`` only requests under way;
     ``halt`` stops at once. All admit nothing more and leave the run resumable. ``admitted`` is set when no further
     conversation will begin.
@@ -164,21 +163,20 @@ class Runner:
         planned = iter(plans)
         self._queue, self._converse = self._admissible(planned, restored), converse
         self._journal.on_failure = self._journal_failed
-        with tuned_collector():
-            async with LagMonitor(self._clock) as lag:
-                try:
-                    async with anyio.create_task_group() as self._group:
-                        try:
-                            self._spawn()
-                            await self.admitted.wait()
-                        except BaseException:
-                            self._close_admission()  # cancelled from outside: a slot given back begins nothing more
-                            raise
-                finally:
-                    self._leave_line()
-                    if self._own_computer:
-                        self.services.computer.close()
-                self._outcome.loop_lag = lag.statistics()
+        async with LagMonitor(self._clock) as lag:
+            try:
+                async with anyio.create_task_group() as self._group:
+                    try:
+                        self._spawn()
+                        await self.admitted.wait()
+                    except BaseException:
+                        self._close_admission()  # cancelled from outside: a slot given back begins nothing more
+                        raise
+            finally:
+                self._leave_line()
+                if self._own_computer:
+                    self.services.computer.close()
+            self._outcome.loop_lag = lag.statistics()
         if self._outcome.how == "drained" and not self._outcome.interrupted and _all_in(planned, restored):
             self._outcome.how = "done"  # it was asked to stop when nothing was left to begin
         self._events.publish(RunFinished(self._clock.wall(), "", self._outcome.how))
@@ -212,11 +210,11 @@ class Runner:
                     return
                 if plan.number not in ended:
                     yield plan
-        except VivaError as error:  # the dataset broke under our hands
+        except VivaError as error:  # the dataset can no longer be read
             self._end("failed", error)
 
     def _spawn(self) -> None:
-        """Have the next worker begin: at once if a slot is free, else when it is this run's turn to have one."""
+        """Start the next worker: at once if a slot is free, else when this run is first in line for one."""
         if not self.admitted.is_set():
             if self._slots.take():
                 self._begin()
@@ -228,8 +226,8 @@ class Runner:
         self._group.start_soon(self._work)
 
     async def _work(self) -> None:
-        # A worker brings the next one to life before it begins, as long as there are slots: nothing starts before its
-        # turn. Where other runs wait for slots it makes room for them after each conversation.
+        # A worker starts the next one before its own first conversation while slots are free. Where other runs wait for
+        # slots, it gives its slot up after each conversation.
         try:
             plan = self._next()
             if plan is not None:
@@ -277,7 +275,7 @@ class Runner:
             finally:
                 del self.conversations[plan.key]
                 for backend in plan.backends.values():
-                    backend.ended(conversation.talk)
+                    backend.ended(conversation.affinity)
             self._journal.record_ended(plan.number, "finished", result)
             self._outcome.finished += 1
             self._events.publish(ConversationFinished(self._clock.wall(), plan.key, plan.number, result))
@@ -290,8 +288,8 @@ class Runner:
             self._interrupted(plan)
             raise
         except LimitReached as error:
-            # The calls under way are paid for already: they are answered and recorded, and each conversation is
-            # interrupted where it asks for its next.
+            # Calls in flight are paid for: they finish and are recorded. Each conversation is interrupted at its next
+            # call.
             self._interrupted(plan)
             if self._outcome.error is None:
                 self._events.publish(LimitHit(self._clock.wall(), "", error.limit, str(error)))
@@ -311,9 +309,9 @@ class Runner:
             self._failed(plan, error)
 
     def _answered_before(self, plan: Plan, error: Unauthorized) -> bool:
-        """Whether a resumed run's journal tells that the model answers, so that this request alone may be forbidden.
+        """Whether a resumed run's journal shows that the model accepted the key, so only this request is forbidden.
 
-        That goes for 403. A 401 says that the key itself is not good, and it may be another one than it was then.
+        Holds for 403 only: a 401 refuses the key itself, which may have changed since then.
         """
         if self._history is None or error.status != 403:
             return False
@@ -350,8 +348,8 @@ class Runner:
 
 
 def _all_in(plans: Iterator[Plan], ended: set[int]) -> bool:
-    """Whether what is left of the plans has ended before."""
+    """Whether all remaining plans are of conversations that have ended."""
     try:
         return all(plan.number in ended for plan in plans)
-    except VivaError:  # the dataset broke under our hands: what it holds further on is not known
+    except VivaError:  # the dataset can no longer be read: whether more plans follow is unknown
         return False

@@ -1,6 +1,6 @@
-"""What every conversation of a run shares: clock, journal, events, budgets, turns of the event loop.
+"""What every conversation of a run shares: clock, journal, events, budgets, turns of the event loop, the computer.
 
-What never belongs here: work of its own. The runner makes it, conversations use it.
+The runner makes it, conversations use it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""How many conversations may be in flight at once, over one run or over all runs that go on side by side.
+"""Bounds the conversations in flight, of one run or of all parallel runs.
 
-A slot is taken once for each conversation, never for a call. Who finds none free stands in line, once however many
-conversations it still has, and is served first in, first out: runs that wait side by side go on in turn.
-
-What never belongs here: limits of a model (``limits``), and who wants a slot for what.
+A slot is taken once for each conversation, not for each call. A run that finds no free slot queues once, however many
+conversations it still has, and is served first in, first out, so waiting runs take turns.
 """
 
 from __future__ import annotations
@@ -15,10 +13,10 @@ Give = Callable[[], None]
 
 
 class Slots:
-    """So many slots. A party is known by its ``give``, which is called with a slot taken for it when its turn comes.
+    """``limit`` slots. A waiter is identified by its ``give``, which is called once a slot is taken for it.
 
-    ``give`` is called in the turn of whoever released the slot: it must be quick, must not raise, and must see to it
-    that the slot is released.
+    ``give`` runs in the call that released the slot: it must be quick, must not raise, and must see to it that the slot
+    is released.
     """
 
     __slots__ = ("_free", "_line", "limit")
@@ -33,23 +31,23 @@ class Slots:
         return self.limit - self._free
 
     def take(self) -> bool:
-        """Take a slot if one is free; nobody is passed over, for none is free while somebody waits."""
+        """Take a slot if one is free. None is free while others wait, so no waiter is passed over."""
         if self._free == 0:
             return False
         self._free -= 1
         return True
 
     def wait(self, give: Give) -> None:
-        """Stand in line; a party stands there at most once."""
+        """Queue for a slot; at most once a waiter."""
         self._line.append(give)
 
     def leave(self, give: Give) -> None:
-        """Leave the line; nothing happens to who does not stand in it."""
+        """Leave the queue, if it is in it."""
         if give in self._line:
             self._line.remove(give)
 
     def keep(self, give: Give) -> bool:
-        """Whether a party that is done with a slot may use it again: it is its turn, or nobody waits."""
+        """Whether the holder of a slot may use it for its next conversation: it is first in line, or no other waits."""
         line = self._line
         if not line:
             return True
@@ -59,7 +57,7 @@ class Slots:
         return False
 
     def release(self) -> None:
-        """Give a slot back: to the first in line, else to nobody."""
+        """Give a slot back; the first in line gets it."""
         if self._line:
             self._line.popleft()()
         else:

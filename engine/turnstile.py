@@ -2,7 +2,7 @@
 
 When thousands of answers arrive at once, asyncio would run all of their continuations in one turn, and timers, signals
 and sockets would wait for a tenth of a second. Each conversation passes here after every answer: within the turn's
-time slice it goes straight on; beyond it, it queues (first in, first out) for one of the next turns.
+time slice it continues at once; beyond it, it queues (first in, first out) for one of the next turns.
 
 What never belongs here: limits that a user sets (``limits``).
 """
@@ -31,7 +31,7 @@ class Turnstile:
         self._per_slice = 64
 
     def pass_nowait(self) -> bool:
-        """Go straight on if this turn of the loop still has time."""
+        """Whether the conversation may continue at once, because this turn of the loop still has time."""
         if not self._running:
             self._begin()
         elif self._waiting or perf_counter() - self._began > _SLICE_SECONDS:

@@ -86,9 +86,16 @@ class RunSettings(BaseModel):
     )
 
 
-def full_file(name: str | None) -> str | None:
+def folder_of(info: ValidationInfo) -> Path:
+    """Where relative paths in settings begin: at ``folder`` in the validation's context, else at the current folder."""
+    return Path((info.context or {}).get("folder", ""))
+
+
+def full_file(name: str | None, folder: Path = Path()) -> str | None:
     """A file's full path, so that a run can be resumed from another folder; what is no file stays as it is."""
+    if name is None:
+        return None
     try:
-        return str(Path(name).resolve()) if name is not None and Path(name).is_file() else name
+        return str((folder / name).resolve()) if (folder / name).is_file() else name
     except OSError:  # too long to be a path at all
         return name

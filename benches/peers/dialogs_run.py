@@ -24,6 +24,7 @@ from gathering import Gathering
 from viva.engine.backends import registry, simulated
 from viva.engine.backends.base import Backend, ModelSpec
 from viva.engine.clock import Clock
+from viva.engine.collector import tuned_collector
 from viva.engine.events import ConversationFinished, Event
 from viva.engine.messages import Completion, Request
 from viva.orchestration.launch import Launch, new_run
@@ -112,7 +113,7 @@ def main() -> None:
         launch.events.listen(hear)
         meter = workload.Meter()
         more: dict[str, Any] = {}
-        with meter:
+        with meter, tuned_collector():
             if options.memory:
                 more["kb_per_conversation"] = asyncio.run(weigh(launch, count))
             else:

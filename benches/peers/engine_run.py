@@ -25,6 +25,7 @@ from gathering import Gathering
 from viva.engine.backends import registry
 from viva.engine.backends.base import Backend, ModelSpec
 from viva.engine.clock import Clock
+from viva.engine.collector import tuned_collector
 from viva.engine.events import ConversationFinished, Event
 from viva.engine.messages import Completion, Request
 from viva.orchestration.launch import Launch, new_run
@@ -104,7 +105,7 @@ def main() -> None:
         launch.events.listen(hear)
         meter = workload.Meter()
         more: dict[str, Any] = {}
-        with meter:
+        with meter, tuned_collector():
             if options.memory:
                 more["kb_per_conversation"] = asyncio.run(measure_memory(launch, options.conversations))
             else:

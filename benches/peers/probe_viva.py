@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from viva.engine.collector import tuned_collector
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
 from viva.orchestration.launch import new_run, recorded_results
@@ -38,7 +39,8 @@ def main() -> dict[str, Any]:
         path = Path(folder) / "run"
         launch = new_run("probe", settings, path)
         began = time.perf_counter()
-        asyncio.run(launch.run())
+        with tuned_collector():
+            asyncio.run(launch.run())
         report = recorded_results(RunFolder.open(path)).report()
         wall = time.perf_counter() - began
         [told] = report["candidates"].values()

@@ -31,7 +31,7 @@ class Backend(ABC):
     """
 
     label: str = "model"
-    replays: bool = False  # answers were recorded before, and are given back as they were
+    replays: bool = False  # gives recorded answers back unchanged
     reads_one: bool = False  # a reading of several continuations takes several requests
     price_in: float = 0.0
     price_out: float = 0.0
@@ -54,8 +54,8 @@ class Backend(ABC):
         """
         raise ConfigurationError(f"{self.label}: this kind of model gives no log-probabilities of a given text")
 
-    def ended(self, talk: str) -> None:
-        """Nothing more will be asked in this talk (``Request.talk``): what was kept for its sake may go."""
+    def ended(self, affinity: str) -> None:
+        """A conversation has ended (``Request.affinity``): what is kept for it can be freed."""
 
     async def check(self) -> None:
         """Find out within seconds whether the model can be reached at all.

@@ -11,9 +11,9 @@ What never belongs here: retries and limits (wrappers do that), and the key in a
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -84,7 +84,7 @@ class OpenAIBackend(Backend):
         await self._endpoint.close()
 
     async def check(self) -> None:
-        """As the base says; warns on stderr of a model's name that the endpoint does not list."""
+        """As the base says; warns (logger ``viva``) of a model's name that the endpoint does not list."""
 
         async def receive(body: Body) -> bytes:
             return await body.head(_LONGEST_LIST) if body.status == 200 else b""
@@ -93,7 +93,7 @@ class OpenAIBackend(Backend):
         data = await self._endpoint.ask(self.label, "/models", None, receive, accept=_is_there)
         warning = unlisted(data, self.model, self._redact)
         if warning:
-            print(f"viva: warning: {self.label}: {warning} ({self.base_url}/models)", file=sys.stderr)
+            logging.getLogger("viva").warning("%s: %s (%s/models)", self.label, warning, self.base_url)
 
     async def generate(self, request: Request) -> Completion:
         """As the base says. One HTTP request a call: finding out which form of structured output the endpoint knows

@@ -79,8 +79,9 @@ def _factory(spec: ModelSpec) -> Factory:
     return loaded
 
 
-def full_path(text: str) -> str:
-    """The model name with the path of a local file made absolute, so that it means the same from any folder.
+def full_path(text: str, folder: Path = Path()) -> str:
+    """The model name with the path of a local file made absolute, so that it means the same from any folder. Relative
+    paths begin at ``folder``.
 
     Names pass here on their way into settings, so what must not be recorded is refused here.
 
@@ -92,7 +93,7 @@ def full_path(text: str) -> str:
     where, hash_, fragment = where.partition("#") if kind == "python" else (where, "", "")
     if kind not in ("llama", "replay", "python") or not where:
         return text
-    return f"{kind}:{Path(where).expanduser().resolve()}{hash_}{fragment}{mark}{options}"
+    return f"{kind}:{(folder / Path(where).expanduser()).resolve()}{hash_}{fragment}{mark}{options}"
 
 
 def fingerprint(text: str) -> str | None:

@@ -1,7 +1,7 @@
-"""Trying again: exponential backoff with seeded jitter, Retry-After, around a backend and its limits.
+"""Retries around a backend and its limits: exponential backoff with seeded jitter, and Retry-After.
 
-A failed attempt gives its place back while it waits. What never belongs here: deciding which errors are worth it (each
-error type says so itself, see ``errors``).
+A call holds no permit while it waits for its next attempt. Whether an error is worth a retry is a property of its type
+(``errors``).
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Governed(Backend):
     async def check(self) -> None:
         await self.inner.check()
 
-    def ended(self, talk: str) -> None:
-        self.inner.ended(talk)
+    def ended(self, affinity: str) -> None:
+        self.inner.ended(affinity)
 
     async def generate(self, request: Request) -> Completion:
         estimate = 0
@@ -97,7 +97,7 @@ class Governed(Backend):
             async with anyio.create_task_group() as group:
                 for index, continuation in enumerate(reading.continuations):
                     group.start_soon(one, index, continuation)
-        except ExceptionGroup as errors:  # the first speaks for all
+        except ExceptionGroup as errors:  # raise the first
             raise errors.exceptions[0] from None
         done = [part for part in parts if part is not None]
         return Completion(
@@ -131,9 +131,9 @@ class Governed(Backend):
                 completion.attempts = failures + 1
                 return completion
             except FormRefused:
-                pass  # not a failure: the backend has learnt, and asks otherwise at once, on a permit of its own
+                pass  # no failure: the backend sends another form at once, with a new permit
             except NoDescriptor as error:
-                # Nobody was asked: this is ours to wait for, as long as somebody may close a file.
+                # No request was sent: wait until a file is closed.
                 waits += 1
                 if waits > self._policy.waits:
                     raise
@@ -141,7 +141,7 @@ class Governed(Backend):
             except BackendError as error:
                 failures += 1
                 if error.retry_after is not None:
-                    # The endpoint spoke to all of us, not to this call alone.
+                    # Retry-After holds for the endpoint, not for this call alone.
                     self.limits.pause(min(error.retry_after, self._policy.longest_retry_after))
                 if not error.retryable or failures >= self._policy.attempts:
                     raise

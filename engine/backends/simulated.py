@@ -1,9 +1,8 @@
-"""A parametric model that stands in for any other: it costs nothing and says the same things in the same run.
+"""A parametric model: free, and deterministic for a run's seed.
 
-What it says is up to the request's hint: a system brings the parts that its roles play (``simulated``), and the model's
-parameters say how well they are played. Without such a hint it fills in the schema that is asked for, or says a
-sentence. Every draw follows from the call's seed. It is the model of the demo, of tests, and of forecasts under the
-virtual clock.
+The request's hint decides what it answers: each system has personas for its roles (``Persona``), and the model's
+parameters say how well they answer. Without such a hint the answer fills in the requested schema, or is a sentence.
+Every draw follows from the call's seed. Used in the demo, in tests, and in forecasts under the virtual clock.
 
 What never belongs here: anything that a real backend's result could depend on, and any one system's parts.
 """
@@ -37,8 +36,8 @@ SENTENCES = (
 
 @dataclass(slots=True, frozen=True)
 class Known:
-    """What a simulated model makes of texts to read: which of several is ``right`` (None: there is only one), whether
-    it ``knows`` that, and whether it ``recites`` what stands there.
+    """How a simulated model reads given texts: which of several is ``right`` (None: there is only one), whether it
+    ``knows`` that, and whether it ``recites`` the text from memory.
     """
 
     right: int | None = None
@@ -54,7 +53,7 @@ class Persona(Protocol):
 
 
 class SimulatedBackend(Backend):
-    """See the module. All rates are probabilities in 0…1; what they mean for its words is up to the hint.
+    """See the module. All rates are probabilities in 0…1; the hint decides what they mean for the answer.
 
     :param knowledge: share of items that it understands, or chance that an answer is the right one.
     :param memorisation: share of items whose answer it can recite without understanding.
@@ -145,7 +144,7 @@ class SimulatedBackend(Backend):
 
 
 def _plain(request: Request, chance: list[float]) -> Said:
-    """What is said where nobody says what to say."""
+    """The answer to a request without a persona."""
     if request.sampling.schema is not None:
         return orjson.dumps(_filled(request.sampling.schema, request.seed)).decode(), None
     return SENTENCES[int(chance[2] * len(SENTENCES))], None

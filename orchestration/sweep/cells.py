@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -152,8 +151,7 @@ def _settings(
     if judge is not None:
         given[part.judge(given) or ""] = judge
     try:
-        with chdir(folder):
-            settings: RunSettings = kind.model_validate(given)
+        settings: RunSettings = kind.model_validate(given, context={"folder": folder})
     except ValidationError as error:
         told = []
         for detail in error.errors(include_url=False):

@@ -7,7 +7,6 @@ What never belongs here: cells (``cells``), and settings of a protocol (the scen
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import chdir
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,6 +17,7 @@ from pydantic import (
     PrivateAttr,
     StrictInt,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -29,6 +29,7 @@ from viva.engine.backends.registry import full_path
 from viva.engine.errors import ConfigurationError
 from viva.engine.yamlfile import read_yaml
 from viva.scenarios.models import model_labels
+from viva.scenarios.settings import folder_of
 from viva.scoring.sequential import Until
 
 from .parts import parts
@@ -95,8 +96,8 @@ class SweepFile(BaseModel):
 
     @field_validator("candidates", "evaluators")
     @classmethod
-    def _named(cls, models: list[str] | None) -> list[str] | None:
-        return None if models is None else _models(models)
+    def _named(cls, models: list[str] | None, info: ValidationInfo) -> list[str] | None:
+        return None if models is None else _models(models, folder_of(info))
 
     @field_validator("seeds")
     @classmethod
@@ -106,14 +107,14 @@ class SweepFile(BaseModel):
 
     @field_validator("datasets")
     @classmethod
-    def _datasets_differ(cls, entries: list[Entry]) -> list[Entry]:
+    def _datasets_differ(cls, entries: list[Entry], info: ValidationInfo) -> list[Entry]:
         for entry in entries:
-            entry.dataset = full_source(entry.dataset)
+            entry.dataset = full_source(entry.dataset, folder_of(info))
         _each_once(entry.dataset for entry in entries)
         return entries
 
     @model_validator(mode="after")
-    def _goes_together(self) -> SweepFile:
+    def _goes_together(self, info: ValidationInfo) -> SweepFile:
         known = parts()
         if not self.parts:
             raise ValueError(f"neither {' nor '.join(known)}: say what is to be done, each with its settings")
@@ -121,7 +122,7 @@ class SweepFile(BaseModel):
             for setting, field in known[name].of_the_grid.items():
                 if setting in given:
                     raise ValueError(f"{name}.{setting}: is given by the sweep's own `{field}`")
-        self._check_judges()
+        self._check_judges(folder_of(info))
         if self.until is not None:
             if not any(known[name].scored for name in self.parts):
                 could = " and ".join(name for name, part in known.items() if part.scored)
@@ -132,7 +133,7 @@ class SweepFile(BaseModel):
             self._check_own(f"datasets.{index}", entry)
         return self
 
-    def _check_judges(self) -> None:
+    def _check_judges(self, folder: Path) -> None:
         judged = {name: judge for name, given in self.parts.items() if (judge := parts()[name].judge(given))}
         if self.evaluators is not None and not judged:
             could = " and ".join(name for name, part in parts().items() if part.judge({}))
@@ -145,7 +146,7 @@ class SweepFile(BaseModel):
                 raise ValueError(f"{name}.{judge} is missing: name it there, or several under `evaluators`")
             if own is not None:
                 try:
-                    self._own_judges[name] = _models([str(own)])
+                    self._own_judges[name] = _models([str(own)], folder)
                 except ValueError as error:
                     raise ValueError(f"{name}.{judge}: {error}") from None
 
@@ -187,10 +188,7 @@ def check_file(written: dict[str, Any], folder: Path, shown: str) -> SweepFile:
             raise ConfigurationError(f"{shown}: {name}: unknown setting; names are text")
     _refuse_credentials(written, shown)
     try:
-        with chdir(folder):
-            return SweepFile.model_validate(written)
-    except OSError as error:
-        raise ConfigurationError(f"{folder}: cannot be entered: {error.strerror}") from None
+        return SweepFile.model_validate(written, context={"folder": folder})
     except ValidationError as error:
         raise ConfigurationError(
             "; ".join(problem(detail, shown) for detail in error.errors(include_url=False))
@@ -226,12 +224,12 @@ def problem(detail: Any, shown: str, part: str = "") -> str:
     return f"{shown}: {field}: {message}, found {shown_value(detail.get('input'))}"
 
 
-def _models(models: list[str]) -> list[str]:
+def _models(models: list[str], folder: Path) -> list[str]:
     try:
         model_labels(models)  # each is a model's name, each label its own
     except ConfigurationError as error:
         raise ValueError(str(error).replace("two candidates", "two models")) from None
-    return [full_path(model) for model in models]
+    return [full_path(model, folder) for model in models]
 
 
 def _as_list(name: str, value: Any) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from viva.data.selection import each_checked_once
+from viva.data.selection import CheckedDatasets
 from viva.engine.backends.registry import build
 from viva.engine.errors import VivaError
 from viva.scenarios.forecast import CHARACTERS_PER_TOKEN, Use
@@ -38,8 +38,8 @@ class Forecast:
         self.problems: dict[str, VivaError] = {}  # by model or cell: what will fail, as far as that can be seen
         self.conversations = 0
         self._one_by_one: dict[str, bool] = {}
-        with each_checked_once():
-            sweep.survey()
+        with CheckedDatasets().used() as datasets:
+            sweep.survey(datasets)
             by_kin: dict[str, dict[str, Use]] = {}
             for run in sweep.runs:
                 if run.error is not None:

@@ -13,11 +13,10 @@ from typing import Any
 
 import anyio
 
-from viva.data.selection import each_checked_once
+from viva.data.selection import CheckedDatasets
 from viva.engine.backends.registry import BackendPool
 from viva.engine.blame import place_of
 from viva.engine.clock import Clock, RealClock
-from viva.engine.collector import tuned_collector
 from viva.engine.computation import Computer
 from viva.engine.descriptors import runs_side_by_side
 from viva.engine.errors import JournalError, VivaError
@@ -117,7 +116,7 @@ class Sweep:
         try:
             write_sweep(self.out, self.recorded)
             most = min(_MOST_OPEN, len(self.runs))
-            with tuned_collector(), each_checked_once(), runs_side_by_side(most) as self._most_open:
+            with CheckedDatasets().used(), runs_side_by_side(most) as self._most_open:
                 if ready is not None:
                     ready(self)
                 units = self._survey()
@@ -150,9 +149,12 @@ class Sweep:
     def _in_use(self) -> set[str]:
         return {model for run in self._active for model in run.cell.models}
 
-    def survey(self) -> None:
-        """Find out how far every cell has come (``runs``), without opening a model."""
-        with each_checked_once():
+    def survey(self, datasets: CheckedDatasets | None = None) -> None:
+        """Find out how far every cell has come (``runs``), without opening a model.
+
+        ``datasets``: those that need not be read through again.
+        """
+        with (datasets or CheckedDatasets()).used():
             self._survey()
 
     def _survey(self) -> list[_Unit]:

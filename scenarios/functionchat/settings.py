@@ -8,11 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from viva.engine.backends.registry import full_path
 
-from ..settings import RunSettings, full_file
+from ..settings import RunSettings, folder_of, full_file
 
 Subsets = Literal["singlecall", "dialog", "calldecision", "parallel", "sequential", "common", "both", "all"]
 PACK, DATA = "pack", "data"  # where the candidate's system prompt may come from, besides a file; so the language
@@ -77,25 +77,26 @@ class FunctionChatSettings(RunSettings):
     # Files are remembered by their full path, so that a run can be resumed from another folder.
     @field_validator("rubrics")
     @classmethod
-    def _folder_by_full_path(cls, name: str | None) -> str | None:
-        return _full(name) if name is not None else None
+    def _folder_by_full_path(cls, name: str | None, info: ValidationInfo) -> str | None:
+        return _full(name, folder_of(info)) if name is not None else None
 
     @field_validator("pack", "system")
     @classmethod
-    def _file_by_full_path(cls, name: str) -> str | None:
-        return name if name in (PACK, DATA) else full_file(name)
+    def _file_by_full_path(cls, name: str, info: ValidationInfo) -> str | None:
+        return name if name in (PACK, DATA) else full_file(name, folder_of(info))
 
     @field_validator("candidate", "judge", "interactor")
     @classmethod
-    def _local_models_by_full_path(cls, models: str | list[str] | None) -> str | list[str] | None:
+    def _local_models_by_full_path(cls, models: str | list[str] | None, info: ValidationInfo) -> str | list[str] | None:
         if models is None:
             return None
-        return [full_path(model) for model in models] if isinstance(models, list) else full_path(models)
+        folder = folder_of(info)
+        return [full_path(model, folder) for model in models] if isinstance(models, list) else full_path(models, folder)
 
     @model_validator(mode="after")
-    def _data_by_full_path(self) -> FunctionChatSettings:
+    def _data_by_full_path(self, info: ValidationInfo) -> FunctionChatSettings:
         if (self.mode, self.data) != ("user", EXAMPLES):
-            self.data = _full(self.data)
+            self.data = _full(self.data, folder_of(info))
         return self
 
     @model_validator(mode="after")
@@ -118,9 +119,9 @@ class FunctionChatSettings(RunSettings):
         return of_data if self.language == DATA else self.language
 
 
-def _full(name: str) -> str:
+def _full(name: str, folder: Path) -> str:
     """The full path of a file or folder; as it is where there is none (the error comes later)."""
     try:
-        return str(Path(name).resolve()) if Path(name).exists() else name
+        return str((folder / name).resolve()) if (folder / name).exists() else name
     except (OSError, ValueError):  # too long to be a path at all, or holds a NUL
         return name

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from viva.data.selection import Cluster
 from viva.data.sources import full_source
@@ -15,7 +15,7 @@ from viva.engine.backends.registry import full_path
 from viva.engine.detectors import detector_makers
 from viva.engine.errors import ConfigurationError
 
-from ..settings import RunSettings, full_file
+from ..settings import RunSettings, folder_of, full_file
 from .score import ScorerName
 
 FirstAnswer = Literal["choice", "text", "five-shot"]
@@ -77,8 +77,8 @@ class KievalSettings(RunSettings):
     # Files are remembered by their full path, so that a run can be resumed from another folder.
     @field_validator("dataset", "shots_from")
     @classmethod
-    def _dataset_by_full_path(cls, source: str | None) -> str | None:
-        return None if source is None else full_source(source)
+    def _dataset_by_full_path(cls, source: str | None, info: ValidationInfo) -> str | None:
+        return None if source is None else full_source(source, folder_of(info))
 
     @model_validator(mode="after")
     def _examples_have_a_use(self) -> KievalSettings:
@@ -88,13 +88,14 @@ class KievalSettings(RunSettings):
 
     @field_validator("pack", "ids")
     @classmethod
-    def _file_by_full_path(cls, name: str | None) -> str | None:
-        return full_file(name)
+    def _file_by_full_path(cls, name: str | None, info: ValidationInfo) -> str | None:
+        return full_file(name, folder_of(info))
 
     @field_validator("candidate", "interactor", "evaluator")
     @classmethod
-    def _local_models_by_full_path(cls, models: str | list[str]) -> str | list[str]:
-        return [full_path(model) for model in models] if isinstance(models, list) else full_path(models)
+    def _local_models_by_full_path(cls, models: str | list[str], info: ValidationInfo) -> str | list[str]:
+        folder = folder_of(info)
+        return [full_path(model, folder) for model in models] if isinstance(models, list) else full_path(models, folder)
 
     @field_validator("detectors")
     @classmethod

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from viva.data.sources import full_source
 from viva.engine.backends.registry import full_path
 
-from ..settings import RunSettings, full_file
+from ..settings import RunSettings, folder_of, full_file
 
 Method = Literal["letter", "text", "generate", "loss"]
 
@@ -49,18 +49,18 @@ class ProbeSettings(RunSettings):
 
     @field_validator("dataset", "shots_from", "against")
     @classmethod
-    def _dataset_by_full_path(cls, source: str | None) -> str | None:
-        return None if source is None else full_source(source)
+    def _dataset_by_full_path(cls, source: str | None, info: ValidationInfo) -> str | None:
+        return None if source is None else full_source(source, folder_of(info))
 
     @field_validator("pack", "ids")
     @classmethod
-    def _file_by_full_path(cls, name: str | None) -> str | None:
-        return full_file(name)
+    def _file_by_full_path(cls, name: str | None, info: ValidationInfo) -> str | None:
+        return full_file(name, folder_of(info))
 
     @field_validator("candidate")
     @classmethod
-    def _local_models_by_full_path(cls, models: list[str]) -> list[str]:
-        return [full_path(model) for model in models]
+    def _local_models_by_full_path(cls, models: list[str], info: ValidationInfo) -> list[str]:
+        return [full_path(model, folder_of(info)) for model in models]
 
     @field_validator("method")
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -243,3 +244,48 @@ def test_after_a_kill_recorded_steps_are_not_run_again(tmp_path: Path) -> None:
     subprocess.run(command, env=environment, check=True)
     assert (tmp_path / "notes").read_text() == "0\n1\n2\n"
     assert results(tmp_path / "run") == [(0, False, {"tool": 3})]
+
+
+def test_a_halted_run_kills_the_process_of_a_step_at_once(tmp_path: Path) -> None:
+    fifo = str(tmp_path / "pipe")
+    os.mkfifo(fifo)
+
+    async def converse(conversation: Conversation, payload: int) -> Any:
+        if payload == 0:
+            return await conversation.compute("hang", functions.hang_known, fifo, where="process")
+        return await conversation.compute("read", functions.first_line, fifo)
+
+    def prepare(runner: Runner, stream: Any) -> None:
+        stream.listen(lambda event: isinstance(event, StepComputed) and runner.halt())
+
+    outcome, _ = small_run(tmp_path / "run", converse=converse, count=2, prepare=prepare)
+    assert outcome.how == "halted"
+    [(_, _, _, process)] = _steps(tmp_path / "run", 1)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(process), 0)
+
+
+_HANGING = """
+import sys
+from pathlib import Path
+from small_runs import small_run
+import computed_functions as functions
+
+async def converse(conversation, payload):
+    await conversation.compute("hang", functions.hang_known, sys.argv[2], where="process")
+
+small_run(Path(sys.argv[1]), converse=converse, count=1)
+"""
+
+
+def test_a_worker_process_does_not_outlive_its_program(tmp_path: Path) -> None:
+    fifo = tmp_path / "pipe"
+    os.mkfifo(fifo)
+    command = [sys.executable, "-c", _HANGING, str(tmp_path / "run"), str(fifo)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    with subprocess.Popen(command, env=environment) as program, fifo.open("rb", buffering=0) as pipe:
+        assert int(pipe.readline()) > 0
+        program.kill()
+        ready, _, _ = select.select([pipe], [], [], 30.0)
+        assert ready
+        assert pipe.read() == b""  # the worker has ended, for the pipe is closed

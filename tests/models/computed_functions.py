@@ -32,6 +32,19 @@ def hang(_: int) -> None:
     threading.Event().wait()
 
 
+def hang_known(fifo: str) -> None:
+    """Say the process's number, keep the pipe open, and never come back."""
+    with open(fifo, "w") as pipe:
+        print(os.getpid(), file=pipe, flush=True)
+        threading.Event().wait()
+
+
+def first_line(fifo: str) -> int:
+    """The number that somebody says at the other end of a pipe."""
+    with open(fifo) as pipe:
+        return int(pipe.readline())
+
+
 def divide(_: int) -> float:
     """Fail."""
     return 1 / 0

@@ -94,7 +94,7 @@ class LlamaBackend(Backend):
         on_text = prepend_marker(request.on_text, opened)
         common = tool_support is not None or (request.messages and request.messages[0].role == "system")
         shared_prefixes = (1,) if common and len(segments) > 1 and split.stable_segments != 1 else ()
-        conversation = request.talk or request.conversation
+        conversation = request.affinity or request.conversation
 
         def continues() -> bool:
             answer_text, calls = opened + generation.text(), None
@@ -171,11 +171,11 @@ class LlamaBackend(Backend):
         assert pending.reading is not None
         return Completion("", "stop", prompt_tokens, 0, self._clock.now() - began, likelihoods=pending.reading.results)
 
-    def ended(self, talk: str) -> None:
-        self._affinity.end(talk)
+    def ended(self, affinity: str) -> None:
+        self._affinity.end(affinity)
         if self._engine is not None:
             for worker in self._engine.workers:
-                worker.loop.end_conversation(talk)
+                worker.loop.end_conversation(affinity)
 
     def tokens(self, text: str) -> list[int]:
         """The token ids of plain text."""

@@ -6,7 +6,7 @@ woken once per answer.
 
 from __future__ import annotations
 
-import sys
+import logging
 import threading
 import time
 from collections import deque
@@ -66,7 +66,8 @@ class InferenceLoop:
         self._thread.join(_STOP_TIMEOUT)
         stopped = not self._thread.is_alive()
         if not stopped:
-            print(f"viva: {self._name}: llama.cpp hangs; its thread is abandoned", file=sys.stderr)
+            message = "%s: llama.cpp hangs; its thread is abandoned"
+            logging.getLogger("viva").warning(message, self._name, extra={"label": ""})
         self._fail_all(Unavailable("the model was closed", model=self._name))
         return stopped
 

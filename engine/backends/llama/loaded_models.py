@@ -5,7 +5,7 @@ A file's weights are loaded once per process; backends with identical options al
 
 from __future__ import annotations
 
-import sys
+import logging
 from pathlib import Path
 
 from .chat.chat_format import ChatFormat
@@ -32,7 +32,7 @@ def acquire_engine(key: EngineKey) -> LlamaEngine:
     engine = _ENGINES.get(key)
     if engine is None:
         engine = _ENGINES[key] = LlamaEngine(*key)
-        print(f"viva: {engine.model.path.name}: {engine.config.describe(engine.model)}", file=sys.stderr)
+        logging.getLogger("viva").info("%s: %s", engine.model.path.name, engine.config.describe(engine.model))
     engine.users += 1
     return engine
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -276,9 +277,10 @@ def test_names_of_one_file_share_its_weights_and_those_of_the_same_options_every
 
 
 def test_free_text_and_answers_by_a_schema_share_lanes_and_are_the_same_as_ever(
-    model: Path, capfd: pytest.CaptureFixture[str]
+    model: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each as among its like alone, within the cache, in one context and in two."""
+    caplog.set_level(logging.INFO, "viva")
     schema = {"type": "object", "properties": {"note": {"type": "string", "maxLength": 40}, "score": {"enum": [1, 2]}}}
     schema |= {"required": ["note", "score"]}
 
@@ -308,7 +310,7 @@ def test_free_text_and_answers_by_a_schema_share_lanes_and_are_the_same_as_ever(
     assert both == mixed
     assert told["contexts"] == 2
     assert 0 < told["bytes"] <= 2_000_000
-    assert "6 lanes x 2,048 tokens in 2 contexts side by side" in capfd.readouterr().err
+    assert "6 lanes x 2,048 tokens in 2 contexts side by side" in caplog.text
     for kind, first in ((True, 0), (False, 1)):
         alike, _ = using(name, lambda backend, kind=kind: main(backend, kind))
         assert mixed[first::2] == alike[first::2]
