@@ -25,7 +25,7 @@ _WEIGHTS: dict[tuple[Path, int], tuple[NativeModel, int]] = {}
 
 
 def acquire_engine(key: EngineKey) -> LlamaEngine:
-    """The engine for these options, loaded on first use; what was chosen is then printed to stderr.
+    """The engine for these options, loaded on first use; the choice is logged.
 
     :raises ConfigurationError: it cannot be loaded.
     """
