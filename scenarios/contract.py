@@ -23,6 +23,8 @@ from viva.engine.errors import ConfigurationError
 from .forecast import Use
 from .review import ReviewSheet
 from .settings import RunSettings
+from .study.sections import SystemStudy
+from .study.static import StaticFigures
 from .validation import Validation
 
 S = TypeVar("S", bound=RunSettings)
@@ -210,6 +212,13 @@ class Scenario(Generic[S, T]):
         :raises ConfigurationError: this system's tasks come in no such order.
         """
         raise ConfigurationError(f"{self.name}: its tasks have no random order for a rule to rest on")
+
+    def study(self, lent: StaticFigures | None = None) -> SystemStudy:
+        """How several of its runs are studied together; as it is, the tables of their own reports stand run beside run.
+
+        ``lent`` are the static figures of another system that the study may set beside its own.
+        """
+        return SystemStudy(self, lent)
 
     def forecast(self, settings: S, prepared: Prepared[T], pack: PromptPack | None) -> dict[str, Use]:
         """What each role takes for all tasks of one model at most: calls and tokens. The name ``ROLE, one by one``
