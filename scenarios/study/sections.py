@@ -105,9 +105,9 @@ class SystemStudy:
 
     def __init__(self, which: Scenario[Any, Any], lent: StaticFigures | None = None) -> None:
         self.which, self.lent = which, lent
-        self.sections: Sequence[Section[Any]] = self.made_of()
+        self.sections: Sequence[Section[Any]] = self.make_sections()
 
-    def made_of(self) -> Sequence[Section[Any]]:
+    def make_sections(self) -> Sequence[Section[Any]]:
         """The sections, in the order in which they are computed."""
         from .tables import OwnTables
 

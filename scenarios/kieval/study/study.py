@@ -42,7 +42,7 @@ class InterviewStudy(SystemStudy):
     takes_static: ClassVar[bool] = True
     drawn: ClassVar[bool] = True
 
-    def made_of(self) -> Sequence[Section[Any]]:
+    def make_sections(self) -> Sequence[Section[Any]]:
         return [
             Results(),
             Contamination(self.lent),
