@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
@@ -23,9 +23,11 @@ from viva.engine.errors import ConfigurationError
 from .forecast import Use
 from .review import ReviewSheet
 from .settings import RunSettings
-from .study.sections import SystemStudy
-from .study.static import StaticFigures
 from .validation import Validation
+
+if TYPE_CHECKING:  # what studies need takes a while to import, and runs do without it
+    from .study.sections import SystemStudy
+    from .study.static import StaticFigures
 
 S = TypeVar("S", bound=RunSettings)
 Table = tuple[str, list[str], list[list[str]]]
@@ -218,6 +220,8 @@ class Scenario(Generic[S, T]):
 
         ``lent`` are the static figures of another system that the study may set beside its own.
         """
+        from .study.sections import SystemStudy
+
         return SystemStudy(self, lent)
 
     def forecast(self, settings: S, prepared: Prepared[T], pack: PromptPack | None) -> dict[str, Use]:

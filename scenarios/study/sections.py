@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 class Subject(Enum):
     """What a section is about: it gives the section its place in reports."""
 
-    RESULTS = auto()
-    CONTAMINATION = auto()
-    COMPARISONS = auto()
-    AGREEMENT = auto()
-    ITEMS = auto()
-    CORRELATIONS = auto()
-    VARIANTS = auto()
-    ENDS = auto()
-    COURSE = auto()
-    FAILURES = auto()
-    COSTS = auto()
-    FURTHER = auto()
-    CELLS = auto()
+    RESULTS = auto()  # scores by candidate and dataset
+    CONTAMINATION = auto()  # what was recalled beside what was understood
+    COMPARISONS = auto()  # candidates against one another
+    AGREEMENT = auto()  # judges, and repetitions, with one another
+    ITEMS = auto()  # single items, and how many are needed
+    CORRELATIONS = auto()  # one figure with another over candidates
+    VARIANTS = auto()  # the same records scored otherwise
+    ENDS = auto()  # why conversations ended
+    COURSE = auto()  # how figures settle as conversations end
+    FAILURES = auto()  # why conversations failed
+    COSTS = auto()  # calls, tokens, money
+    FURTHER = auto()  # anything else
+    CELLS = auto()  # what was run
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 from small_sweeps import dataset, swept
-from study_runs import interviewed
+from study_runs import interviewed, probed
 
 from viva.engine.errors import ConfigurationError
 from viva.engine.plugins import registered
@@ -158,3 +158,17 @@ def test_systems_stand_beside_one_another_each_with_its_own_sections(sweep: Path
 def test_a_scorer_is_named_in_vain_where_no_system_has_one(sweep: Path) -> None:
     with pytest.raises(ConfigurationError, match="tutoring has no scorer to choose"):
         Study([sweep], "linear")
+
+
+def test_static_figures_that_nobody_takes_are_reported_by_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("viva.study.systems.scenarios", list)
+    runs = [probed(tmp_path / name, f"simulated:{name}", n=6, method=["text"]) for name in ("one", "two")]
+    study = Study(runs)
+    (title, header, rows), _ = study.tables()
+    assert title.startswith("Accuracy on science, 0 shots, seed 7")
+    assert header[:2] == ["run", "candidate"]
+    assert [row[:2] for row in rows] == [["one", "one"], ["two", "two"]]
+    write_html(study.report(), tmp_path / "page.html")
+    assert "<h1>Probes: 2 candidates on 1 dataset</h1>" in (tmp_path / "page.html").read_text("utf-8")
