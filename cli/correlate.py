@@ -165,7 +165,7 @@ def _report(
     found: dict[tuple[str, ...], Correlations],
     lines: dict[str, Fit | None],
 ) -> dict[str, Any]:
-    from viva.study.following import correlation_record, line_record
+    from viva.reports.correlations import correlation_record, line_record
 
     correlations = [
         {

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="Print the findings as JSON instead of tables.")]
 Plot = Annotated[
-    Path | None, typer.Option("--plot", help="File to draw KIEval on accuracy to, .svg or .png (extra `plots`).")
+    Path | None, typer.Option("--plot", help="File to draw score on accuracy to, .svg or .png (extra `plots`).")
 ]
 World = Annotated[int, typer.Option("--world", min=1, help="Seed of the invented world.")]
 
@@ -52,7 +52,7 @@ def _run(
     ] = None,
     n: Annotated[int, typer.Option("-n", min=1, help="Items that each candidate is interviewed about.")] = 100,
     rounds: Annotated[int, typer.Option("--rounds", min=1, max=100, help="Rounds of an interview at most.")] = 5,
-    shots: Annotated[int, typer.Option("--shots", min=0, help="Examples before each question of the probe.")] = 0,
+    shots: Annotated[int, typer.Option("--shots", min=0, help="Examples before each probed question.")] = 0,
     probed: Annotated[int | None, typer.Option("--probed", min=2, help="Items probed (default: all 112).")] = None,
     world: World = 1,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Conversations in flight at most.")] = 500,

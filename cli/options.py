@@ -24,7 +24,6 @@ from .late import MODELS
 
 _EXAMPLES = {
     "dataset": "items.jsonl",
-    "data": "FunctionChat-Bench/data",
     "candidate": "openai:gpt-4o-mini",
     "interactor": "openai:gpt-4o",
     "evaluator": "openai:gpt-4o",
@@ -68,7 +67,8 @@ def with_settings(
 
 def example(command: str, settings: type[RunSettings]) -> str:
     """What stands at the end of a command's help: one call of it with what it needs, and how models are named."""
-    needed = [f"{option_name(name)} {_EXAMPLES[name]}" for name in _EXAMPLES if _needs(settings, name)]
+    values = settings.examples | _EXAMPLES
+    needed = [f"{option_name(name)} {value}" for name, value in values.items() if _needs(settings, name)]
     lines = " \\\n      ".join(needed)
     return f"\b\nExample:\n  {command} \\\n      {lines}\n\n{MODELS}"
 

@@ -40,7 +40,7 @@ def _report(
     from viva.engine.errors import ConfigurationError
     from viva.orchestration.sweep.results import is_sweep
 
-    from .studying import Wanted, show_study
+    from .study import Wanted, show_study
 
     if json + markdown + latex > 1:
         raise ConfigurationError("--json, --markdown and --latex exclude each other: each prints on stdout")

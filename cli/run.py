@@ -1,4 +1,4 @@
-"""``viva run``, ``viva probe`` and ``viva resume``: everything that holds conversations with models.
+"""``viva run``, its shortcuts, and ``viva resume``: everything that holds conversations with models.
 
 What never belongs here: how a run works (``orchestration.launch``) and what a result means.
 """

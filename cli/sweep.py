@@ -43,7 +43,7 @@ def _sweep(
     json: Json = False,
     max_failures: MaxFailures = 0,
 ) -> None:
-    """Interview and probe many candidates on many datasets; the same command again goes on where it stopped."""
+    """Examine many candidates on many datasets; the same command again goes on where it stopped."""
     from viva.orchestration.sweep.sweep import planned_sweep
 
     sweep = planned_sweep(file, out, retry_failed=retry_failed, concurrency=concurrency)
@@ -64,7 +64,7 @@ def resume(out: Path, given: dict[str, Any], *, retry_failed: bool, json: bool, 
     foreign = sorted(given.keys() - {"concurrency"})
     if foreign:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
-        raise ConfigurationError(f"{named}: a sweep's budgets stand in its file, for each cell of interviews or probes")
+        raise ConfigurationError(f"{named}: a sweep's budgets stand in its file, for each cell")
     _carry(resumed_sweep(out, retry_failed=retry_failed, **given), json=json, max_failures=max_failures)
 
 

@@ -1,6 +1,6 @@
 """C-Eval's subjects in the order of its publication, and where each begins in the concatenated set.
 
-C-Eval (Huang et al. 2023) is published as one file a subject; the KIEval authors number its rows through, subject
+C-Eval (Huang et al. 2023) is published as one file a subject; Yu et al. (2024) number its rows through, subject
 after subject in this order. The sizes are those of the validation split (1,346 rows); every subject has five
 development rows. So a file opened alone gives its items the same numbers as the whole folder.
 

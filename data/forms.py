@@ -11,7 +11,7 @@
 ``ceval``      C-Eval: tables with ``question``, ``A`` to ``D``, ``answer``, with or without ``id`` and
                ``explanation``, the subject in the file's name. Id: the hash with the row of the concatenated set.
 
-"The hash" is that of the KIEval authors' lists (``items.kieval_id``).
+"The hash" is that of the validated lists of Yu et al. 2024 (``items.content_id``).
 
 A second item with the id of an earlier one is an error in all forms but ``mmlu``. An MMLU id is a hash of question,
 choices and answer and of nothing else, so an equal id means an exact repeat; the published files hold some (105 in the
@@ -40,7 +40,7 @@ from .fields import (
     shown,
     text_field,
 )
-from .items import Item, kieval_id, letter
+from .items import Item, content_id, letter
 from .reading import ENDINGS, JSON_ENDINGS
 
 _LONGEST_NAME = 80  # characters
@@ -86,7 +86,7 @@ def _generic(raw: Raw, where: Where) -> Item:
     index = answer_place(raw.get("answer"), len(choices), "answer", choices)
     if index is None:
         index = answer_index(raw.get("answer"), [letter(i) for i in range(len(choices))], "answer")
-    identity = own_id(raw, "id") or kieval_id(question, choices, index, None)
+    identity = own_id(raw, "id") or content_id(question, choices, index, None)
     return Item(identity, question, choices, index, optional_text(raw, "subject"), _passage(raw))
 
 
@@ -118,7 +118,7 @@ def _arc(raw: Raw, where: Where) -> Item:
     if not isinstance(labels, list) or len(labels) != len(choices) or len(set(map(str, labels))) != len(labels):
         raise FieldError(f"{field}.label", f"expected {len(choices)} different labels, found {shown(labels)}")
     index = answer_index(raw.get("answerKey"), [str(label) for label in labels], "answerKey")
-    return Item(kieval_id(question, choices, index, {"id": name}), question, choices, index)
+    return Item(content_id(question, choices, index, {"id": name}), question, choices, index)
 
 
 def _mmlu(raw: Raw, where: Where) -> Item:
@@ -133,7 +133,7 @@ def _mmlu(raw: Raw, where: Where) -> Item:
             raise FieldError("answer", "found a header; MMLU's files have none: use generic: for a file with header")
         index = answer_index(raw.get("answer"), _FOUR, "answer")
     subject = optional_text(raw, "subject") or where.subject
-    return Item(kieval_id(question, choices, index, None), question, choices, index, subject)
+    return Item(content_id(question, choices, index, None), question, choices, index, subject)
 
 
 def _hellaswag(raw: Raw, where: Where) -> Item:
@@ -144,7 +144,7 @@ def _hellaswag(raw: Raw, where: Where) -> Item:
     index = answer_place(raw["label"], 4, "label")
     if index is None:
         raise FieldError("label", f"expected an index from 0 to 3, found {shown(raw['label'])}")
-    identity = kieval_id(question, choices, index, {"id": where.row})
+    identity = content_id(question, choices, index, {"id": where.row})
     return Item(identity, question, choices, index, optional_text(raw, "activity_label"))
 
 
@@ -158,7 +158,7 @@ def _ceval(raw: Raw, where: Where) -> Item:
     own = str(raw.get("id", "")).strip()
     place = int(own) if own.isascii() and own.isdigit() and len(own) < 10 else where.place
     row = first_row(where.subject, where.split) + place
-    return Item(kieval_id(question, choices, index, {"id": row}), question, choices, index, where.subject)
+    return Item(content_id(question, choices, index, {"id": row}), question, choices, index, where.subject)
 
 
 def _exactly_four(values: Any, field: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Files that list item ids: one a line, a JSON list, or a JSON object such as the KIEval authors' validated items.
+"""Files that list item ids: one a line, a JSON list, or a JSON object such as the validated items of Yu et al. 2024.
 
 What never belongs here: choosing items (``selection``).
 """

@@ -1,4 +1,4 @@
-"""A benchmark item: one multiple-choice question, and the id that the KIEval authors' lists know it by.
+"""A benchmark item: one multiple-choice question, and the id that published lists of items know it by.
 
 What never belongs here: file formats (``data``) and what is done with an item.
 """
@@ -61,7 +61,7 @@ def letter(index: int) -> str:
     return chr(65 + index)
 
 
-def kieval_id(question: str, choices: Sequence[str], answer: int, extra: Mapping[str, Any] | None) -> str:
-    """The item's id in the KIEval authors' validation lists: a hash of its content and of ``extra``."""
+def content_id(question: str, choices: Sequence[str], answer: int, extra: Mapping[str, Any] | None) -> str:
+    """The item's id in the validated lists of Yu et al. (2024): a hash of its content and of ``extra``."""
     text = f"{question}$choices${';'.join(choices)}$ans${answer}$perm$None$ex${json.dumps(extra)}"
     return urlsafe_b64encode(hashlib.md5(text.encode(), usedforsecurity=False).digest()).decode().rstrip("=")

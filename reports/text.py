@@ -58,15 +58,6 @@ def ranged(told: Mapping[str, Any] | None, digits: int = 1) -> str:
     return interval(None if told is None else {**told, "value": told["mean"]}, digits)
 
 
-def facts(report: Mapping[str, Any]) -> str:
-    """What titles say of how figures came about."""
-    told = report["facts"]
-    seeds = ", ".join(map(str, told["seeds"])) or "–"
-    tiers = " and ".join(told["tiers"]) or "–"
-    scorer = f"scorer {report['scorer']}, " if told["rounds"] else ""  # probes have none
-    return f"{scorer}seed{'s' * (len(told['seeds']) > 1)} {seeds}, tier {tiers}"
-
-
 _NUMBER = r"(?:[-−+]?(?:\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?|∞)%?|–)"
 _NUMERIC = re.compile(rf"{_NUMBER}(?: ± {_NUMBER}| of {_NUMBER}|/{_NUMBER}| \({_NUMBER} to {_NUMBER}\))?")
 

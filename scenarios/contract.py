@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
@@ -24,6 +24,10 @@ from .forecast import Use
 from .review import ReviewSheet
 from .settings import RunSettings
 from .validation import Validation
+
+if TYPE_CHECKING:  # what studies need takes a while to import, and runs do without it
+    from .study.sections import SystemStudy
+    from .study.static import StaticFigures
 
 S = TypeVar("S", bound=RunSettings)
 Table = tuple[str, list[str], list[list[str]]]
@@ -218,6 +222,15 @@ class Scenario(Generic[S, T]):
         :raises ConfigurationError: this system's tasks come in no such order.
         """
         raise ConfigurationError(f"{self.name}: its tasks have no random order for a rule to rest on")
+
+    def study(self, lent: StaticFigures | None = None) -> SystemStudy:
+        """How several of its runs are studied together; as it is, the tables of their own reports stand run beside run.
+
+        ``lent`` are the static figures of another system that the study may set beside its own.
+        """
+        from .study.sections import SystemStudy
+
+        return SystemStudy(self, lent)
 
     def forecast(self, settings: S, prepared: Prepared[T], pack: PromptPack | None) -> dict[str, Use]:
         """What each role takes for all tasks of one model at most: calls and tokens. The name ``ROLE, one by one``

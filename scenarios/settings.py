@@ -55,6 +55,9 @@ class RunSettings(BaseModel):
     # Defaults of the time when sweeps left out settings that had them (version 1 of sweep.json).
     first_defaults: ClassVar[dict[str, Any]] = {}
 
+    # What stands for a required setting in the example of the command's help, where its name is the system's own.
+    examples: ClassVar[dict[str, str]] = {}
+
     @field_validator("*", mode="before")
     @classmethod
     def _no_switch_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:

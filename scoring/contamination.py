@@ -1,9 +1,9 @@
 """How well a model recalls a text: detectors of contamination over the log-probabilities of the text's tokens.
 
-Detectors (KIEval, section 4.2, Table 3): LM loss, perplexity, zlib ratio, Min-K% Prob and Min-K%++. How well they tell
-members of the training data from other texts: AUC, and true positives at few false ones; the gap of mean losses between
-two sets. Log-probabilities are in nats, one for each token that was predicted: the first token of a text has none,
-unless something stands before it.
+Detectors (Yu et al. 2024, section 4.2, Table 3): LM loss, perplexity, zlib ratio, Min-K% Prob and Min-K%++. How well
+they tell members of the training data from other texts: AUC, and true positives at few false ones; the gap of mean
+losses between two sets. Log-probabilities are in nats, one for each token that was predicted: the first token of a text
+has none, unless something stands before it.
 
 Pure functions. What never belongs here: models, prompts, files, and which option of an item is chosen (``accuracy``).
 """
@@ -26,7 +26,7 @@ from .stream import Mean
 
 Floats: TypeAlias = Sequence[float] | NDArray[np.floating]
 
-# Percentages of the public Min-K% Prob code (Shi et al. 2024); KIEval reports the same range.
+# Percentages of the public Min-K% Prob code (Shi et al. 2024); Yu et al. 2024 report the same range.
 MIN_K = (5, 10, 20, 30, 40, 50, 60)
 # +1: members score high as it stands; -1: they score low, so ``Signals.scores`` turns the sign.
 DIRECTIONS = {"loss": -1, "perplexity": -1, "zlib_ratio": -1, "min_k": 1, "min_k_plus_plus": 1}
@@ -235,7 +235,7 @@ def tpr_at_fpr(scores: Floats, member: Sequence[bool], fpr: float = 0.05) -> flo
 
 
 def loss_gap(train: Mean, test: Mean, level: float = 0.95) -> Estimate:
-    """The difference of mean losses, test minus train (the Δ of KIEval, Table 3), with Welch's interval.
+    """The difference of mean losses, test minus train (the Δ of Yu et al. 2024, Table 3), with Welch's interval.
 
     Each ``Mean`` has taken in one ``loss`` for each text of its set. Far below 0: the test set is known better than the
     training set. The interval is over texts.

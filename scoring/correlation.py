@@ -1,6 +1,7 @@
 """How far scores follow benchmark accuracies: coefficients with p-values, overall and by dataset, and lines.
 
-KIEval, appendix C, Table 7 (coefficients, with and without a suspected model) and Figure 4 (lines, points off them).
+Yu et al. 2024, appendix C, Table 7 (coefficients, with and without a suspected model) and Figure 4 (lines, points off
+them).
 What never belongs here: where the figures come from (files, runs), tables, and drawing.
 """
 
@@ -130,7 +131,7 @@ def kendall(xs: Sequence[float], ys: Sequence[float]) -> Coefficient | None:
 
 
 def correlate(figures: Iterable[Figures], without: Collection[str] = ()) -> Correlations:
-    """Coefficients of accuracy and score over all models but those named in ``without`` (KIEval, Table 7).
+    """Coefficients of accuracy and score over all models but those named in ``without`` (Yu et al. 2024, Table 7).
 
     Overall pools the pairs of all datasets as they are, as the paper does. Its p-values take the pairs for independent;
     a model's figures on several datasets are not, so they are too small.
@@ -140,7 +141,7 @@ def correlate(figures: Iterable[Figures], without: Collection[str] = ()) -> Corr
 
 
 def fits(figures: Iterable[Figures]) -> dict[str, Fit | None]:
-    """The robust line of score on accuracy in each dataset (KIEval, Figure 4), None where accuracies do not differ.
+    """The robust line of score on accuracy in each dataset (Yu et al. 2024, Figure 4); None where accuracies are equal.
 
     :raises ValueError: a dataset has fewer than three models, or one of them twice.
     """

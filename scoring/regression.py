@@ -1,7 +1,7 @@
 """One score against another over several models: the line, the correlations, and the points that lie off it.
 
-KIEval, appendix C and Figure 4: a model far below the line of interview score on benchmark accuracy answers better than
-it understands, which suggests contamination. Pure functions.
+Yu et al. 2024, appendix C and Figure 4: a model far below the line of interview score on benchmark accuracy answers
+better than it understands, which suggests contamination. Pure functions.
 What never belongs here: where the two scores come from, and drawing.
 """
 

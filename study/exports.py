@@ -10,19 +10,17 @@ import io
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from viva.engine.errors import ConfigurationError
 from viva.engine.files import write_atomically
+from viva.reports.rows import COLUMNS, TEXTS, WHOLE, Row
 
-_WHERE = ("scenario", "candidate", "dataset", "seed", "evaluator", "scorer")
-COLUMNS = (*_WHERE, "measure", "value", "se", "low", "high", "n")
-Row: TypeAlias = dict[str, Any]
-_TEXTS = ("scenario", "candidate", "dataset", "evaluator", "scorer", "measure")
+from .order import RECORDED
+from .study import in_order
+from .systems import systems_in
+
 _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r")  # how a cell begins that is computed
-_WHOLE = ("seed", "n")
-# What of a report's record is a figure of its own; every other number in it is one too, and this is not.
-_NO_MEASURES = frozenset({"n_items", "n_observations"})
 
 
 def long_rows(report: Mapping[str, Any]) -> Iterator[Row]:
@@ -30,118 +28,16 @@ def long_rows(report: Mapping[str, Any]) -> Iterator[Row]:
 
     A row's ``measure`` is the place of the figure in its record, joined by dots; ``dataset`` is empty where all are
     pooled, ``candidate`` where the figure is of none alone. ``value`` is empty where there is nothing to tell.
+
+    :raises ConfigurationError: a scenario of the report is not registered here.
     """
-    scorer = report["scorer"]
+    together = systems_in(report)
+    readers = {name: systems.readers[name] for systems in together for name in systems.readers}
     for cell in report["cells"]:
-        place = _place(cell, seed=cell["seed"], evaluator=cell["evaluator"], scorer=cell["scorer"])
-        yield from _figures(place, "", cell["result"] or {})
-        for one in cell.get("by_round", []):
-            yield from _by_round(place, one)
-        running = cell.get("running", {"n": []})
-        for index, n in enumerate(running["n"]):
-            told = {name: running[name][index] for name in ("low", "high")}
-            yield _row(place, "running", value=running["mean"][index], n=n, **told)
-        if cell["scenario"] == "probe":
-            yield from _figures(place, "usage", cell["usage"])
-    for row in report["pooled"]:
-        place = _place(row, scorer=scorer)
-        named = ("scenario", "candidate", "dataset", "datasets", "seeds", "evaluators", "by_round")
-        yield from _figures(place, "", {name: value for name, value in row.items() if name not in named})
-        for one in row["by_round"]:
-            yield from _by_round(place, one)
-    yield from _between(report, scorer)
-
-
-def _between(report: Mapping[str, Any], scorer: str) -> Iterator[Row]:
-    """Figures of several candidates, and of items."""
-    for one in report["comparisons"]:
-        place = {"scenario": "kieval", "candidate": one["first"], "dataset": one["dataset"], "scorer": scorer}
-        name = f"less {one['second']}"
-        yield _row(place, name, **one["difference"], se=one["se"], n=one["n"])
-        for field in ("p", "p_corrected", "won", "tied", "lost", "pairs", "dropped"):
-            yield _row(place, f"{name}.{field}", value=one[field], n=one["n"])
-    for one in report["agreement"]:
-        place = {"scenario": "kieval", "candidate": one["candidate"], "dataset": one["dataset"], "scorer": scorer}
-        counts = {"fleiss": one["fleiss_n"], "alpha_interval": one["interviews"]}  # the others are over all rounds
-        for field in ("kappa", "kappa_quadratic", "fleiss", "unanimous", "decided", "alpha_ordinal", "alpha_interval"):
-            yield _row(place, f"agreement.{one['over']}.{field}", value=one[field], n=counts.get(field, one["n"]))
-    for one in report["difficulty"]:
-        place = {"scenario": "kieval", "dataset": one["dataset"], "scorer": scorer}
-        yield _row(place, f"item.{one['item']}.mean", value=one["mean"], n=one["n"])
-        yield _row(place, f"item.{one['item']}.discrimination", value=one["discrimination"], n=one["n"])
-    told = report["correlations"]
-    for without, part in (("", told), ("excluding", told["excluding"])):
-        for dataset, one in _parts(part):
-            for name, found in one.items():
-                if isinstance(found, Mapping):
-                    measure = ".".join(filter(None, ("correlation", without, name)))
-                    place = {"scenario": "kieval", "dataset": dataset, "scorer": scorer}
-                    yield _row(place, measure, value=found["value"], n=one["n"])
-                    if "p" in found:
-                        yield _row(place, f"{measure}.p", value=found["p"], n=one["n"])
-    for dataset, line in told["lines"].items():
-        for model, residual in (line or {"residuals": {}})["residuals"].items():
-            place = {"scenario": "kieval", "candidate": model, "dataset": dataset, "scorer": scorer}
-            yield _row(place, "residual", value=residual)
-            yield _row(place, "deviation", value=line["deviations"][model])
-    for variant in report["ablation"]:
-        for candidate, found in variant["candidates"].items():
-            place = {"scenario": "kieval", "candidate": candidate, "scorer": variant["scorer"]}
-            yield _row(place, "ablation", **_mean(found))
-    for dataset, roles in report["costs"]["datasets"].items():
-        yield from _figures({"scenario": "kieval", "dataset": dataset, "scorer": scorer}, "per_model", roles)
-    for one in report["costs"]["projected"]:
-        yield from _figures({"scenario": "kieval", "scorer": scorer}, f"projected.{one['models']}", one["roles"])
-
-
-def _parts(told: Mapping[str, Any] | None) -> Iterator[tuple[str | None, Mapping[str, Any]]]:
-    if told is not None:
-        yield None, told["overall"]
-        yield from told["datasets"].items()
-
-
-def _figures(place: Row, name: str, told: Any) -> Iterator[Row]:
-    """A record's figures: means and estimates are one row, other records are gone into, numbers are rows."""
-    if isinstance(told, Mapping):
-        if "mean" in told and "n" in told:
-            yield _row(place, name, **_mean(told))
-        elif {"value", "low", "high"} <= told.keys():
-            yield _row(place, name, **{field: told[field] for field in ("value", "low", "high")})
-            rest = {field: value for field, value in told.items() if field not in ("value", "low", "high")}
-            yield from _figures(place, name, rest)
-        else:
-            for field, value in told.items():
-                if field not in _NO_MEASURES:
-                    yield from _figures(place, f"{name}.{field}" if name else field, value)
-    elif isinstance(told, int | float) and not isinstance(told, bool):
-        yield _row(place, name, value=told)
-
-
-def _by_round(place: Row, one: Mapping[str, Any]) -> Iterator[Row]:
-    name = f"round.{one['round']}"
-    yield _row(place, f"{name}.score", **_mean(one))
-    yield _row(place, f"{name}.share_held", value=one["share_held"], n=one["held"])
-
-
-def _mean(told: Mapping[str, Any]) -> Row:
-    return {
-        "value": told["mean"],
-        "se": told.get("se"),
-        "low": told.get("low"),
-        "high": told.get("high"),
-        "n": told["n"],
-    }
-
-
-def _place(told: Mapping[str, Any], **more: Any) -> Row:
-    return {name: told[name] for name in ("scenario", "candidate", "dataset")} | more
-
-
-def _row(place: Row, measure: str, **figures: Any) -> Row:
-    return dict.fromkeys(COLUMNS) | place | {"measure": measure} | figures
-
-
-# -- files ----------------------------------------------------------------------------------------------------------
+        named = ("scenario", "candidate", "dataset", "seed", "evaluator", "scorer")
+        yield from readers[cell["scenario"]].cell_rows(cell, {name: cell.get(name) for name in named})
+    for systems, section in in_order(RECORDED, together):
+        yield from section.rows(systems.part_of(report))
 
 
 def write_csv(report: Mapping[str, Any], file: Path) -> None:
@@ -159,7 +55,7 @@ def write_csv(report: Mapping[str, Any], file: Path) -> None:
 
 def _harmless(row: Row) -> Row:
     """The row with an apostrophe before each text that a spreadsheet program would take for a formula."""
-    formulas = [name for name in _TEXTS if str(row[name] or "").startswith(_FORMULA)]
+    formulas = [name for name in TEXTS if str(row[name] or "").startswith(_FORMULA)]
     return row | {name: f"'{row[name]}" for name in formulas} if formulas else row
 
 
@@ -171,7 +67,7 @@ def write_parquet(report: Mapping[str, Any], file: Path) -> None:
     check_parquet()
     arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     rows = list(long_rows(report))
-    kinds = {name: arrow.string() if name in _TEXTS else arrow.int64() for name in (*_TEXTS, *_WHOLE)}
+    kinds = {name: arrow.string() if name in TEXTS else arrow.int64() for name in (*TEXTS, *WHOLE)}
     schema = arrow.schema([(name, kinds.get(name, arrow.float64())) for name in COLUMNS])
     columns = {name: [_double(row[name]) if name not in kinds else row[name] for row in rows] for name in COLUMNS}
     sink = io.BytesIO()

@@ -1,35 +1,35 @@
 """A study: what several runs and sweeps say together, as plain data and as tables.
 
 The same records give the same report, byte for byte, in whatever order and company the conversations were held.
-What never belongs here: formulas (``scoring``), markup (``markup``), files (``exports``).
+What never belongs here: figures (sections of systems), markup (``reports.markup``), files (``exports``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from viva.engine.errors import ConfigurationError
 from viva.reports.text import Table
-from viva.scenarios.kieval.interviews import MOST_UNANSWERED
+from viva.scenarios.study.cells import Reading
+from viva.scenarios.study.items import ItemCatalogue, ItemNumbers
+from viva.scenarios.study.sections import Section
 
-from .ablation import ablation
-from .cells import fill, record
-from .comparing import agreement, comparisons, difficulty
-from .costs import costs
-from .doubts import doubts
-from .following import accuracy_of, correlations, unanswered_of
-from .names import Catalogue, Names
-from .pooling import pools
-from .sequences import rule_notes
-from .sources import INTERVIEWS, find_cells, notes, study_scorer
-from .tables import tables
+from .cells import find_cells
+from .common import common_sections
+from .differences import differences
+from .order import PRINTED, RECORDED, ordered
+from .reading import cell_record, read_cells
+from .systems import SystemsTogether, sections_of, systems_in, systems_of
 
 VERSION = 1
 
 
 class Study:
     """The study over runs and sweeps in ``folders``, read when it is made. No model is called.
+
+    ``scorings`` has by system how its results are scored.
 
     :raises ConfigurationError: a folder is neither a run nor a sweep, or the runs do not agree on a scorer and none is
         named.
@@ -38,10 +38,11 @@ class Study:
 
     def __init__(self, folders: Sequence[Path], scorer: str | None = None) -> None:
         self._cells = find_cells(folders)
-        self.scorer = study_scorer(self._cells, scorer)
-        items: dict[str, Names] = {}
-        self._filled = fill(self._cells, self.scorer, items)
-        self._catalogue = Catalogue(items)
+        self._together = systems_of(cell.scenario for cell in self._cells)
+        self.scorings = self._scorings(scorer)
+        items: dict[str, ItemNumbers] = {}
+        self._readings = read_cells(self._cells, self._together, self.scorings, items)
+        self._catalogue = ItemCatalogue(items)
         self._report: dict[str, Any] | None = None
 
     def report(self) -> dict[str, Any]:
@@ -54,59 +55,94 @@ class Study:
         """The report as titled tables: title, header, rows."""
         return [(one["title"], one["header"], one["rows"]) for one in self.report()["tables"]]
 
+    def _scorings(self, scorer: str | None) -> dict[str, Any]:
+        """:raises ConfigurationError: a scorer is named that no system knows, or none where the runs do not agree."""
+        with_scorers = [
+            one.study.which.name for one in self._together if "scorer" in one.study.which.scoring.model_fields
+        ]
+        if scorer is not None and not with_scorers:
+            names = " and ".join(one.study.which.name for one in self._together)
+            raise ConfigurationError(f"--scorer: {names} has no scorer to choose")
+        return {
+            name: one.study.scoring(one.own(self._cells), scorer if name in with_scorers else None)
+            for one in self._together
+            for name in [one.study.which.name]
+        }
+
     def _made(self) -> dict[str, Any]:
-        found = list(pools([one for one in self._filled if one.result is not None], self._catalogue))
-        pooled = [pool.record(self.scorer) for pool in found]
-        following = correlations(pooled)
-        several = len({pool.dataset for pool in found}) > 1
-        whole = [pool for pool in found if (pool.dataset is None or not several) and pool.talks]
-        accuracy = {
-            row["candidate"]: told["mean"]
-            for pool, row in zip(found, pooled, strict=True)
-            if pool in whole and (told := accuracy_of(row, following["accuracy"]))["mean"] is not None
-            if (unanswered_of(row, following["accuracy"]) or 0.0) <= MOST_UNANSWERED
-        }
-        compared = comparisons(found)
-        report: dict[str, Any] = {
-            "study": VERSION,
-            "scorer": self.scorer.describe(),
-            "facts": self._facts(),
-            "notes": [*notes(self._cells), *rule_notes(self._cells, self.scorer), *doubts(following, compared)],
-            "cells": [record(one, self.scorer) for one in self._filled],
-            "pooled": pooled,
-            "comparisons": compared,
-            "agreement": agreement(found),
-            "difficulty": difficulty(found, self.scorer),
-            "correlations": following,
-            "ablation": ablation(whole, self.scorer, accuracy),
-            "costs": costs(self._filled),
-        }
-        report["tables"] = [{"title": title, "header": header, "rows": rows} for title, header, rows in tables(report)]
+        report: dict[str, Any] = {"study": VERSION}
+        for one in self._together:
+            report |= one.study.head(self.scorings[one.study.which.name])
+        report |= {"facts": self._facts(), "notes": differences(self._cells, self._together)}
+        report["cells"] = self._records()
+        for one in self._together:
+            study = one.study
+            begun = [reading for reading in self._own(one) if reading.result is not None]
+            material = study.material(begun, self.scorings[study.which.name], self._catalogue)
+            for section in ordered(RECORDED, ((section.subject, section) for section in study.sections)):
+                if section.key:
+                    report[section.key] = section.compute(material, report)
+        report["notes"] += self._notes(report)
+        report["tables"] = [
+            {"title": title, "header": header, "rows": rows}
+            for title, header, rows in tables_of(report, self._together)
+        ]
         return report
+
+    def _own(self, one: SystemsTogether) -> list[Reading]:
+        return [reading for reading in self._readings if reading.cell.scenario in one.readers]
+
+    def _records(self) -> list[dict[str, Any]]:
+        """The records of all cells, each as its system has it."""
+        by_scenario = {name: one for one in self._together for name in one.readers}
+        records = []
+        for reading in self._readings:
+            study = by_scenario[reading.cell.scenario].study
+            records.append(study.cell(cell_record(reading), reading, self.scorings[study.which.name]))
+        return records
+
+    def _notes(self, report: Mapping[str, Any]) -> list[str]:
+        notes = []
+        for one in self._together:
+            notes += one.study.notes(one.own(self._cells), self.scorings[one.study.which.name])
+        for systems, section in in_order(PRINTED, self._together):
+            notes += section.notes(systems.part_of(report))
+        return notes
 
     def _facts(self) -> dict[str, Any]:
         """What was run, for titles and first lines."""
-        read = [one for one in self._filled if one.result is not None]
-        talks = [one.result for one in read if one.talks is not None and one.result is not None]
-        states = [one.state for one in self._filled]
-        return {
+        read = [one for one in self._readings if one.result is not None]
+        states = [one.state for one in self._readings]
+        facts: dict[str, Any] = {
             "candidates": _distinct(one.candidate for one in self._cells),
             "datasets": _distinct(one.dataset for one in self._cells),
             "seeds": sorted({one.seed for one in self._cells}),
             "evaluators": _distinct(one.evaluator for one in self._cells if one.evaluator is not None),
-            "interactors": _distinct(label for one in self._cells if (label := one.label("interactor")) is not None),
             "tiers": sorted({one.cell.manifest["tier"] for one in read}),
-            "rounds": sorted({one.cell.settings("rounds") for one in read if one.cell.scenario == INTERVIEWS}),
-            "recorded_with_early_stop": sorted(
-                {one.cell.settings("early_stop") for one in read if one.cell.scenario == INTERVIEWS}
-            ),
-            "interviews": sum(one["interviews"] for one in talks),
-            "failed": sum(one.result["failed"] for one in read if one.result is not None),
-            "verdicts": sum(one["verdicts"] for one in talks),
-            "probes": sum(one.recall.ended for one in read if one.recall is not None),
+            "failed": sum(one.failed for one in read),
             "states": {name: states.count(name) for name in ("done", "part", "stopped", "not begun")},
         }
+        for one in self._together:
+            facts = one.study.facts(facts, self._own(one))
+        return facts
 
 
-def _distinct(names: Any) -> list[str]:
+def in_order(order: Any, together: Iterable[SystemsTogether]) -> list[tuple[SystemsTogether, Section[Any]]]:
+    """The sections of all systems in an order of subjects."""
+    return ordered(order, ((section.subject, (systems, section)) for systems, section in sections_of(together)))
+
+
+def tables_of(report: Mapping[str, Any], together: Sequence[SystemsTogether] | None = None) -> list[Table]:
+    """All tables of a report that have a row, in the order in which they are printed.
+
+    :raises ConfigurationError: a scenario of the report is not registered here.
+    """
+    together = systems_in(report) if together is None else together
+    readers = {name: study for one in together for name, study in one.readers.items()}
+    found = [(section.subject, section.tables(systems.part_of(report))) for systems, section in sections_of(together)]
+    found += [(section.subject, section.tables(report)) for section in common_sections(readers)]
+    return [table for tables in ordered(PRINTED, found) for table in tables if table[2]]
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from pathlib import Path
 
@@ -23,7 +24,12 @@ _ORDER = {  # each floor, and those that it may import from
     "cli": "engine agents scoring data reports scenarios orchestration study lab web",
 }
 FLOORS: dict[str, set[str]] = {name: set(below.split()) for name, below in _ORDER.items()}
+_SYSTEM = re.compile(
+    r"kieval|functionchat|flexeval|lalaeval|\bfusion(eval)?\b|[\"'`.]probes?[\"'`.]|viva probe", re.IGNORECASE
+)
 MODULES = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py"))]
+_SYSTEMS_OWN = {path for name in ("kieval", "probes", "functionchat") for path in MODULES
+                if path.is_relative_to(ROOT / "scenarios" / name)}  # fmt: skip
 
 
 def _imported(path: Path) -> set[str]:
@@ -56,6 +62,22 @@ def test_the_floor_check_sees_a_climbing_import(tmp_path: Path) -> None:
 def test_every_folder_of_modules_is_a_package() -> None:
     # Packages are found from the folders: one without `__init__.py` would be missing in a wheel.
     assert {path.parent for path in MODULES} == {path.parent for path in MODULES if path.name == "__init__.py"}
+
+
+# The lab tries one system out, and the public names are those of systems: both name them.
+_NAMELESS = [path for path in MODULES if path.relative_to(ROOT).parts[0] != "lab" and path not in _SYSTEMS_OWN]
+
+
+@pytest.mark.parametrize("path", _NAMELESS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_room_but_its_own_names_a_system(path: Path) -> None:
+    found = [line for line in path.read_text().splitlines() if _SYSTEM.search(line)]
+    assert found == [], f"{path}: only a system's own folder may name it"
+
+
+def test_the_check_sees_a_named_system() -> None:
+    for line in ("# as in KIEval", "from ..probes.report import x", 'if name == "probe":', "class FunctionChat:"):
+        assert _SYSTEM.search(line), line
+    assert not _SYSTEM.search("probe = ToolCall(); a diffusion model")
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -25,7 +25,7 @@ __all__ = ["RecordedCell", "cells_of", "is_sweep", "planned_of"]
 @dataclass(slots=True)
 class RecordedCell:
     """One cell. ``name`` is its folder below the sweep's, ``candidate`` and ``evaluator`` are labels (``evaluator``
-    None for probes), ``model`` the candidate's name in full, ``dataset`` its name as manifests have it.
+    None where nobody judges), ``model`` the candidate's name in full, ``dataset`` its name as manifests have it.
 
     ``folder`` is None where the cell has not begun, or where what lies there was made with other settings; ``planned``
     counts its conversations (None: not begun). ``until`` is the record of the watch over it (``Watch.to_record``), None

@@ -6,7 +6,7 @@ What never belongs here: settings of every run (``scenario.RunSettings``), and d
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -75,6 +75,8 @@ class FunctionChatSettings(RunSettings):
     )
 
     # Files are remembered by their full path, so that a run can be resumed from another folder.
+    examples: ClassVar[dict[str, str]] = {"data": "FunctionChat-Bench/data"}
+
     @field_validator("rubrics")
     @classmethod
     def _folder_by_full_path(cls, name: str | None, info: ValidationInfo) -> str | None:

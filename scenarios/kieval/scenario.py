@@ -6,7 +6,7 @@ What never belongs here: the interview itself (``interview``), formulas (``score
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from viva.agents.prompts import PromptPack
 from viva.data.items import Item
@@ -28,6 +28,10 @@ from .score import Interview
 from .scoring import KievalScoring
 from .settings import KievalSettings
 from .verdicts import verdict_schema
+
+if TYPE_CHECKING:
+    from ..study.static import StaticFigures
+    from .study.study import InterviewStudy
 
 _SHOTS, _SHOTS_PACK = 5, "probe"
 
@@ -109,6 +113,11 @@ class Kieval(Scenario[KievalSettings, Item]):
 
     def in_random_order(self, cluster: str | None) -> dict[str, Any]:
         return {"shuffled": True} | ({"cluster": cluster} if cluster else {})
+
+    def study(self, lent: StaticFigures | None = None) -> InterviewStudy:
+        from .study.study import InterviewStudy
+
+        return InterviewStudy(self, lent)
 
     def forecast(self, settings: KievalSettings, prepared: Prepared[Item], pack: PromptPack | None) -> dict[str, Use]:
         assert pack is not None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from viva.agents.prompts import PromptPack
 from viva.data.selection import Dataset, open_dataset
@@ -23,6 +23,10 @@ from .questions import TEMPLATES, Questions
 from .report import ProbeAggregate
 from .settings import ProbeSettings
 from .shots import Shots, open_examples
+
+if TYPE_CHECKING:
+    from ..study.static import StaticFigures
+    from .study.study import ProbeStudy
 
 
 @dataclass(slots=True)
@@ -93,6 +97,11 @@ class Probes(Scenario[ProbeSettings, ProbeTask]):
     def tasks_in(self, manifest: Mapping[str, Any]) -> int:
         sets = (manifest["dataset"], manifest.get("against"))
         return sum(one["chosen"] for one in sets if one is not None)
+
+    def study(self, lent: StaticFigures | None = None) -> ProbeStudy:
+        from .study.study import ProbeStudy
+
+        return ProbeStudy(self, lent)
 
     def forecast(
         self, settings: ProbeSettings, prepared: Prepared[ProbeTask], pack: PromptPack | None

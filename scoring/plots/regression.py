@@ -1,4 +1,4 @@
-"""Score against accuracy with a line for each dataset, and the models off it (as in KIEval, Figure 4).
+"""Score against accuracy with a line for each dataset, and the models off it (as in Yu et al. 2024, Figure 4).
 
 What never belongs here: computing lines (``scoring.correlation``).
 """

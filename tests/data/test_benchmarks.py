@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from viva.data.idlist import read_ids
-from viva.data.items import Item, kieval_id
+from viva.data.items import Item, content_id
 from viva.data.selection import open_dataset
 from viva.data.sources import dev_source, open_source
 
@@ -98,7 +98,7 @@ def test_the_authors_know_the_content_of_the_hellaswag_sample(lists: dict[str, s
     assert len(rows) == len(set(rows)) == 1000
     listed = set.union(*lists.values())
     assert all(
-        kieval_id(item.question, item.choices, item.answer, {"id": row}) in listed
+        content_id(item.question, item.choices, item.answer, {"id": row}) in listed
         for item, row in zip(items, rows, strict=True)
     )
 
@@ -109,7 +109,7 @@ def test_the_authors_know_ceval_by_the_very_rows_that_we_give(lists: dict[str, s
     rows = [row_known(item, 1346, known) for item in items]
     assert sorted(row for row in rows if row is not None) == list(range(1346))
     assert [item.id for item in items] == [
-        kieval_id(item.question, item.choices, item.answer, {"id": row}) for item, row in zip(items, rows, strict=True)
+        content_id(item.question, item.choices, item.answer, {"id": row}) for item, row in zip(items, rows, strict=True)
     ]
 
 

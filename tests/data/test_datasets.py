@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from viva.data.items import Item, kieval_id
+from viva.data.items import Item, content_id
 from viva.data.selection import open_dataset
 from viva.engine.errors import ConfigurationError, DatasetError
 
@@ -50,7 +50,7 @@ def test_generic_jsonl(tmp_path: Path) -> None:
     source = jsonl(tmp_path, "\ufeff" + json.dumps(GOOD), "", second)
     dataset = open_dataset(source)
     assert (dataset.name, dataset.form, dataset.total, len(dataset)) == ("items", "generic", 2, 2)
-    hashed = kieval_id("Which is a metal?", ["tin", "fog"], 0, None)
+    hashed = content_id("Which is a metal?", ["tin", "fog"], 0, None)
     assert list(dataset) == [
         Item(hashed, "Which is a metal?", ["tin", "fog"], 0),
         Item("7", "水在几度结冰？", ["0 °C", "9 °C", "99 °C"], 0, "物理"),
@@ -84,7 +84,7 @@ def test_arc_in_both_of_its_schemas(tmp_path: Path, schema: str, labels: str, ke
         record = {"id": "X_1", "question": "Why?", "choices": {"text": texts, "label": [*labels]}, "answerKey": key}
     source = jsonl(tmp_path, record)
     assert items(source) == items(f"arc:{source}")
-    assert items(source) == [Item(kieval_id("Why?", texts, answer, {"id": "X_1"}), "Why?", texts, answer)]
+    assert items(source) == [Item(content_id("Why?", texts, answer, {"id": "X_1"}), "Why?", texts, answer)]
 
 
 def ai2(**changes: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from viva.data.ceval import first_row
-from viva.data.items import Item, kieval_id
+from viva.data.items import Item, content_id
 from viva.data.selection import Dataset, open_dataset
 from viva.engine.errors import ConfigurationError, DatasetError
 
@@ -54,7 +54,7 @@ def test_mmlu_takes_subjects_from_file_names_and_drops_exact_repeats(mmlu: Path)
     assert (dataset.total, dataset.repeats, dataset.skipped) == (4, 2, 0)
     first = next(iter(dataset))
     assert first == Item(
-        kieval_id("Bone?", ["femur", "liver", "skin", "lung"], 0, None), "Bone?", first.choices, 0, "anatomy"
+        content_id("Bone?", ["femur", "liver", "skin", "lung"], 0, None), "Bone?", first.choices, 0, "anatomy"
     )
 
 
@@ -70,7 +70,7 @@ def test_mmlu_as_records(tmp_path: Path) -> None:
     dataset = open_dataset(f"mmlu:{path}")
     assert (dataset.total, dataset.repeats) == (1, 1)
     assert [(item.id, item.subject) for item in dataset] == [
-        (kieval_id("Bone?", record["choices"], 0, None), "anatomy")
+        (content_id("Bone?", record["choices"], 0, None), "anatomy")
     ]
 
 
@@ -84,7 +84,7 @@ def test_hellaswag_items_are_numbered_by_their_place(tmp_path: Path, as_label: t
     path = written(tmp_path / "hellaswag_val.jsonl", lines(records[0]) + "\n" + lines(*records[1:]))
     assert open_dataset(str(path)).form == "hellaswag"
     assert items(str(path)) == [
-        Item(kieval_id(f"Man {n}", endings, n, {"id": n}), f"Man {n}", endings, n, f"Sport {n}") for n in range(4)
+        Item(content_id(f"Man {n}", endings, n, {"id": n}), f"Man {n}", endings, n, f"Sport {n}") for n in range(4)
     ]
 
 
@@ -92,7 +92,7 @@ def test_a_bad_line_of_hellaswag_does_not_renumber_the_others(tmp_path: Path) ->
     good = {"ctx": "A man", "endings": ["runs.", "eats.", "sits.", "naps."], "label": 1}
     path = written(tmp_path / "val.jsonl", "{\n" + lines(good | {"label": ""}, good))
     (item,) = open_dataset(f"hellaswag:{path}", skip_bad=True)
-    assert item.id == kieval_id("A man", good["endings"], 1, {"id": 2})
+    assert item.id == content_id("A man", good["endings"], 1, {"id": 2})
 
 
 def test_shards_of_hellaswag_are_numbered_through(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_shards_of_hellaswag_are_numbered_through(tmp_path: Path) -> None:
     for number in range(2):
         written(tmp_path / f"validation-0000{number}-of-00002.jsonl", lines(record, record | {"ctx": "A cat"}))
     found = [item.id for item in open_dataset(f"hellaswag:{tmp_path}:validation")]
-    assert found == [kieval_id(c, record["endings"], 1, {"id": n}) for n, c in enumerate(["A man", "A cat"] * 2)]
+    assert found == [content_id(c, record["endings"], 1, {"id": n}) for n, c in enumerate(["A man", "A cat"] * 2)]
 
 
 HEADER = "\ufeffid,question,A,B,C,D,answer"
@@ -123,21 +123,21 @@ def test_ceval_is_read_in_chinese_and_numbered_through_the_published_order(ceval
     choices = ["气体", "液体", "固体", "“盐”"]
     # operating_system is the second subject of C-Eval and begins at row 19; law begins at row 769.
     assert found == [
-        Item(kieval_id("水是____。", choices, 1, {"id": 769}), "水是____。", choices, 1, "law"),
+        Item(content_id("水是____。", choices, 1, {"id": 769}), "水是____。", choices, 1, "law"),
         Item(
-            kieval_id("“锡,铅”？", ["甲", "乙", "丙", "丁"], 3, {"id": 770}),
+            content_id("“锡,铅”？", ["甲", "乙", "丙", "丁"], 3, {"id": 770}),
             "“锡,铅”？",
             ["甲", "乙", "丙", "丁"],
             3,
             "law",
         ),
-        Item(kieval_id("水是____。", choices, 1, {"id": 19}), "水是____。", choices, 1, "operating_system"),
+        Item(content_id("水是____。", choices, 1, {"id": 19}), "水是____。", choices, 1, "operating_system"),
     ]
 
 
 def test_ceval_with_explanations_and_alone(ceval: Path) -> None:
     (item,) = items(f"ceval:{ceval}:dev")
-    assert item.id == kieval_id("水？", ["气体", "液体", "固体", "盐"], 1, {"id": 5})
+    assert item.id == content_id("水？", ["气体", "液体", "固体", "盐"], 1, {"id": 5})
     assert items(f"ceval:{ceval / 'val' / 'law_val.csv'}") == items(f"ceval:{ceval}:val")[:2]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.data.items import Item, kieval_id, letter
+from viva.data.items import Item, content_id, letter
 
 texts = st.text(max_size=12)
 extras = st.none() | st.fixed_dictionaries({"id": st.text(max_size=8) | st.integers()})
@@ -40,7 +40,7 @@ def test_an_items_record_is_plain_data() -> None:
 def test_an_id_is_the_hash_of_the_content(
     question: str, choices: list[str], answer: int, extra: dict[str, Any] | None
 ) -> None:
-    found = kieval_id(question, choices, answer, extra)
+    found = content_id(question, choices, answer, extra)
     assert found == naive_id(question, choices, answer, extra)
     assert len(found) == 22
     assert set(found) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
@@ -48,11 +48,11 @@ def test_an_id_is_the_hash_of_the_content(
 
 def test_an_id_depends_on_every_part() -> None:
     ids = {
-        kieval_id("q", ["a", "b"], 0, None),
-        kieval_id("Q", ["a", "b"], 0, None),
-        kieval_id("q", ["b", "a"], 0, None),
-        kieval_id("q", ["a", "b"], 1, None),
-        kieval_id("q", ["a", "b"], 0, {"id": 1}),
-        kieval_id("q", ["a", "b"], 0, {"id": "1"}),
+        content_id("q", ["a", "b"], 0, None),
+        content_id("Q", ["a", "b"], 0, None),
+        content_id("q", ["b", "a"], 0, None),
+        content_id("q", ["a", "b"], 1, None),
+        content_id("q", ["a", "b"], 0, {"id": 1}),
+        content_id("q", ["a", "b"], 0, {"id": "1"}),
     }
     assert len(ids) == 6

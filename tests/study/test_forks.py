@@ -11,7 +11,8 @@ from viva import VirtualClock
 from viva.engine.folder import RunFolder
 from viva.orchestration.launch import forked_run
 from viva.scenarios.kieval.score import Interview, Round
-from viva.study import sources
+from viva.study.cells import find_cells
+from viva.study.page import page_of
 from viva.study.study import Study
 
 
@@ -34,7 +35,7 @@ def test_what_a_fork_repeats_is_counted_where_it_was_used(tmp_path: Path) -> Non
     assert told["n"] == once["evaluator"]["calls"]
     assert 0 < told["unanimous"] <= told["decided"] < 1
     assert told["fleiss"] == pytest.approx(told["kappa"], abs=0.1)  # of two raters they are nearly the same
-    cells = sources.find_cells([fork])
+    cells = find_cells([fork])
     assert [cell.label(role) for cell in cells for role in ("interactor", "evaluator")] == [None, "other"]
 
 
@@ -64,10 +65,9 @@ def test_a_talk_that_ran_out_was_not_held_in_full(tmp_path: Path) -> None:
     items = dataset(tmp_path / "quiz.jsonl", 2)
     talk = Interview("one", "quiz-0", 3, choice=0, right=True, rounds=[Round([4] * 6)])
     talk.ended_by, talk.usage = "transcript", {"candidate": [2, 10, 5]}
-    plots = pytest.importorskip("viva.web.report.plots")
     pytest.importorskip("matplotlib")
     study = Study([written(tmp_path / "run", items, [talk], "simulated:one", rounds=3)])
-    [drawn] = [panel for one in plots.plots(study.report()) if one.anchor == "stops" for panel in one.panels]
+    [drawn] = [panel for one in page_of(study.report()).plots if one.anchor == "stops" for panel, _ in one.panels]
     assert "recorded talk ran out" in drawn
 
 

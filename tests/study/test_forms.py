@@ -14,7 +14,8 @@ from study_runs import interviewed, probed
 
 from viva.engine.errors import ConfigurationError
 from viva.reports.markup import latex, latex_text, markdown, markdown_text
-from viva.study.exports import COLUMNS, long_rows, write_csv, write_parquet
+from viva.reports.rows import COLUMNS
+from viva.study.exports import long_rows, write_csv, write_parquet
 from viva.study.study import Study
 
 NASTY = r"50%_a&b|c#$~^\{x}<i>*`[y]"

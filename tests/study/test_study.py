@@ -309,7 +309,9 @@ def test_scorers_have_to_agree_or_be_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="generous"):
         Study([one], "generous")
     study = Study([one, other], "corrected")
-    assert study.scorer == Scorer("corrected", decay=True, early_stop=True), "talks that went on are cut at their flags"
+    assert study.scorings["kieval"] == Scorer("corrected", decay=True, early_stop=True), (
+        "talks that went on are cut at their flags"
+    )
     [cut] = [cell for cell in study.report()["cells"] if cell["name"] == "linear"]
     own = recorded_results(RunFolder.open(other), {"scorer": "corrected", "early_stop": True}).report()
     assert cut["result"] == own["candidates"]["mid"]

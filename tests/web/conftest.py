@@ -53,6 +53,7 @@ def study_of(candidates: list[str], datasets: list[str], seeds: list[int], talks
     report: Study = {
         "study": 1,
         "scorer": "official",
+        "facts": {"seeds": seeds, "tiers": ["C"], "rounds": [5]},
         "notes": [],
         "cells": cells,
         "pooled": pooled,
@@ -61,11 +62,17 @@ def study_of(candidates: list[str], datasets: list[str], seeds: list[int], talks
         "difficulty": [],
         "correlations": {
             "accuracy": "letter",
+            "left_out": [],
             "figures": [asdict(one) for one in figures],
+            "overall": {"n": len(figures)} | dict.fromkeys(("pearson", "spearman", "kendall")),
+            "datasets": {},
+            "excluding": None,
             "lines": {name: None if fit is None else _line(fit) for name, fit in lines.items()},
         },
     }
-    report["tables"] = _tables(report)
+    report["ablation"] = []
+    report["costs"] = {"models": 0, "interviews": 0, "seeds": [], "datasets": {}, "overall": {}, "projected": []}
+    report["costs"]["priced"] = True
     return report
 
 
@@ -97,6 +104,7 @@ def _cell(
         "pack": {"name": "standard", "digest": "0f" * 32},
         "rounds": 5,
         "planned": talks,
+        "ended": talks + 1,
         "state": "done",
         "result": {
             "interviews": talks,
@@ -137,10 +145,13 @@ def _pooled(cells: list[dict[str, Any]], candidate: str, dataset: str, level: fl
         "aspects": {name: _mean(min(100, level + 3 * at - 5), 2.0, talks) for at, name in enumerate(ASPECTS)},
         "rounds": _mean(sum(held) / talks, 0.05, talks),
         "by_round": by_round,
+        "unanswered_rate": 0.0,
         "unscored_rate": 0.007,
         "parse_failure_rate": 0.018,
         "failed": len(cells),
         "stop_reasons": stops,
+        "failures": {},
+        "items_needed": None,
         "probe": None,
     }
 
@@ -153,40 +164,3 @@ def _line(fit: Any) -> dict[str, Any]:
     line = fit.line
     told = {name: getattr(line, name) for name in ("slope", "intercept", "threshold", "residuals", "deviations")}
     return told | {"spread": fit.spread, "below": line.below, "above": line.above}
-
-
-def _tables(report: Study) -> list[dict[str, Any]]:
-    rows = [row for row in report["pooled"] if row["dataset"] is not None]
-    main = [
-        [
-            row["candidate"],
-            row["dataset"],
-            f"{row['accuracy']['mean']:.1f}",
-            f"{row['score']['mean']:.1f}",
-            "2.1",
-            "0.7%",
-        ]
-        for row in rows
-    ]
-    aspects = [
-        [row["candidate"], row["dataset"], *(f"{a['mean']:.1f}" for a in row["aspects"].values())] for row in rows
-    ]
-    cells = [
-        [c["scenario"], c["candidate"], c["dataset"], str(c["seed"]), c["evaluator"], c["state"], f"{c['planned']}"]
-        for c in report["cells"]
-    ]
-    figures = "scorer official, seed 7, tier C"
-    header = ["candidate", "dataset"]
-    return [
-        {
-            "title": f"KIEval on all: {figures}",
-            "header": [*header, "accuracy", "KIEval", "±", "unscored"],
-            "rows": main,
-        },
-        {"title": f"Aspects: {figures}", "header": [*header, *ASPECTS], "rows": aspects},
-        {
-            "title": f"{len(cells)} cells",
-            "header": ["scenario", *header, "seed", "evaluator", "state", "ended"],
-            "rows": cells,
-        },
-    ]

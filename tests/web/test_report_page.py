@@ -18,8 +18,11 @@ from browser import Browser
 
 from viva.engine.errors import ConfigurationError
 from viva.scoring.plots.style import COLOURS
+from viva.study.study import tables_of
 from viva.web.report.page import write_html
 
+HEADINGS = ["Results", "Contamination", "Plots", "Comparisons", "Agreement", "Difficulty of items", "Correlations"]
+HEADINGS += ["Scorer variants", "Early stops", "Failures", "Tokens and cost", "Cells and transcripts"]
 NASTY = "<script>alert('1')</script>"
 Study = dict[str, Any]
 Make = Callable[..., Study]
@@ -130,29 +133,38 @@ def test_empty_sections_are_left_out(make_study: Make, tmp_path: Path) -> None:
     study = make_study(["one"], ["science"], [7])
     for cell in study["cells"]:
         cell |= {"result": None, "running": None, "transcripts": None, "state": "not begun", "by_round": None}
-    study |= {"pooled": [], "tables": [], "correlations": {"figures": [], "lines": {}}}
+    study["pooled"] = []
+    study["correlations"] |= {"figures": [], "lines": {}}
     write_html(study, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text("utf-8")
-    assert re.findall("<h2>(.*?)</h2>", text) == ["How figures are computed"]
+    assert re.findall("<h2>(.*?)</h2>", text) == ["Cells and transcripts", "How figures are computed"]
     assert "1 (1 not begun)" in text
 
 
 def test_tables_stand_in_their_sections_and_none_is_lost(make_study: Make, tmp_path: Path) -> None:
-    study = make_study(["one", "two"], ["science"], [7])
-    titles = ["KIEval compared item by item: x", "KIEval against accuracy: x", "The same without one", "2 cells", "Odd"]
-    study["tables"] = [{"title": "Unheard of", "header": ["a"], "rows": [["1"]]}] + [
-        {"title": title, "header": ["a", "b"], "rows": [["1", "–"]]} for title in titles
-    ]
+    study = make_study(["one", "two", "three"], ["science"], [7])
+    value = {"value": 0.5, "p": 0.1}
+    study["correlations"] |= {"datasets": {"science": {"n": 3, "pearson": value, "spearman": value, "kendall": value}}}
+    without = {"n": 2, "pearson": {"value": 1.0}, "spearman": None, "kendall": None}
+    study["correlations"]["excluding"] = {"models": ["one"], "overall": without, "datasets": {"science": without}}
+    pair = {"dataset": "science", "first": "one", "second": "two", "p": 0.1, "p_corrected": 0.2, "correction": "holm"}
+    pair |= {"difference": {"value": 1.0, "low": -1.0, "high": 3.0}, "n": 9, "won": 5, "tied": 1, "lost": 3}
+    study["comparisons"] = [pair]
+    study["cells"][0]["result"]["failure_reasons"] = {"TimedOut": 1}
     write_html(study, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text("utf-8")
     sections = {
-        heading: re.findall("<caption>(.*?)</caption>", part)
+        heading: [unescape(title) for title in re.findall("<caption>(.*?)</caption>", part)]
         for heading, part in re.findall("<h2>(.*?)</h2>(.*?)</section>", text, re.DOTALL)
     }
-    assert sections["Correlations"] == ["KIEval against accuracy: x", "The same without one"]
-    assert sections["Comparisons"] == ["KIEval compared item by item: x"]
-    assert sections["Further tables"] == ["Unheard of"]
-    assert sections["Cells and transcripts"][:2] == ["2 cells", "Odd"]
+    begin = {heading: [re.split("[ :(]+", title)[:2] for title in titles] for heading, titles in sections.items()}
+    assert begin["Correlations"] == [["KIEval", "against"], ["The", "same"], ["KIEval", "="]]
+    assert begin["Comparisons"] == [["KIEval", "compared"]]
+    assert sections["Failures"] == ["Why conversations failed"]
+    assert sections["Cells and transcripts"][0] == "3 cells"
+    shown = [title for titles in sections.values() for title in titles]
+    assert {title for title, _, _ in tables_of(study)} <= set(shown)
+    assert list(sections) == sorted(sections, key=HEADINGS.index)
 
 
 def test_a_colour_means_the_same_candidate_in_every_panel(make_study: Make, tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from viva.engine.history import History
 from viva.orchestration.sweep.overview import Overview
 from viva.orchestration.sweep.results import cells_of
 from viva.orchestration.sweep.sweep import planned_sweep, resumed_sweep
+from viva.study.page import page_of
 from viva.study.study import Study
-from viva.web.report.page import page
+from viva.web.report.page import html
 
 
 def items(path: Path, subjects: list[int], field: str = "subject") -> Path:
@@ -139,7 +140,7 @@ def test_line_6c_sweep_study_and_page_print_the_rules_interval(tmp_path: Path) -
     report = study.report()
     tables = {title: rows for title, _, rows in study.tables()}
     cells = next(rows for title, rows in tables.items() if title.endswith("2 cells"))
-    html = page(report)
+    page = html(page_of(report))
     for cell, shown in zip(cells_of(out), cells, strict=True):
         assert cell.until is not None
         told = cell.until["intervals"][cell.candidate]
@@ -147,20 +148,20 @@ def test_line_6c_sweep_study_and_page_print_the_rules_interval(tmp_path: Path) -
         assert 20 < told["high"] - told["low"] <= 24
         assert overview[cell.candidate]["score"] == text
         assert shown[-1] == text
-        assert text in html
+        assert text in page
         [row] = [one for one in report["pooled"] if one["candidate"] == cell.candidate]
         assert (row["score"]["low"], row["score"]["high"]) == (told["low"], told["high"])
         assert row["score"]["mean"] == told["mean"]
     [note] = [note for note in report["notes"] if "a rule" in note]
     assert "which hold at the stop" in note
-    assert "confidence sequences" in html
+    assert "confidence sequences" in page
     # Another scorer's scores were not watched, and nothing says that their intervals hold at the stop.
     other = Study([out], "linear").report()
     assert all(row["score"]["high"] - row["score"]["low"] < 20 for row in other["pooled"])
     [note] = [note for note in other["notes"] if "a rule" in note]
     assert "of another scorer than linear" in note
     assert "hold at the stop" not in note
-    assert "confidence sequences" not in page(other)
+    assert "confidence sequences" not in html(page_of(other))
 
 
 def test_line_6c_over_seeds_the_rules_intervals_are_averaged(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Talks round by round: how many held each, and what it was worth.
+"""Interviews round by round: how many held each, and what it was worth.
 
 What never belongs here: scores of whole interviews.
 """
@@ -10,24 +10,25 @@ from typing import Any
 
 import numpy as np
 
-from viva.scenarios.kieval.score import Scorer
+from viva.reports.figures import SCORES, Codes, clustered_record, rounded
 from viva.scoring.clusters import ClusteredMean, clustered_counts
 
-from .figures import SCORES, Codes, clustered_record, rounded
-from .talks import Talks
+from ..score import Scorer
+from .columns import InterviewColumns
 
 _VERDICTS = 5  # 0 is a round without a score
 
 
-def by_round(talks: Sequence[Talks], items: Sequence[Codes], scorer: Scorer) -> list[dict[str, Any]]:
-    """For each round: how many talks held it, and the mean overall score that it got, 0–100 by the scorer's mapping.
+def by_round(columns: Sequence[InterviewColumns], items: Sequence[Codes], scorer: Scorer) -> list[dict[str, Any]]:
+    """For each round how many interviews held it, and the mean overall score that it got.
 
-    ``items`` are the numbers of each talk's item; errors and intervals are clustered by them.
+    Scores are 0–100 by the scorer's mapping. ``items`` are the numbers of each interview's item; errors and intervals
+    are clustered by them.
     """
-    total = sum(len(one.numbers) for one in talks)
-    most = max((int(one.lengths.max(initial=0)) for one in talks), default=0)
+    total = sum(len(one.numbers) for one in columns)
+    most = max((int(one.lengths.max(initial=0)) for one in columns), default=0)
     places = [
-        (one.rounds(), one.verdicts, np.repeat(codes, one.lengths)) for one, codes in zip(talks, items, strict=True)
+        (one.rounds(), one.verdicts, np.repeat(codes, one.lengths)) for one, codes in zip(columns, items, strict=True)
     ]
     worth = [scorer.combine([verdict]) or 0.0 for verdict in range(1, _VERDICTS)]
     told = []

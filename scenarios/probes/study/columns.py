@@ -1,6 +1,6 @@
 """The probes of a cell, read once: the scenario's own aggregate, and by item what several cells are pooled from.
 
-What never belongs here: how an item is probed, and statistics over several cells.
+What never belongs here: how an item is probed, and statistics over several cells (``figures``).
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any
 
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
-from viva.scenarios.models import label_of
-from viva.scenarios.probes.report import ACCURACIES, ProbeAggregate
 from viva.scoring.contamination import Signals
 
-from .names import Names
+from ...models import label_of
+from ...study.items import ItemNumbers
+from ..report import ACCURACIES, ProbeAggregate
 
 TO_BE_READ = ("generate",)  # ways of answering that may name no choice
 
 
 @dataclass(slots=True)
-class Recall:
-    """What one candidate's probes showed, by item (as ``Names`` numbers them).
+class ProbeColumns:
+    """What one candidate's probes showed, by item (as ``ItemNumbers`` has them).
 
     ``right`` holds, by way of answering, whether each item was answered rightly; ``signals`` are those of the probed
     set (False) and of the set it was held against (True), by the item's own id; ``usage`` counts calls, prompt and
@@ -38,7 +38,7 @@ class Recall:
     unanswered: dict[str, int] = field(default_factory=dict)
     ended: int = 0
 
-    def add(self, result: dict[str, Any], items: Names) -> None:
+    def add(self, result: dict[str, Any], items: ItemNumbers) -> None:
         """One item's record."""
         self.ended += 1
         if not result["second"]:
@@ -58,15 +58,15 @@ class Recall:
 
 
 @dataclass(slots=True)
-class Probes:
+class ReadProbes:
     """A run of probes read once; ``damaged`` names the records that are not in it."""
 
     aggregate: ProbeAggregate
-    recall: dict[str, Recall]
+    columns: dict[str, ProbeColumns]
     damaged: list[str]
 
 
-def read_probes(run: RunFolder, items: Names) -> Probes:
+def read_probes(run: RunFolder, items: ItemNumbers) -> ReadProbes:
     """All ended probes of a run.
 
     :raises JournalError: the journal is missing or damaged.
@@ -74,19 +74,19 @@ def read_probes(run: RunFolder, items: Names) -> Probes:
     manifest = run.manifest
     aggregate = ProbeAggregate(manifest)
     second = manifest["settings"]["members"] == "against"
-    recall = {label: Recall(manifest["seed"], second) for label in aggregate.candidates}
+    columns = {label: ProbeColumns(manifest["seed"], second) for label in aggregate.candidates}
     with History(run.journal) as history:
         for ended in history.ended():
             if ended.failed:
                 aggregate.add_failure(ended.key, ended.result)
-                recall[label_of(ended.key, list(recall))].ended += 1
+                columns[label_of(ended.key, list(columns))].ended += 1
             else:
                 aggregate.add(ended.key, ended.result)
-                recall[ended.result["candidate"]].add(ended.result, items)
-        return Probes(aggregate, recall, list(history.damage))
+                columns[ended.result["candidate"]].add(ended.result, items)
+        return ReadProbes(aggregate, columns, list(history.damage))
 
 
-def averaged_scores(cells: Sequence[Recall]) -> dict[tuple[bool, str], dict[str, float]]:
+def averaged_scores(cells: Sequence[ProbeColumns]) -> dict[tuple[bool, str], dict[str, float]]:
     """Detectors' scores of each text, averaged over cells; of each detector that all texts have a score of."""
     found: dict[tuple[bool, str], list[dict[str, float]]] = {}
     for cell in cells:

@@ -1,7 +1,7 @@
 """Intervals of scores where a rule that watched them ended the interviews: those of the rule's own sequences.
 
-Intervals for a number of talks that was fixed beforehand cover too seldom there: a rule that waits for a narrow one
-stops when it looks narrow by chance. What never belongs here: the sequences themselves (``scoring.betting``).
+Intervals for a number of interviews that was fixed beforehand cover too seldom there: a rule that waits for a narrow
+one stops when it looks narrow by chance. What never belongs here: the sequences themselves (``scoring.betting``).
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from viva.scenarios.kieval.score import Scorer
+from viva.reports.figures import rounded
 
-from .figures import rounded
-from .sources import Cell
+from ...study.cells import Cell
+from ..score import Scorer
 
 
-def with_sequence(score: Mapping[str, Any], cells: Sequence[Cell], scorer: Scorer) -> dict[str, Any]:
+def with_rule_interval(score: Mapping[str, Any], cells: Sequence[Cell], scorer: Scorer) -> dict[str, Any]:
     """The record of a mean score over ``cells``, with the interval of the rule that ended at least one of them.
 
-    Of several cells it is the mean of their intervals, each weighed by its scored talks. That covers at least with
+    Of several cells it is the mean of their intervals, each weighed by its scored interviews. That covers at least with
     probability 1 - (cells)·(1 - level), and in practice far more often. The record stays as it is where no rule ended a
     cell, where a cell was watched by none, or where the rule saw scores of another scorer.
     """

@@ -1,4 +1,4 @@
-"""The interviews of a cell, read once: its aggregate, and what else the study asks, as columns.
+"""The interviews of a cell, read once: its aggregate, and columns of numbers by interview.
 
 An interview takes about a hundred bytes here, so that a hundred thousand fit; nothing of its text is kept.
 What never belongs here: statistics over several cells.
@@ -15,13 +15,13 @@ import numpy as np
 
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
-from viva.scenarios.kieval.interviews import InterviewAggregate, remembering
-from viva.scenarios.kieval.report import KievalAggregate
-from viva.scenarios.kieval.score import ASPECTS, Interview, Scorer
-from viva.scenarios.models import label_of
+from viva.reports.figures import Codes, Floats, rounded, score_ends
 
-from .figures import Codes, Floats, rounded, score_ends
-from .names import Names
+from ...models import label_of
+from ...study.items import ItemNumbers
+from ..interviews import InterviewAggregate, remembering
+from ..report import KievalAggregate
+from ..score import ASPECTS, Interview, Scorer
 
 POINTS = 200  # of a running mean, at most
 # The ablation of KIEval's appendix D: decaying weights, early stop.
@@ -29,7 +29,7 @@ SWITCHES = ((True, True), (False, True), (True, False), (False, False))
 _NAN = float("nan")
 
 
-class Talks:
+class InterviewColumns:
     """One candidate's interviews of one run, in the order of their numbers.
 
     Columns have a row for each finished interview; a score is nan where there is none. ``verdicts`` holds the overall
@@ -37,7 +37,7 @@ class Talks:
     them belong to each.
     """
 
-    def __init__(self, aggregate: InterviewAggregate, items: Names, recorded_with_early_stop: bool) -> None:
+    def __init__(self, aggregate: InterviewAggregate, items: ItemNumbers, recorded_with_early_stop: bool) -> None:
         self.aggregate, self._items = aggregate, items
         self._scorer = aggregate.scorer
         self._numbers, self._item = array("q"), array("i")
@@ -46,7 +46,7 @@ class Talks:
         self._variants = {
             (decay, early_stop): (remembering(Scorer(self._scorer.name, decay, early_stop)), array("d"))
             for decay, early_stop in SWITCHES
-            # A talk that ended at its flag has no rounds after it: it cannot be scored as if it had gone on.
+            # An interview that ended at its flag has no rounds after it: it cannot be scored as if it had gone on.
             if (early_stop or not recorded_with_early_stop)
             and (decay, early_stop) != (self._scorer.decay, self._scorer.early_stop)
         }
@@ -75,7 +75,7 @@ class Talks:
 
     @property
     def items(self) -> Codes:
-        """Each interview's item, as ``Names`` numbers them."""
+        """Each interview's item, as ``ItemNumbers`` has them."""
         return np.frombuffer(self._item, dtype=np.intc).astype(np.int64)
 
     @property
@@ -98,7 +98,7 @@ class Talks:
         return np.frombuffer(self._scores[ASPECTS.index(aspect)], dtype=np.float64)
 
     def variant(self, decay: bool, early_stop: bool) -> Floats | None:
-        """The overall scores with other switches; None where the talks were not recorded for it."""
+        """The overall scores with other switches; None where the interviews were not recorded for it."""
         if (decay, early_stop) == (self._scorer.decay, self._scorer.early_stop):
             return self.scores()
         found = self._variants.get((decay, early_stop))
@@ -145,35 +145,35 @@ class Talks:
 
 
 @dataclass(slots=True)
-class Interviews:
-    """A run of interviews read once: the scenario's own aggregate, each candidate's talks, and the names of damaged
+class ReadInterviews:
+    """A run of interviews read once: the scenario's own aggregate, each candidate's columns, and the names of damaged
     records, which are in neither.
     """
 
     aggregate: KievalAggregate
-    talks: dict[str, Talks]
+    columns: dict[str, InterviewColumns]
     damaged: list[str]
 
 
-def read_interviews(run: RunFolder, scorer: Scorer, items: Names, first: int | None = None) -> Interviews:
+def read_interviews(run: RunFolder, scorer: Scorer, items: ItemNumbers, first: int | None = None) -> ReadInterviews:
     """All ended interviews of a run, or the ``first`` of its order alone (where a stop rule has ended it).
 
     :raises JournalError: the journal is missing or damaged.
     """
     aggregate = KievalAggregate(scorer, run.manifest)
     stopping = bool(run.manifest["settings"]["early_stop"])
-    talks = {label: Talks(one, items, stopping) for label, one in aggregate.candidates.items()}
-    labels = list(talks)
+    columns = {label: InterviewColumns(one, items, stopping) for label, one in aggregate.candidates.items()}
+    labels = list(columns)
     with History(run.journal) as history:
         for ended in history.ended():
             if first is not None and ended.number >= first:
                 break
             if ended.failed:
-                talks[label_of(ended.key, labels)].aggregate.add_failure(ended.result)
+                columns[label_of(ended.key, labels)].aggregate.add_failure(ended.result)
             else:
                 interview = Interview.from_record(ended.result)
-                talks[interview.candidate].add(ended.number, interview)
-        return Interviews(aggregate, talks, list(history.damage))
+                columns[interview.candidate].add(ended.number, interview)
+        return ReadInterviews(aggregate, columns, list(history.damage))
 
 
 def keys_of(run: RunFolder, numbers: Iterable[int]) -> list[str]:

@@ -1,4 +1,4 @@
-"""How figures stand in a study's report: rounded, with their errors and intervals, the same text on every platform.
+"""How figures stand in a report: rounded, with their errors and intervals, the same text on every platform.
 
 What never belongs here: which figures there are.
 """

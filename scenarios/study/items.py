@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .figures import Codes
+from viva.reports.figures import Codes
 
 
-class Names:
+class ItemNumbers:
     """Items of one dataset by number, in the order in which they were met: columns hold the numbers."""
 
     __slots__ = ("_numbers", "names")
@@ -27,20 +27,20 @@ class Names:
         return number
 
 
-class Catalogue:
+class ItemCatalogue:
     """The items of all datasets numbered through, once all cells are read; ``labels`` are DATASET/ITEM."""
 
     __slots__ = ("_before", "labels")
 
-    def __init__(self, items: Mapping[str, Names]) -> None:
+    def __init__(self, items: Mapping[str, ItemNumbers]) -> None:
         self.labels: list[str] = []
         self._before: dict[str, int] = {}
-        for dataset, names in items.items():
+        for dataset, numbers in items.items():
             self._before[dataset] = len(self.labels)
-            self.labels += [f"{dataset}/{name}" for name in names.names]
+            self.labels += [f"{dataset}/{name}" for name in numbers.names]
 
     def codes(self, dataset: str, items: Codes) -> Codes:
-        """The numbers here of items that ``Names`` of their dataset numbered."""
+        """The numbers here of items that ``ItemNumbers`` of their dataset numbered."""
         return self._before[dataset] + items
 
     def named(self, codes: Codes) -> list[str]:

@@ -1,0 +1,102 @@
+"""What a page of a report consists of, as plain texts, tables and drawings, and the small words that such texts share.
+
+What never belongs here: markup (``web``), and what one system says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .text import Table
+
+_SHOWN = 40  # names in a list; a longer list says how many more
+Record = Mapping[str, Any]
+
+
+@dataclass(slots=True, frozen=True)
+class Plot:
+    """One kind of drawing. ``panels``: for each dataset an SVG, and in one line what it shows. ``origin`` says how its
+    figures came about.
+    """
+
+    anchor: str
+    heading: str
+    caption: str
+    origin: str
+    panels: Sequence[tuple[str, str]]
+
+
+@dataclass(slots=True)
+class PageSection:
+    """A heading with the tables below it; ``origin`` says how their figures came about, where it is not empty.
+
+    ``plots``: the section holds the page's plots; ``transcripts``: the commands that show transcripts.
+    """
+
+    anchor: str
+    heading: str
+    tables: list[Table] = field(default_factory=list)
+    origin: str = ""
+    plots: bool = False
+    transcripts: bool = False
+
+
+@dataclass(slots=True)
+class Page:
+    """A whole page. ``facts`` and ``methods`` are terms with their descriptions; ``no_plots`` says why there are none
+    where there could be; ``transcripts`` has by candidate the name of each cell with its commands.
+    """
+
+    heading: str
+    facts: list[tuple[str, str]]
+    notes: list[str]
+    sections: list[PageSection]
+    plots: list[Plot]
+    no_plots: str
+    transcripts: dict[str, list[tuple[str, list[tuple[str, str]]]]]
+    methods: list[tuple[str, str]]
+
+
+def joined(names: Iterable[str]) -> str:
+    """Names with commas between them."""
+    return ", ".join(names)
+
+
+def listed(names: Sequence[str]) -> str:
+    """As ``joined``; of very many names the first, and how many more there are."""
+    more = len(names) - _SHOWN
+    return joined(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def counted(number: int, name: str) -> str:
+    """``1 model``, ``2 models``."""
+    return f"{number:,} {name}" + "s" * (number != 1)
+
+
+def span(numbers: Iterable[int]) -> str:
+    """One number, or the least and the greatest of several."""
+    low, high = min(known := list(numbers)), max(known)
+    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+
+
+def share(part: int, whole: int) -> str:
+    """A share as per cent; a dash of nothing."""
+    return f"{100 * part / whole:.1f}%" if whole else "–"
+
+
+def distinct(cells: Iterable[Record], name: str) -> list[Any]:
+    """What cells have under a name, each once, in their order; None is left out."""
+    return list(dict.fromkeys(cell.get(name) for cell in cells if cell.get(name) is not None))
+
+
+def seeds_of(cells: Sequence[Record]) -> str:
+    """``seed 7``, ``seeds 7, 8``."""
+    seeds = sorted(distinct(cells, "seed"))
+    return f"seed{'s' * (len(seeds) > 1)} {joined(map(str, seeds)) or '–'}"
+
+
+def tiers_of(cells: Sequence[Record]) -> str:
+    """``tier C``."""
+    return f"tier {joined(sorted(distinct(cells, 'tier'))) or '–'}"

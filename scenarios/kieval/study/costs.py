@@ -1,0 +1,123 @@
+"""What a study's models used: tokens of one model's interviews, and what one, ten or a hundred models would cost.
+
+KIEval, appendix E: judging one answer at a time makes costs linear in the number of models, so the projection is the
+mean over the models of the study times their number (Table 9); tokens by role and dataset are Table 11.
+What never belongs here: prices (they are in the models' names) and calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from viva.reports.figures import rounded
+from viva.reports.page import Record
+from viva.reports.rows import Row, record_rows
+from viva.reports.text import DASH, Table, number
+
+from ...study.cells import Reading
+from ...study.sections import Section, Subject
+from ...study.static import static_readings
+from .columns import InterviewColumns
+from .pools import InterviewMaterial
+from .words import place
+
+MODELS = (1, 10, 100)
+_COUNTS = ("calls", "prompt_tokens", "completion_tokens")
+_ROLES = ("candidate", "interactor", "evaluator")
+
+
+class Costs(Section[InterviewMaterial]):
+    """Tokens by dataset and role for one model on average, and the projection."""
+
+    key, subject, heading, anchor = "costs", Subject.COSTS, "Tokens and cost", "costs"
+
+    def compute(self, material: InterviewMaterial, report: Mapping[str, Any]) -> dict[str, Any]:
+        """``models`` and ``interviews`` say what the means are over: candidates that have a finished interview."""
+        read = [
+            one
+            for one in material.readings
+            if isinstance(one.columns, InterviewColumns) and one.result is not None and one.result["interviews"]
+        ]
+        datasets = list(dict.fromkeys(one.cell.dataset for one in read))
+        whole = _mean_usage(read)
+        static = [one for one in static_readings(material.lent, material.readings) if one.ended]
+        return {
+            "models": len({one.cell.candidate for one in read}),
+            "interviews": sum(one.result["interviews"] for one in read if one.result is not None),
+            "seeds": sorted({one.cell.seed for one in read}),
+            "datasets": {name: _mean_usage([one for one in read if one.cell.dataset == name]) for name in datasets},
+            "overall": whole,
+            "probes": _mean_usage(static),
+            "priced": any(used["cost"] is not None for used in whole.values()),
+            "projected": [
+                {"models": count, "roles": {role: _times(used, count) for role, used in whole.items()}}
+                for count in MODELS
+            ],
+        }
+
+    def tables(self, report: Record) -> list[Table]:
+        found = report["costs"]
+        used = found["datasets"] | ({"all": found["overall"]} if len(found["datasets"]) > 1 else {})
+        rows = []
+        for dataset, roles in used.items():
+            for role in _in_order(roles):
+                counts = [number(roles[role][name], 0) for name in _COUNTS]
+                rows.append([dataset, role, *counts, number(roles[role]["cost"], 2)])
+        header = ["dataset", "role", "calls", "prompt tokens", "completion tokens", "cost"]
+        seeds = ", ".join(map(str, found["seeds"]))
+        over = f"mean of {found['models']} model{'s' * (found['models'] != 1)}, {found['interviews']:,} interviews in "
+        over += f"all, seed{'s' * (len(found['seeds']) > 1)} {seeds}"
+        unpriced = "" if found["priced"] else "; no price is known"
+        made: list[Table] = [(f"Tokens and cost of one model: {over}{unpriced}", header, rows)]
+        rows = []
+        for one in found["projected"]:
+            roles = one["roles"]
+            total = {name: _sum(roles, name) for name in ("prompt_tokens", "completion_tokens", "cost")}
+            costs = [number(roles[role]["cost"], 2) if role in roles else DASH for role in _ROLES]
+            counts = [number(total[name], 0) for name in ("prompt_tokens", "completion_tokens")]
+            rows.append([str(one["models"]), *counts, *costs, number(total["cost"], 2)])
+        header = ["models", "prompt tokens", "completion tokens", *(f"cost {role}" for role in _ROLES), "cost"]
+        made.append((f"Projected for more models, linear in their number{unpriced}", header, rows if used else []))
+        return made
+
+    def rows(self, report: Record) -> Iterator[Row]:
+        for dataset, roles in report["costs"]["datasets"].items():
+            yield from record_rows(place(report, dataset=dataset), "per_model", roles)
+        for one in report["costs"]["projected"]:
+            yield from record_rows(place(report), f"projected.{one['models']}", one["roles"])
+
+
+def _mean_usage(readings: Sequence[Reading]) -> dict[str, dict[str, float | None]]:
+    """By role, what one model used: totals over its cells, the mean over the models that have any.
+
+    What a fork repeats from another run was used there.
+    """
+    models = {one.cell.candidate for one in readings}
+    totals: dict[str, dict[str, float | None]] = {}
+    for one in readings:
+        for role, used in one.usage.items():
+            if one.cell.repeats(role):
+                continue
+            total = totals.setdefault(role, dict.fromkeys((*_COUNTS, "cost"), 0.0))
+            for name, value in used.items():
+                so_far = total[name]
+                total[name] = None if value is None or so_far is None else so_far + value
+    return {
+        role: {name: rounded(None if value is None else value / len(models)) for name, value in total.items()}
+        for role, total in sorted(totals.items())
+    }
+
+
+def _times(used: dict[str, float | None], count: int) -> dict[str, float | None]:
+    return {name: rounded(None if value is None else value * count) for name, value in used.items()}
+
+
+def _in_order(roles: Mapping[str, Any]) -> list[str]:
+    return [*(role for role in _ROLES if role in roles), *(role for role in roles if role not in _ROLES)]
+
+
+def _sum(roles: Mapping[str, Any], name: str) -> float | None:
+    """None where a part of it is not known."""
+    values = [used[name] for used in roles.values()]
+    return None if None in values else float(sum(values))

@@ -1,0 +1,57 @@
+"""What the drawings of a study of interviews have in common: panels by dataset, candidates in one order.
+
+What never belongs here: how a drawing looks (``scoring.plots``), and which figures go into which.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from viva.reports.page import Plot, Record
+from viva.scoring.plots import style
+
+from .words import origin
+
+Drawn = tuple[str, str]  # an SVG, and what to say of it in one line
+
+
+def plot(report: Record, anchor: str, heading: str, caption: str, drawn: Sequence[Drawn]) -> list[Plot]:
+    """One kind of drawing, none where it has no panel."""
+    return [Plot(anchor, heading, caption, origin(report), drawn)] if drawn else []
+
+
+def ranking(report: Record) -> list[str]:
+    """The candidates of the study, best overall score first; those without a score last, in the study's order."""
+    names = list(dict.fromkeys(row["candidate"] for row in report["pooled"]))
+    best: dict[str, tuple[bool, float]] = {}
+    for row in report["pooled"]:  # that of all datasets counts, or of the only one
+        mean = (row.get("score") or {}).get("mean")
+        if mean is not None and (row["dataset"] is None or row["candidate"] not in best):
+            best[row["candidate"]] = (True, mean)
+    return sorted(names, key=lambda name: -best[name][1] if name in best else math.inf)
+
+
+def rows_by_dataset(report: Record) -> Iterable[tuple[str, list[Record]]]:
+    """Each dataset with the pooled interviews of its candidates, best candidates first."""
+    place = {name: index for index, name in enumerate(ranking(report))}
+    for name in datasets(report):
+        found = [row for row in report["pooled"] if row["dataset"] == name and row["n_observations"]]
+        if found:
+            yield name, sorted(found, key=lambda row: place[row["candidate"]])
+
+
+def datasets(report: Record) -> list[str]:
+    """The datasets of the study, in its order."""
+    return list(dict.fromkeys(cell["dataset"] for cell in report["cells"]))
+
+
+def shown_dataset(name: str) -> str:
+    """A dataset's name, short enough for the title of a panel."""
+    return style.short([name], 26)[name]
+
+
+def reach(record: Record) -> tuple[float, float] | None:
+    """How far the interval reaches below the mean, and above."""
+    low, high = record.get("low"), record.get("high")
+    return None if low is None or high is None else (max(0.0, record["mean"] - low), max(0.0, high - record["mean"]))

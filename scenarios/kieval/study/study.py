@@ -1,0 +1,157 @@
+"""How runs of interviews are studied: read as columns, pooled, and set beside what other systems found statically.
+
+What never belongs here: figures (each section has its own).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from viva.engine.errors import ConfigurationError
+from viva.reports.page import Record
+from viva.reports.rows import Row, record_rows
+from viva.reports.text import interval, mean
+
+from ...study.cells import Cell, Reading
+from ...study.items import ItemCatalogue, ItemNumbers
+from ...study.sections import Material, Section, SystemStudy, inserted
+from ...study.static import static_readings
+from ..score import SCORERS, Scorer
+from . import words
+from .ablation import Ablation
+from .agreement import Agreement
+from .columns import InterviewColumns, keys_of, read_interviews
+from .comparisons import Comparisons
+from .contamination import Contamination
+from .correlations import AgainstAccuracy
+from .costs import Costs
+from .course import Course, running_rows
+from .difficulty import Difficulty
+from .pools import InterviewMaterial
+from .results import Results, round_rows
+from .rounds import by_round
+from .rule_intervals import rule_notes, with_rule_interval
+from .stops import Stops
+
+
+class InterviewStudy(SystemStudy):
+    """The tables and plots of the KIEval paper, and what several seeds and evaluators allow beyond."""
+
+    settings: ClassVar[tuple[str, ...]] = ("rounds",)
+    takes_static: ClassVar[bool] = True
+    drawn: ClassVar[bool] = True
+
+    def make_sections(self) -> Sequence[Section[Any]]:
+        return [
+            Results(),
+            Contamination(self.lent),
+            Comparisons(),
+            Agreement(),
+            Difficulty(),
+            AgainstAccuracy(self.lent),
+            Ablation(),
+            Stops(),
+            Course(),
+            Costs(),
+        ]
+
+    # -- computing --------------------------------------------------------------------------------------------------
+
+    def scoring(self, cells: Sequence[Cell], name: str | None) -> Scorer:
+        """The one scorer of a study: the one named, else that of all its interviews.
+
+        Its switches are those of the runs; where they differ, both are on, for interviews that went on after a flag can
+        be cut there, but those that ended there cannot go on.
+        """
+        known = next((one for one in SCORERS if one == name), None)
+        if name is not None and known is None:
+            raise ConfigurationError(f"unknown scorer '{name}'; known: {', '.join(SCORERS)}")
+        recorded = [cell.manifest["settings"] for cell in cells if cell.scenario == words.NAME and cell.manifest]
+        names = list(dict.fromkeys(settings["scorer"] for settings in recorded))
+        if known is None and len(names) > 1:
+            raise ConfigurationError(f"the runs have different scorers ({', '.join(names)}); choose one with --scorer")
+        switches = {
+            switch: next(iter(values)) if len(values) == 1 else True
+            for switch in ("decay", "early_stop")
+            for values in [{settings[switch] for settings in recorded}]
+        }
+        return Scorer(known or (names[0] if names else "official"), **switches)
+
+    def read(self, readings: Sequence[Reading], scoring: Scorer, items: ItemNumbers) -> None:
+        cell = readings[0].cell
+        assert cell.run is not None
+        read = read_interviews(cell.run, scoring, items, cell.stopped_at)
+        results = read.aggregate.report()["candidates"]
+        for one in readings:
+            result = results[one.cell.candidate]
+            one.damaged, one.columns, one.result = read.damaged, read.columns[one.cell.candidate], result
+            one.ended, one.failed, one.usage = (
+                result["interviews"] + result["failed"],
+                result["failed"],
+                result["usage"],
+            )
+            one.own_tables = read.aggregate.tables
+
+    def material(self, readings: list[Reading], scoring: Scorer, catalogue: ItemCatalogue) -> InterviewMaterial:
+        return InterviewMaterial(Material(scoring, readings, catalogue), self.lent)
+
+    def head(self, scoring: Scorer) -> dict[str, Any]:
+        return {"scorer": scoring.describe()}
+
+    def facts(self, common: dict[str, Any], readings: Sequence[Reading]) -> dict[str, Any]:
+        read = [one for one in readings if one.result is not None]
+        held = [one for one in read if isinstance(one.columns, InterviewColumns)]
+        results = [one.result for one in held if one.result is not None]
+        asked = [one.cell.label("interactor") for one in readings]
+        facts = inserted(common, "evaluators", interactors=list(dict.fromkeys(one for one in asked if one is not None)))
+        facts = inserted(
+            facts,
+            "tiers",
+            rounds=sorted({one.cell.settings("rounds") for one in held}),
+            recorded_with_early_stop=sorted({one.cell.settings("early_stop") for one in held}),
+            interviews=sum(one["interviews"] for one in results),
+        )
+        verdicts = sum(one["verdicts"] for one in results)
+        probes = sum(one.ended for one in static_readings(self.lent, read))
+        return inserted(facts, "failed", verdicts=verdicts, probes=probes)
+
+    def cell(self, common: dict[str, Any], reading: Reading, scoring: Scorer) -> dict[str, Any]:
+        cell, columns = reading.cell, reading.columns
+        record = inserted(common, "evaluator", interactor=cell.label("interactor"))
+        record = inserted(record, "tier", scorer=scoring.describe() if cell.scenario == words.NAME else None)
+        record = inserted(record, "pack", rounds=cell.settings("rounds"), shots=cell.settings("shots"))
+        if isinstance(columns, InterviewColumns) and cell.run is not None:
+            if reading.result is not None and cell.stopped_at is not None:
+                score = with_rule_interval(reading.result["score"], [cell], scoring)
+                record["result"] = reading.result | {"score": score}
+            record["by_round"] = by_round([columns], [columns.items], scoring)
+            record["running"] = columns.running()
+            record["transcripts"] = {"folder": cell.folder, "examples": keys_of(cell.run, columns.examples())}
+        return record
+
+    def notes(self, cells: Sequence[Cell], scoring: Scorer) -> list[str]:
+        return rule_notes(cells, scoring)
+
+    # -- from the report --------------------------------------------------------------------------------------------
+
+    def shown_result(self, cell: Record) -> str:
+        score = (cell["result"] or {}).get("score") or {}
+        if "low" in score:  # a rule ended the cell: its own interval
+            return interval({"value": score["mean"], "low": score["low"], "high": score["high"]})
+        return mean(score)
+
+    def cell_rows(self, cell: Record, place: Row) -> Iterator[Row]:
+        yield from record_rows(place, "", cell["result"] or {})
+        for one in cell.get("by_round", []):
+            yield from round_rows(place, one)
+        yield from running_rows(place, cell.get("running", {"n": []}))
+
+    def page_facts(self, common: dict[str, str], report: Record) -> dict[str, str]:
+        return words.page_facts(common, report)
+
+    def origin(self, report: Record) -> str:
+        return words.origin(report)
+
+    def methods(self, report: Record) -> list[tuple[str, str]]:
+        return words.methods(report, self.lent)

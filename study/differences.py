@@ -1,0 +1,55 @@
+"""In what cells differ that are pooled and compared: what a reader should know before.
+
+What never belongs here: doubts about figures (sections have their own).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from viva.scenarios.study.cells import Cell
+
+from .systems import SystemsTogether
+
+
+def differences(cells: Sequence[Cell], together: Sequence[SystemsTogether]) -> list[str]:
+    """A sentence for each difference between cells beyond their place."""
+    begun = [cell for cell in cells if cell.manifest]
+    found = []
+    for candidate in dict.fromkeys(cell.candidate for cell in begun):
+        models = {cell.model for cell in begun if cell.candidate == candidate and not cell.model.startswith("replay:")}
+        if len(models) > 1:
+            found.append(f"'{candidate}' stands for {len(models)} models: {', '.join(sorted(models))}")
+    for dataset in dict.fromkeys(cell.dataset for cell in begun):
+        digests = {cell.manifest["dataset"]["digest"] for cell in begun if cell.dataset == dataset}
+        if len(digests) > 1:
+            found.append(f"'{dataset}' was not the same file everywhere: {len(digests)} versions of it")
+    for systems in together:
+        for name, study in systems.readers.items():
+            own = [cell for cell in begun if cell.scenario == name]
+            found += _of_one_system(own, study.settings, study.parts)
+    places: dict[tuple[Any, ...], list[str]] = {}
+    for cell in begun:
+        place = (cell.scenario, cell.candidate, cell.dataset, cell.seed, cell.evaluator)
+        places.setdefault(place, []).append(cell.name)
+    found += [f"of the same place, and all counted: {', '.join(names)}" for names in places.values() if len(names) > 1]
+    return found
+
+
+def _of_one_system(cells: Sequence[Cell], settings: Sequence[str], parts: Sequence[str]) -> list[str]:
+    """In which settings, and in which prompt packs and models of other roles, cells of one system differ."""
+    found = []
+    for name in settings:
+        values = sorted({cell.settings(name) for cell in cells})
+        if len(values) > 1:
+            found.append(f"cells differ in {name}: {', '.join(map(str, values))}")
+    for name in parts:
+        if name == "pack":
+            of = {cell.manifest["pack"]["digest"] for cell in cells}
+        else:  # the model of a fork only repeats what another said
+            models = [cell.manifest["models"].get(name) for cell in cells]
+            of = {model for model in models if model is not None and not model.startswith("replay:")}
+        if len(of) > 1:
+            found.append(f"cells differ in their {name}: {len(of)} of them")
+    return found
