@@ -149,11 +149,11 @@ class SystemStudy:
         return {}
 
     def facts(self, common: dict[str, Any], readings: Sequence[Reading]) -> dict[str, Any]:
-        """What was run, for titles and first lines; ``common`` has what is told of every system."""
+        """What was run, for titles and first lines; ``common`` has what is said of every system."""
         return common
 
     def cell(self, common: dict[str, Any], reading: Reading, scoring: Any) -> dict[str, Any]:
-        """The record of a cell; ``common`` has what is told of every system's."""
+        """The record of a cell; ``common`` has what is said of every system's."""
         return common
 
     def notes(self, cells: Sequence[Cell], scoring: Any) -> list[str]:
