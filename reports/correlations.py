@@ -19,13 +19,13 @@ def correlation_record(one: Correlation, chosen: bool = False) -> dict[str, Any]
 
     ``chosen``: the models were chosen by these very figures, so no p-value holds, and none is given.
     """
-    told: dict[str, Any] = {"n": one.n}
+    record: dict[str, Any] = {"n": one.n}
     for name in COEFFICIENTS:
         found = getattr(one, name)
-        told[name] = None if found is None else {"value": rounded(found.value)}
+        record[name] = None if found is None else {"value": rounded(found.value)}
         if found is not None and not chosen:
-            told[name]["p"] = significant(found.p)
-    return told
+            record[name]["p"] = significant(found.p)
+    return record
 
 
 def line_record(fit: Fit) -> dict[str, Any]:

@@ -86,9 +86,9 @@ def clustered_record(found: ClusteredMean | None, bounds: tuple[float, float], r
     if found is None:
         return dict(NOTHING)
     ends, factor = found.within(*bounds, rate=rate, level=LEVEL), 100.0 if rate else 1.0
-    told: dict[str, Any] = {"mean": rounded(found.mean, factor), "se": rounded(found.se, factor)}
-    told |= {"low": rounded(ends.low, factor), "high": rounded(ends.high, factor)}
-    return told | {"n": found.n, "items": found.clusters}
+    record: dict[str, Any] = {"mean": rounded(found.mean, factor), "se": rounded(found.se, factor)}
+    record |= {"low": rounded(ends.low, factor), "high": rounded(ends.high, factor)}
+    return record | {"n": found.n, "items": found.clusters}
 
 
 def _found(values: Floats, labels: Sequence[str]) -> ClusteredMean | None:

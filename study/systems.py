@@ -76,7 +76,8 @@ def _check_keys(together: Iterable[SystemsTogether]) -> None:
     seen: dict[str, str] = {}
     for systems, section in sections_of(together):
         name = systems.study.which.name
-        if section.key and seen.setdefault(section.key, name) != name:
-            raise ConfigurationError(
-                f"the studies of {seen[section.key]} and {name} both have a section '{section.key}': report them apart"
-            )
+        for key in {section.key, section.anchor} - {""}:
+            if seen.setdefault(key, name) != name:
+                raise ConfigurationError(
+                    f"the studies of {seen[key]} and {name} both have a section '{key}': report them apart"
+                )

@@ -51,8 +51,8 @@ def read_results(which: Scenario[Any, Any], readings: Sequence[Reading], scoring
         label = reading.cell.candidate
         own = candidates.get(label) if isinstance(candidates, dict) else report
         result = {**own} if isinstance(own, dict) else {}
-        result.setdefault("failed", failures[label].total)
-        if failures[label].total and "failure_reasons" not in result:
+        result["failed"] = failures[label].total
+        if failures[label].total:
             result |= failures[label].to_record()
         if len(labels) == 1:
             result.setdefault("headline", aggregate.headline())

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from pydantic import ValidationError
+
+from viva.engine.errors import ConfigurationError
 from viva.reports.page import Plot, Record, seeds_of, tiers_of
 from viva.reports.rows import Row, record_rows
 from viva.reports.text import DASH, Table
@@ -61,8 +64,9 @@ M = TypeVar("M", bound=Material)
 
 
 class Section(Generic[M]):
-    """One subject of a study. ``key`` is the field of the report that holds the section's figures (empty where it has
-    none of its own); ``heading`` stands above its part of a page.
+    """One subject of a study. ``key`` is the field of the report that holds the section's figures, empty where it has
+    none of its own; ``heading`` and ``anchor`` are those of its part of a page, empty where it has no tables. A study
+    has each key and anchor once.
     """
 
     key: str = ""
@@ -108,7 +112,7 @@ class SystemStudy:
         self.sections: Sequence[Section[Any]] = self.make_sections()
 
     def make_sections(self) -> Sequence[Section[Any]]:
-        """The sections, in the order in which they are computed."""
+        """The sections. They are computed in the order of their subjects, and as they come within one."""
         from .tables import OwnTables
 
         return [OwnTables(self.which)]
@@ -131,7 +135,11 @@ class SystemStudy:
 
         :raises ConfigurationError: there is no such scorer, or the runs do not agree on one.
         """
-        return self.which.scoring.model_validate({} if name is None else {"scorer": name})
+        try:
+            return self.which.scoring.model_validate({} if name is None else {"scorer": name})
+        except ValidationError as error:
+            message = error.errors(include_url=False)[0]["msg"]
+            raise ConfigurationError(f"--scorer {name}: {self.which.name}: {message}") from None
 
     def read(self, readings: Sequence[Reading], scoring: Any, items: ItemNumbers) -> None:
         """Fill in the readings of one run's cells; ``items`` takes up the names of items.
@@ -149,11 +157,11 @@ class SystemStudy:
         return {}
 
     def facts(self, common: dict[str, Any], readings: Sequence[Reading]) -> dict[str, Any]:
-        """What was run, for titles and first lines; ``common`` has what is told of every system."""
+        """What was run, for titles and first lines; ``common`` has what is said of every system."""
         return common
 
     def cell(self, common: dict[str, Any], reading: Reading, scoring: Any) -> dict[str, Any]:
-        """The record of a cell; ``common`` has what is told of every system's."""
+        """The record of a cell; ``common`` has what is said of every system's."""
         return common
 
     def notes(self, cells: Sequence[Cell], scoring: Any) -> list[str]:

@@ -46,7 +46,7 @@ class OwnTables(Section[Material]):
             met: dict[tuple[str, ...], int] = {}
             for table in run["tables"]:
                 header = tuple(table["header"])
-                met[header] = met.get(header, 0) + 1  # tables with the same columns are told apart by their turn
+                met[header] = met.get(header, 0) + 1  # tables with the same columns are numbered
                 groups.setdefault((header, met[header]), []).append((run["run"], table))
         made: list[Table] = []
         for (header, _), found in groups.items():

@@ -128,10 +128,10 @@ class InterviewColumns:
         errors[several] = np.sqrt(spread / n)
         means = centre + sums / at
         low, high = score_ends(means, errors, at)
-        told: dict[str, list[Any]] = {"n": at.tolist()}
+        record: dict[str, list[Any]] = {"n": at.tolist()}
         for name, values in (("mean", means), ("low", low), ("high", high)):
-            told[name] = [None if np.isnan(value) else rounded(float(value)) for value in values]
-        return told
+            record[name] = [None if np.isnan(value) else rounded(float(value)) for value in values]
+        return record
 
     def examples(self) -> list[int]:
         """The numbers of the interviews with the lowest, the median and the highest score; each once."""

@@ -54,7 +54,7 @@ class AgainstAccuracy(Section[InterviewMaterial]):
                 unanswered = unanswered_of(one, source)
                 left_out.append({"model": one["candidate"], "dataset": one["dataset"], "unanswered_rate": unanswered})
                 continue
-            errors = [_error(told) for told in (accuracy, score)]
+            errors = [_error(record) for record in (accuracy, score)]
             figures.append(Figures(one["candidate"], one["dataset"], accuracy["mean"], score["mean"], *errors))
         lines: dict[str, Fit | None] = {}
         for name, group in by_dataset(figures).items():

@@ -103,7 +103,7 @@ def _drawn_aspects(report: Record) -> list[Plot]:
     for name, pooled in rows_by_dataset(report):
         overall = {row["candidate"]: dot for row in pooled if (dot := _dot(row["score"])) is not None}
         marks = {
-            row["candidate"]: {aspect: dot for aspect, told in row["aspects"].items() if (dot := _dot(told))}
+            row["candidate"]: {aspect: dot for aspect, record in row["aspects"].items() if (dot := _dot(record))}
             for row in pooled
             if row["candidate"] in overall
         }

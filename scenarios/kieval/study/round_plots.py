@@ -53,7 +53,9 @@ def _rounds(
     for name, pooled in everywhere:
         steps: dict[str, list[rounds.Step]] = {candidate: [] for candidate in order}
         for row in pooled:
-            steps[row["candidate"]] = [step for told in row.get("by_round") or () if (step := read(told)) is not None]
+            steps[row["candidate"]] = [
+                step for record in row.get("by_round") or () if (step := read(record)) is not None
+            ]
         # One without interviews here keeps its place, so that a colour means the same candidate in every panel.
         curves = [rounds.Curve(candidate, found) for candidate, found in steps.items()]
         if any(steps.values()):

@@ -31,14 +31,14 @@ def by_round(columns: Sequence[InterviewColumns], items: Sequence[Codes], scorer
         (one.rounds(), one.verdicts, np.repeat(codes, one.lengths)) for one, codes in zip(columns, items, strict=True)
     ]
     worth = [scorer.combine([verdict]) or 0.0 for verdict in range(1, _VERDICTS)]
-    told = []
+    rounds_found = []
     for number in range(most):
         verdicts = np.concatenate([verdicts[rounds == number] for rounds, verdicts, _ in places])
         codes = np.concatenate([codes[rounds == number] for rounds, _, codes in places])
         found = _mean(verdicts, codes, worth)
         held = {"round": number + 1, "held": len(verdicts), "share_held": rounded(len(verdicts) / total)}
-        told.append(held | clustered_record(found, SCORES))
-    return told
+        rounds_found.append(held | clustered_record(found, SCORES))
+    return rounds_found
 
 
 def _mean(verdicts: Codes, codes: Codes, worth: Sequence[float]) -> ClusteredMean | None:

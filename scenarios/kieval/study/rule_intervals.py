@@ -38,8 +38,8 @@ def _sequence(cell: Cell, scorer: Scorer) -> dict[str, Any] | None:
     watched = Scorer(cell.settings("scorer"), cell.settings("decay"), cell.settings("early_stop"))
     if watched.describe() != scorer.describe():
         return None
-    told: dict[str, Any] = cell.until["intervals"][cell.candidate]
-    return told
+    record: dict[str, Any] = cell.until["intervals"][cell.candidate]
+    return record
 
 
 def rule_notes(cells: Sequence[Cell], scorer: Scorer) -> list[str]:

@@ -44,11 +44,11 @@ class ProbeColumns:
         if not result["second"]:
             item = items.number(result["item"])
             for name in ACCURACIES:
-                told = result.get("text" if name == "text_normalised" else name)
-                if told is not None:
-                    right = told["normalised_right" if name == "text_normalised" else "right"]
+                answer = result.get("text" if name == "text_normalised" else name)
+                if answer is not None:
+                    right = answer["normalised_right" if name == "text_normalised" else "right"]
                     self.right.setdefault(name, {})[item] = bool(right)
-                    if name in TO_BE_READ and told["choice"] is None:
+                    if name in TO_BE_READ and answer["choice"] is None:
                         self.unanswered[name] = self.unanswered.get(name, 0) + 1
         if "signals" in result:
             self.signals[result["second"], result["item"]] = Signals(**result["signals"])
