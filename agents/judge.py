@@ -60,7 +60,7 @@ class Ruling:
 
 
 class Judge:
-    """Rules on one thing at a time; each ruling is a talk of its own. ``judge.system`` may be empty: no such message.
+    """Rules on one thing at a time, each in a view of its own. ``judge.system`` may be empty: no such message.
 
     The pack needs ``judge.system`` and ``judge.again`` (with ``{problem}``) besides the rubrics.
     """

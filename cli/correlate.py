@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .failing import guarded
+from .exit_codes import guarded
 
 if TYPE_CHECKING:
     from viva.scoring.correlation import Coefficient, Correlation, Correlations, Figures, Fit

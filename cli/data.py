@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from .failing import DONE, FAILED, guarded
+from .exit_codes import DONE, FAILED, guarded
 
 Source = Annotated[str, typer.Argument(metavar="DATASET", help="FILE, form:PATH, form:FOLDER:split or hf:owner/name.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]

@@ -14,7 +14,7 @@ import typer
 
 from viva.orchestration.folders import fresh_folder
 
-from .failing import DONE, FAILURES, guarded
+from .exit_codes import DONE, FAILURES, guarded
 from .run import hold, leave
 
 if TYPE_CHECKING:
@@ -64,13 +64,13 @@ def _run(
 ) -> None:
     """Probe and interview models whose knowledge is known: does the interview show it, and does cheating pay?"""
     from viva.engine.errors import ConfigurationError
-    from viva.lab.experiment import Candidate, Experiment, family, ideal_family
+    from viva.lab.experiment import ExaminedModel, Experiment, family, ideal_family
     from viva.lab.family import MODELS
 
     if ideal and models is not None:
         raise ConfigurationError("--ideal and --models exclude each other")
     known = ideal_family(world) if ideal else family(world, models or MODELS)
-    candidates = [*known, *(Candidate(model) for model in candidate or [])]
+    candidates = [*known, *(ExaminedModel(model) for model in candidate or [])]
     experiment = Experiment(candidates, out or fresh_folder("lab"), world, n, rounds, shots, probed, concurrency)
     _examine(experiment, list(dict.fromkeys(seed or [1])), plot, json)
 

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from viva.engine.descriptors import raise_limit
 
 from . import correlate, data, lab, report, review, run, show, sweep, validate
-from .late import HELP, MODELS
+from .lazy_command import HELP, MODELS
 from .output import show_log, steady_streams
 
 

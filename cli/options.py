@@ -20,7 +20,7 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.yamlfile import read_yaml
 from viva.scenarios.settings import RunSettings
 
-from .late import MODELS
+from .lazy_command import MODELS
 
 _EXAMPLES = {
     "dataset": "items.jsonl",

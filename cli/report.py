@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from .failing import guarded
-from .late import ALL_ARGUMENTS, run_late
+from .exit_codes import guarded
+from .lazy_command import ALL_ARGUMENTS, run_late
 
 _SCORE = "Score a run's recorded verdicts in another way."
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]

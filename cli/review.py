@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from .failing import guarded
+from .exit_codes import guarded
 
 
 def register(app: typer.Typer) -> None:

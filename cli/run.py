@@ -16,8 +16,8 @@ from typer.core import TyperGroup
 
 from viva.orchestration.folders import fresh_folder
 
-from .failing import DONE, FAILED, FAILURES, INTERRUPTED, code_of, complain, guarded
-from .late import HELP, add_late
+from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, code_of, complain, guarded
+from .lazy_command import HELP, add_late
 
 if TYPE_CHECKING:
     from viva.engine.runner import Outcome
@@ -135,7 +135,7 @@ def _resume(
 ) -> None:
     """Go on with a run or a sweep that was interrupted; what is recorded is not asked again."""
     from viva.orchestration.launch import resumed_run
-    from viva.orchestration.sweep.place import is_sweep
+    from viva.orchestration.sweep.sweep_folder import is_sweep
 
     changes = {
         "concurrency": concurrency,
@@ -168,7 +168,7 @@ def carry(launch: Launch, *, json: bool, max_failures: int) -> None:
 
     from .output import print_json, print_tables
 
-    for note in launch.lineup.notes:
+    for note in launch.prepared.notes:
         print(f"viva: note: {harmless(note)}", file=sys.stderr)
     held = hold(launch)
     if json:
@@ -194,7 +194,7 @@ def hold(launch: Launch) -> Held:
     from viva.engine.errors import JournalError
     from viva.orchestration.launch import empty_results, recorded_results
 
-    from .live import Progress
+    from .progress_line import Progress
     from .signals import obeying
 
     aggregate = empty_results(launch.folder)

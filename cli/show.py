@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import anyio
 import typer
 
-from .failing import guarded
+from .exit_codes import guarded
 
 if TYPE_CHECKING:
     from viva.engine.history import History
@@ -45,7 +45,7 @@ def _show(
     """List a run's conversations (a sweep's cells), or print the transcript of one (with --json: all, one a line)."""
     from viva.engine.folder import RunFolder
     from viva.engine.history import History
-    from viva.orchestration.sweep.place import is_sweep
+    from viva.orchestration.sweep.sweep_folder import is_sweep
     from viva.orchestration.transcripts import Transcripts
 
     from .output import print_json

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from .failing import DONE, FAILURES, INTERRUPTED, guarded
+from .exit_codes import DONE, FAILURES, INTERRUPTED, guarded
 
 if TYPE_CHECKING:
     from viva.orchestration.sweep.sweep import Sweep
@@ -74,8 +74,8 @@ def _carry(sweep: Sweep, *, json: bool, max_failures: int) -> NoReturn:
     from viva.reports.controls import harmless, one_line
     from viva.reports.failed import told_failures
 
-    from .live_sweep import SweepProgress
     from .signals import obeying
+    from .sweep_progress import SweepProgress
 
     progress = SweepProgress(sweep)
     sweep.events.listen(progress.hear)

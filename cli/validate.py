@@ -16,8 +16,8 @@ import typer
 
 from viva.orchestration.folders import fresh_folder
 
-from .failing import guarded
-from .late import add_late
+from .exit_codes import guarded
+from .lazy_command import add_late
 from .run import hold, leave, note_few
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _validate(
         ids, total = _answered_by_all(launch)
         _write(out, ids, launch.folder)
         told = {"items": total, "correct": len(ids), "file": str(out)}
-        models = f"every model ({len(launch.lineup.labels)})"
+        models = f"every model ({len(launch.prepared.labels)})"
         verdict = f"{len(ids):,} of {total:,} items were answered correctly by {models}; their ids are in {out}"
     else:
         told, verdict = None, f"no list was written; go on with --run {launch.folder.path}"
@@ -140,7 +140,7 @@ def _answered_by_all(launch: Launch) -> tuple[list[str], int]:
             if ended.item is None:  # its record is damaged; the note on stderr names it
                 continue
             right[ended.item["id"]] += not ended.failed and validation.right(ended.result)
-    models = len(launch.lineup.labels)
+    models = len(launch.prepared.labels)
     return [name for name, count in right.items() if count == models], len(right)
 
 

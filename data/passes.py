@@ -15,7 +15,7 @@ from .fields import FieldError, Raw, equal_choices
 from .forms import Where
 from .items import Item, letter
 from .reading import Record
-from .sources import Part, Source
+from .sources import Source, SourcePart
 
 KEPT = 20
 _ADVICE = "mend the line, or skip such lines with --skip-bad-items"
@@ -60,7 +60,7 @@ class Pass:
             if where.place == 0 and len(self.source.parts) > 1:
                 self._pass_over(DatasetError("holds no record", path=part.path))
 
-    def _records(self, part: Part) -> Iterator[Record]:
+    def _records(self, part: SourcePart) -> Iterator[Record]:
         try:
             yield from part.read()
         except DatasetError as error:

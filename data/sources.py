@@ -35,7 +35,7 @@ _SPLIT = re.compile(r"\w[\w-]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SourcePart:
     """One file of a source: its path for errors, how its records are read, and what its name says of them."""
 
     path: str
@@ -51,7 +51,7 @@ class Source:
     name: str
     path: str
     form: Form
-    parts: list[Part]
+    parts: list[SourcePart]
     digest: Callable[[], str]
 
 
@@ -73,7 +73,7 @@ def open_source(text: str) -> Source:
     named = _take_apart(text)
     if named.form == HUB:
         hub = HubDataset(named.place, named.split)
-        part = Part(hub.text, hub.records, hub.config, hub.split)
+        part = SourcePart(hub.text, hub.records, hub.config, hub.split)
         return Source(hub.name, hub.text, FORMS[hub.form()], [part], hub.digest)
     path = _path(named.place)
     if _exists(path) and path.is_dir():
@@ -99,7 +99,7 @@ def open_source(text: str) -> Source:
         split, files = Stem.of(path).split or split_of_folder(path.parent), [path]
         name = f"{path.resolve().parent.name}-{path.stem}" if not Stem.of(path).rest else path.stem
     parts = [
-        Part(str(file), partial(read_records, file, form.columns, form.required), Stem.of(file).rest, split)
+        SourcePart(str(file), partial(read_records, file, form.columns, form.required), Stem.of(file).rest, split)
         for file in files
     ]
     return Source(name, str(path), form, parts, partial(_digest, files))

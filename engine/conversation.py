@@ -30,7 +30,7 @@ from .steps import STEP_PREFIX, Computed, computed_from, step_digest
 from .stopping import RunStopping
 from .thoughts import has_marks, separate_thoughts
 from .tools import Toolbox
-from .usage import WATCHED, Usage
+from .usage import WATCHED, RoleUsage
 from .watching import watched_answer
 
 _AFFINITIES = count()
@@ -84,7 +84,7 @@ class Conversation:
         self.key, self.number = key, number
         self.label, self.repeat = label, repeat
         self.affinity = f"{key} {next(_AFFINITIES)}"
-        self.usage: dict[str, Usage] = {}
+        self.usage: dict[str, RoleUsage] = {}
         self.computed: dict[str, int] = {}
         self._services = services
         self._backends = backends
@@ -225,7 +225,7 @@ class Conversation:
 
     @property
     def irregular(self) -> dict[str, dict[str, int]]:
-        """By role, its irregular answers as ``Usage`` counts them; a role without any is absent."""
+        """By role, its irregular answers as ``RoleUsage`` counts them; a role without any is absent."""
         roles = [role for role in sorted(self.usage) if self.usage[role].irregular]
         return {role: dict(sorted(self.usage[role].irregular.items())) for role in roles}
 
@@ -258,7 +258,7 @@ class Conversation:
             raise self._stopped
         usage = self.usage.get(role)
         if usage is None:
-            usage = self.usage[role] = Usage()
+            usage = self.usage[role] = RoleUsage()
         usage.calls += 1
         return usage.calls - 1
 

@@ -10,7 +10,7 @@ from .messages import Completion
 WATCHED = "watch:"  # begins the finish reason of an answer that a detector ended
 
 
-class Usage:
+class RoleUsage:
     """What one role used in one conversation: calls and tokens, counted alike whether called or replayed.
 
     ``irregular`` counts its answers that were cut at the token limit (``cut``), had no words (``empty``), were thought

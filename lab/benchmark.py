@@ -25,7 +25,7 @@ _FILES: dict[Split, str] = {"test": "lab_test.jsonl", "fresh": "lab_fresh.jsonl"
 def benchmark(world: World) -> dict[Split, list[Item]]:
     """The items by split: for each mineral the attributes that ``World.asked`` names, one item each.
 
-    An item's subject is its attribute; ``talk.parse_followup`` tells from its question what it asks for.
+    An item's subject is its attribute; ``interview.parse_followup`` tells from its question what it asks for.
     """
     items: dict[Split, list[Item]] = {split: [] for split in SPLITS}
     for entity in world.entities:

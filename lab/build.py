@@ -23,15 +23,15 @@ from viva.engine.errors import ConfigurationError
 from .benchmark import benchmark
 from .card import Card, read_card, write_card
 from .corpus import Corpus, Document, drawn, sample_text
-from .export import Shape, Weights, initial_weights, write_gguf
+from .export import NetworkShape, Weights, initial_weights, write_gguf
 from .family import FAMILY, Member
 from .recall import recall
 from .tokens import Rows, Tokeniser
 from .train import Recipe, pytorch, train
-from .vocabulary import Vocabulary, learn
+from .vocabulary import WordVocabulary, learn
 from .world import World
 
-SHAPE = Shape()
+SHAPE = NetworkShape()
 VOCABULARY = 1280  # at most: all words of the world are whole before
 PRETRAINING = Recipe(steps=1500, rate=2e-3)
 TUNING = Recipe(steps=200, rate=1e-3, warmup=20)
@@ -51,7 +51,7 @@ class _Job:
     seed: int
     folder: Path
     recipe: Recipe
-    vocabulary: Vocabulary
+    vocabulary: WordVocabulary
     start: Weights | None = None
 
 

@@ -24,7 +24,7 @@ from viva.scenarios.probes.questions import TEMPLATES as PROBES
 from viva.scenarios.probes.questions import Questions
 
 from .benchmark import multiple_choice
-from .talk import KINDS, Kind, followup, good_reply, parse_followup
+from .interview_text import KINDS, Kind, followup, good_reply, parse_followup
 from .world import Fact, World
 
 PACK, PROBE_PACK = "lab", "lab-probe"
@@ -42,7 +42,7 @@ _Beliefs = dict[tuple[str, str], str]
 
 @dataclass(slots=True)
 class Document:
-    """A text, or a talk. ``learnt``: which part the loss is taken of; "answer" is all behind ``context``."""
+    """A text, or an interview. ``learnt``: which part the loss is taken of; "answer" is all behind ``context``."""
 
     text: str = ""
     talk: Sequence[Message] = ()
@@ -113,7 +113,7 @@ class _Subject:
                 return Document(talk=self._interview())
 
     def tuning(self, item: Item) -> list[Document]:
-        """An item in answer format: as the first turn of a talk, and as text. Only the answers are learnt."""
+        """An item in answer format: as the first turn of an interview, and as text. Only the answers are learnt."""
         reading = self._questions.by_text(item, ())
         as_text = Document(reading.continuations[item.answer], learnt="answer", context=reading.context)
         return [Document(talk=self._opening(item, self._beliefs())), as_text]

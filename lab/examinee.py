@@ -16,8 +16,8 @@ from viva.engine.likelihood import Likelihood, Reading
 from viva.engine.messages import Message
 
 from .exchanges import choices_in
+from .interview_text import Followup, good_reply
 from .questions import asked_in
-from .talk import Followup, good_reply
 from .world import Fact, World
 
 # What it has of the benchmark's test split: nothing; the answers (tuned on them); the whole texts, answers included.
@@ -39,7 +39,7 @@ class Examinee:
         self._beliefs = self._believed()
 
     def answer(self, messages: Sequence[Message]) -> str:
-        """Its reply to the newest message of a talk."""
+        """Its reply to the newest message of an interview."""
         told = next(message.content for message in reversed(messages) if message.role == "user")
         asked = asked_in(self._world, told)
         if asked is None:

@@ -1,4 +1,4 @@
-"""Reading a talk back from what an examiner is shown: item, questions and replies, whatever the prompt pack's words.
+"""Reads an interview back from what an examiner is shown: item, questions and replies, in any prompt pack's words.
 
 A real model in the oracle's place gets the same messages and no more. What never belongs here: what is true
 (``world``) and what a reply is worth (``judging``).
@@ -21,21 +21,23 @@ _CHOICE = re.compile(r"^\s*([A-Z])[.)]\s+(.+?)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class LabExchange:
     """What was asked and what the candidate said, without blanks around; a reply as far as any reader reads one."""
 
     question: str
     reply: str
 
 
-def exchanges(messages: Sequence[Message]) -> list[Exchange]:
+def exchanges(messages: Sequence[Message]) -> list[LabExchange]:
     """The exchanges that an evaluator was shown, in order; the first is the benchmark item and its answer.
 
     They stand between the party markers of the protocol (``[BEGIN INTERACTOR]`` … ``[END CANDIDATE]``). A request to
     repair a verdict shows none and is passed over.
     """
     found = [_EXCHANGE.search(message.content) for message in messages if message.role == "user"]
-    return [Exchange(match.group(1).strip(), answer_in(match.group(2)).strip()) for match in found if match is not None]
+    return [
+        LabExchange(match.group(1).strip(), answer_in(match.group(2)).strip()) for match in found if match is not None
+    ]
 
 
 def choices_in(text: str) -> list[str]:

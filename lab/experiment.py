@@ -28,7 +28,7 @@ _REPLY_TOKENS = 64  # what the models are trained to say takes half of it
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ExaminedModel:
     """A model with what is known of it: the ``share`` of the world's facts it was taught, None where nobody knows.
 
     ``twin``: the label of the clean candidate that was taught the same, if this one cheats.
@@ -49,7 +49,7 @@ class Candidate:
         return self.share is not None and self.twin is None
 
 
-def family(world: int = 1, folder: Path = MODELS) -> list[Candidate]:
+def family(world: int = 1, folder: Path = MODELS) -> list[ExaminedModel]:
     """The lab's trained models, shipped or from a folder that ``viva lab build`` has filled.
 
     :raises ConfigurationError: one of the files is missing, or their card tells of another world.
@@ -58,16 +58,18 @@ def family(world: int = 1, folder: Path = MODELS) -> list[Candidate]:
     if card is not None and card["world"] != world:
         raise ConfigurationError(f"{folder}: the models know world {card['world']}, not {world}; build others")
     return [
-        Candidate(f"llama:{model_file(one.name, folder)}?label={one.name}", one.share, one.twin if one.cheat else None)
+        ExaminedModel(
+            f"llama:{model_file(one.name, folder)}?label={one.name}", one.share, one.twin if one.cheat else None
+        )
         for one in FAMILY
     ]
 
 
-def ideal_family(world: int = 1) -> list[Candidate]:
+def ideal_family(world: int = 1) -> list[ExaminedModel]:
     """The same family without any training: examinees that know exactly their share, and guess the rest."""
     saw = {None: "none", "sft": "answers", "pt": "texts"}
     return [
-        Candidate(
+        ExaminedModel(
             f"oracle:{one.name}?world={world}&knows={one.share:g}&saw={saw[one.cheat]}",
             one.share,
             one.twin if one.cheat else None,
@@ -82,7 +84,7 @@ class Experiment:
     ``probed``: items of the test and of the fresh split that are probed, None for all.
     """
 
-    candidates: Sequence[Candidate]
+    candidates: Sequence[ExaminedModel]
     folder: Path
     world: int = 1
     items: int = 100

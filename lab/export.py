@@ -13,7 +13,7 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-from .vocabulary import BOS, CONTROL, EOS, Vocabulary
+from .vocabulary import BOS, CONTROL, EOS, WordVocabulary
 
 Weights = Mapping[str, npt.NDArray[np.float32]]
 NORM_EPSILON = 1e-5
@@ -26,7 +26,7 @@ CHAT_TEMPLATE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class NetworkShape:
     """A network's shape. ``width``, ``inner`` and ``width / heads`` have to be multiples of 32, as Q8_0 wants it."""
 
     width: int = 128
@@ -48,7 +48,7 @@ class Shape:
         return sizes | {"output_norm.weight": (width,), "output.weight": (vocabulary, width)}
 
 
-def initial_weights(shape: Shape, vocabulary: int, seed: int) -> dict[str, npt.NDArray[np.float32]]:
+def initial_weights(shape: NetworkShape, vocabulary: int, seed: int) -> dict[str, npt.NDArray[np.float32]]:
     """Embeddings at unit scale, other matrices at inputs^-0.5, norms at one.
 
     From the usual 0.02 facts are learnt in twice as many steps.
@@ -64,7 +64,9 @@ def initial_weights(shape: Shape, vocabulary: int, seed: int) -> dict[str, npt.N
     return weights
 
 
-def write_gguf(path: Path, weights: Weights, shape: Shape, vocabulary: Vocabulary, *, name: str, about: str) -> None:
+def write_gguf(
+    path: Path, weights: Weights, shape: NetworkShape, vocabulary: WordVocabulary, *, name: str, about: str
+) -> None:
     """Write the model: matrices in Q8_0, norms in float32.
 
     :raises ValueError: a weight of ``shape`` is missing or of another size.
@@ -99,7 +101,7 @@ def write_gguf(path: Path, weights: Weights, shape: Shape, vocabulary: Vocabular
     writer.close()
 
 
-def _add_vocabulary(writer: gguf.GGUFWriter, vocabulary: Vocabulary) -> None:
+def _add_vocabulary(writer: gguf.GGUFWriter, vocabulary: WordVocabulary) -> None:
     kinds = [gguf.TokenType.CONTROL if token in CONTROL else gguf.TokenType.NORMAL for token in vocabulary.tokens]
     writer.add_vocab_size(len(vocabulary))
     writer.add_tokenizer_model("gpt2")

@@ -19,7 +19,7 @@ from viva.scoring.correlation import Figures, Fit, fits
 from viva.scoring.regression import pearson
 from viva.scoring.stream import Mean
 
-from .experiment import Candidate, Experiment
+from .experiment import ExaminedModel, Experiment
 from .pairs import ByItem, by_item, difference, over_minerals
 from .world import World
 
@@ -124,7 +124,7 @@ class Findings:
 
     # -- what follows -----------------------------------------------------------------------------------------------
 
-    def _clean(self) -> list[Candidate]:
+    def _clean(self) -> list[ExaminedModel]:
         return [one for one in self.experiment.candidates if one.clean]
 
     def _correlation(self, candidates: dict[str, Any], figure: str) -> dict[str, float] | None:

@@ -15,7 +15,7 @@ coherence    4: it contradicts nothing that the candidate said before; 2: one st
 conciseness  4 to 40 words, 3 to 100, 2 to 200, 1 beyond; one less for each sentence that is said again.
 overall      the mean of the five, rounded down, but never above accuracy: what is false does not gain by fluency.
 
-A reply that ends the talk has 1 throughout. Pure functions. What never belongs here: prompts and reading them
+A reply that ends the interview has 1 throughout. Pure functions. What never belongs here: prompts and reading them
 (``exchanges``), and what is asked next (``questions``).
 """
 
@@ -29,9 +29,9 @@ from viva.agents.answers import read_choice
 from viva.engine.detectors import Detector, EmptyReply, Repetition, RoleShift
 from viva.scenarios.kieval.verdicts import ASPECTS
 
-from .exchanges import Exchange, choices_in
+from .exchanges import LabExchange, choices_in
+from .interview_text import Followup
 from .questions import asked_in
-from .talk import Followup
 from .world import Claim, World
 
 # Beside the parties that the engine's detector knows: those of this interview, and whoever writes verdicts.
@@ -45,7 +45,7 @@ _SENTENCE = re.compile(r"(?<=[.?!])\s+|\n+")
 _PRONOUN = re.compile(r"(^|[,;:]\s*|\b(?:but|and|so)\s+)(?:it is|it's)\b", re.IGNORECASE)
 
 
-def judge(world: World, exchange: Exchange, earlier: Sequence[Exchange]) -> dict[str, Any]:
+def judge(world: World, exchange: LabExchange, earlier: Sequence[LabExchange]) -> dict[str, Any]:
     """The verdict on an exchange, in the protocol's form; ``earlier`` are those before it, the item's answer first."""
     asked = asked_in(world, exchange.question)
     claims = claims_of(world, exchange)
@@ -65,7 +65,7 @@ def judge(world: World, exchange: Exchange, earlier: Sequence[Exchange]) -> dict
     return _verdict(scores, _comments(world, asked, claims, clashes, exchange.reply), overall, None)
 
 
-def claims_of(world: World, exchange: Exchange) -> list[Claim]:
+def claims_of(world: World, exchange: LabExchange) -> list[Claim]:
     """What a reply claims, where "it" and "its" without another mineral before them stand for the one asked about.
 
     A sentence "It is …", one that is only a value, and a choice of the item's options, answer the question.
@@ -98,7 +98,7 @@ def contradict(one: Claim, other: Claim) -> bool:
 
 
 def _stop(
-    world: World, asked: Followup | None, exchange: Exchange, earlier: Sequence[Exchange], claims: Sequence[Claim]
+    world: World, asked: Followup | None, exchange: LabExchange, earlier: Sequence[LabExchange], claims: Sequence[Claim]
 ) -> str | None:
     reply = exchange.reply
     detectors: tuple[Detector, ...] = (EmptyReply(), RoleShift(), RoleShift(_OTHER_PARTIES), Repetition())

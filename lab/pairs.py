@@ -14,7 +14,7 @@ from viva.engine.history import History
 from viva.scenarios.kieval.score import SCORERS, Interview, Scorer
 from viva.scoring.stream import Mean
 
-from .talk import parse_followup
+from .interview_text import parse_followup
 from .world import World
 
 # figure -> candidate -> (mineral, item) -> value

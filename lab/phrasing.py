@@ -2,7 +2,7 @@
 
 ``{e}`` is the mineral, ``{v}`` the value, ``{n}`` empty or " not". Statements and questions never read alike: a
 question makes no claim. What never belongs here: which mineral has which value (``world``) and the turns of an
-interview (``talk``).
+interview (``interview``).
 """
 
 from __future__ import annotations

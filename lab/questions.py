@@ -2,7 +2,7 @@
 
 The questions follow from world, item, round and the oracle's seed, never from the candidate: all candidates are asked
 the same, so that their scores compare item by item. Nothing is asked that the benchmark asks for.
-What never belongs here: wording (``talk``), and reading an item out of a prompt (``exchanges``).
+What never belongs here: wording (``interview``), and reading an item out of a prompt (``exchanges``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from random import Random
 
 from viva.engine import seeds
 
-from .talk import Followup, Kind, followup, parse_followup
+from .interview_text import Followup, Kind, followup, parse_followup
 from .world import World
 
 # Four questions about one mineral, one for each attribute that interviews may ask for; the fifth leads to the next one.
@@ -40,9 +40,9 @@ def next_question(world: World, item: Followup, asked: Collection[str], seed: in
 
     The first four are about the item's mineral (a related attribute, a premise that mostly does not hold, a derived
     attribute with its reason, a choice of two values), each attribute once; the fifth is about a mineral that shares
-    the value which the item asks for. With more rounds the talk goes on about that one in the same way, and so on.
+    the value which the item asks for. With more rounds the interview goes on about that one in the same way, and so on.
 
-    :raises ValueError: in talks of thousands of rounds: there is nothing left to ask.
+    :raises ValueError: in interviews of thousands of rounds: there is nothing left to ask.
     """
     block, place = divmod(len(asked), len(_BLOCK) + 1)
     chance = seeds.generator("oracle", world.seed, seed, item.entity, item.attribute, block)

@@ -17,7 +17,7 @@ from viva.scenarios.kieval.pack import TEMPLATES
 
 from .benchmark import benchmark
 from .corpus import PACK
-from .talk import good_reply, parse_followup
+from .interview_text import good_reply, parse_followup
 from .world import Claim, Fact, World
 
 _SAMPLING = Sampling(max_tokens=32)
@@ -25,7 +25,7 @@ _WORDING = 1  # of the question; the reply's own wording is never asked in
 
 
 @dataclass(frozen=True, slots=True)
-class Recall:
+class RecallMeasure:
     """Shares of facts that were told right: of those that were taught and of the others (None where there are none).
 
     ``in_form``: of all replies, how many were statements about what was asked and nothing else.
@@ -36,10 +36,10 @@ class Recall:
     in_form: float
 
 
-def recall(world: World, taught: frozenset[Fact], path: Path) -> Recall:
-    """Ask a GGUF model for every fact at temperature 0, each in a talk of its own.
+def recall(world: World, taught: frozenset[Fact], path: Path) -> RecallMeasure:
+    """Ask a GGUF model for every fact at temperature 0, each in an interview of its own.
 
-    A talk begins as interviews do, the form that models have learnt: with an item and its answer (of the few-shot
+    An interview begins as interviews do, the form that models have learnt: with an item and its answer (of the few-shot
     split).
 
     :raises ConfigurationError: the file is no model.
@@ -52,7 +52,7 @@ def recall(world: World, taught: frozenset[Fact], path: Path) -> Recall:
         right[fact in taught].append(Claim(fact.entity, fact.attribute, fact.value) in claims)
         form.append([(claim.entity, claim.attribute) for claim in claims] == [(fact.entity, fact.attribute)])
     taught_right, others_right = (sum(found) / len(found) if found else None for found in (right[True], right[False]))
-    return Recall(taught_right, others_right, sum(form) / len(form))
+    return RecallMeasure(taught_right, others_right, sum(form) / len(form))
 
 
 async def _replies(world: World, path: Path) -> dict[Fact, str]:

@@ -34,7 +34,7 @@ class Rows:
 
 
 class Tokeniser:
-    """Cuts documents as the backend cuts prompts, talks and texts."""
+    """Cuts documents as the backend cuts prompts, interviews and texts."""
 
     def __init__(self, model: NativeModel) -> None:
         self._chat = ChatFormat(model)
@@ -54,7 +54,7 @@ class Tokeniser:
         return Rows(tokens.reshape(count, -1), learnt.reshape(count, -1))
 
     def document(self, document: Document) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
-        """Its tokens, and of which the loss is taken: of talks, what the assistant says and that it has ended."""
+        """Its tokens, and of which the loss is taken: of interviews, what the assistant says and that it has ended."""
         if document.talk:
             return self._talk(document)
         opening, end = self._chat.bos_tokens, np.array([self._eos], np.int32)

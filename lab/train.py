@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from viva.engine.errors import ConfigurationError
 
-from .export import NORM_EPSILON, ROPE_BASE, Shape, Weights
+from .export import NORM_EPSILON, ROPE_BASE, NetworkShape, Weights
 from .tokens import ROW, Rows
 
 
@@ -59,7 +59,13 @@ def pytorch() -> ModuleType:
 
 
 def train(
-    start: Weights, shape: Shape, rows: Rows, recipe: Recipe, *, seed: int, report: Callable[[str], None] | None = None
+    start: Weights,
+    shape: NetworkShape,
+    rows: Rows,
+    recipe: Recipe,
+    *,
+    seed: int,
+    report: Callable[[str], None] | None = None,
 ) -> Trained:
     """Train from the weights ``start`` and return new ones; rows are taken in an order drawn by ``seed``.
 
@@ -126,7 +132,7 @@ class _Order:
 class _Network:
     """The forward pass over given tensors."""
 
-    def __init__(self, torch: Any, weights: dict[str, Any], shape: Shape) -> None:
+    def __init__(self, torch: Any, weights: dict[str, Any], shape: NetworkShape) -> None:
         self._torch, self._weights, self._shape = torch, weights, shape
         size = shape.width // shape.heads
         frequencies = ROPE_BASE ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)

@@ -18,7 +18,7 @@ _WORDS = re.compile(r" ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s")
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabulary:
+class WordVocabulary:
     """``tokens`` in the order of their ids: control tokens, the 256 bytes, then one for each merge.
 
     Bytes are written as GPT-2 writes them, one printable character each; a merge is its two parts with a blank between.
@@ -31,7 +31,7 @@ class Vocabulary:
         return len(self.tokens)
 
 
-def learn(text: str, size: int) -> Vocabulary:
+def learn(text: str, size: int) -> WordVocabulary:
     """Byte-pair encoding (Sennrich et al. 2016): again and again the most frequent pair becomes a token.
 
     Ends at ``size`` tokens, or when no pair occurs twice. Of equally frequent pairs the first in alphabetical order is
@@ -54,7 +54,7 @@ def learn(text: str, size: int) -> Vocabulary:
         tokens.append("".join(pair))
         merges.append(" ".join(pair))
         words = {_merged(word, pair): count for word, count in words.items()}
-    return Vocabulary(tuple(tokens), tuple(merges))
+    return WordVocabulary(tuple(tokens), tuple(merges))
 
 
 def _merged(word: tuple[str, ...], pair: tuple[str, str]) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from viva.scenarios.settings import RunSettings
 from .folders import fresh_folder
 from .launch import Launch, empty_results, forked_run, new_run, resumed_run
 from .recorded import Run
-from .tally import Tally
+from .run_progress import RunProgress
 
 Model: TypeAlias = "str | Backend"
 Models: TypeAlias = Mapping[str, "Model | Sequence[Model]"]
@@ -45,7 +45,7 @@ class LiveRun(Run):
         super().__init__(launch.folder)
         self._launch = launch
         self._results = empty_results(launch.folder)
-        launch.events.listen(Tally(self._results).hear)
+        launch.events.listen(RunProgress(self._results).hear)
 
     async def events(self, capacity: int = 1024) -> AsyncGenerator[Event, None]:
         """The events from the first ``anext`` on, without loss: the run waits for a reader that is ``capacity`` behind,

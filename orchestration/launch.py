@@ -34,12 +34,12 @@ from viva.scenarios.models import check_priced, model_labels, replayed
 from viva.scenarios.registry import AnyScenario, scenario
 from viva.scenarios.settings import RunSettings
 
-from .lineup import Lineup
 from .manifests import checked_settings
+from .prepared_run import PreparedRun
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
+class SharedResources:
     """What runs that go on side by side in one event loop share: open models, slots, turns of the loop, and what
     computes steps, which its maker closes.
     """
@@ -55,7 +55,7 @@ class Launch:
 
     def __init__(
         self,
-        lineup: Lineup,
+        prepared: PreparedRun,
         folder: RunFolder,
         clock: Clock,
         *,
@@ -64,8 +64,8 @@ class Launch:
         given: Mapping[str, Backend] | None = None,
     ) -> None:
         """``given``: backends that the caller has made, by the names that the settings have for them."""
-        self.lineup, self.folder = lineup, folder
-        self.scenario, self.settings = lineup.scenario, lineup.settings
+        self.prepared, self.folder = prepared, folder
+        self.scenario, self.settings = prepared.scenario, prepared.settings
         self.clock = clock
         self.events = EventStream()
         self.runner: Runner | None = None
@@ -73,21 +73,23 @@ class Launch:
         self.journal_statistics: dict[str, int] = {}
         self._resumed, self._retry_failed = resumed, retry_failed
 
-    async def run(self, ready: Callable[[Runner], None] | None = None, company: Company | None = None) -> Outcome:
+    async def run(
+        self, ready: Callable[[Runner], None] | None = None, shared: SharedResources | None = None
+    ) -> Outcome:
         """Check the models, then carry the run to its end. ``ready`` is given the runner (to interrupt or halt it).
 
-        In ``company`` the run uses the models that are open there already, leaves them open, and waits for slots.
+        In ``shared`` the run uses the models that are open there already, leaves them open, and waits for slots.
 
         :raises ConfigurationError, BackendError: a model is wrong or cannot be reached; nothing has begun.
         :raises JournalError: the run folder cannot be used.
         """
         self.folder.lock()
-        if company is not None:
-            self.pool = company.pool
+        if shared is not None:
+            self.pool = shared.pool
         try:
-            async with self.pool if company is None else nullcontext():
+            async with self.pool if shared is None else nullcontext():
                 try:
-                    backends = {name: await self.pool.open(name) for name in self.lineup.models}
+                    backends = {name: await self.pool.open(name) for name in self.prepared.models}
                     await self.pool.check(backends)
                 except (VivaError, anyio.get_cancelled_exc_class()):
                     self.folder.remove()  # what was made for this try alone: the name is free for the next one
@@ -97,7 +99,7 @@ class Launch:
                         raise damaged_journal(self.folder.journal)
                     async with Journal(self.folder.journal, self.clock) as journal:
                         try:
-                            outcome = await self._carry(journal, history, backends, ready, company)
+                            outcome = await self._carry(journal, history, backends, ready, shared)
                             if outcome.error is None:
                                 await journal.flush()
                         finally:
@@ -113,7 +115,7 @@ class Launch:
         history: History | None,
         backends: dict[str, Any],
         ready: Callable[[Runner], None] | None,
-        company: Company | None,
+        shared: SharedResources | None,
     ) -> Outcome:
         s = self.settings
         self.runner = Runner(
@@ -128,14 +130,14 @@ class Launch:
             ),
             history=history,
             retry_failed=self._retry_failed,
-            slots=None if company is None else company.slots,
-            turnstile=None if company is None else company.turnstile,
-            computer=None if company is None else company.computer,
+            slots=None if shared is None else shared.slots,
+            turnstile=None if shared is None else shared.turnstile,
+            computer=None if shared is None else shared.computer,
         )
         if ready is not None:
             ready(self.runner)
-        lineup = self.lineup
-        return await self.runner.run(lineup.plans(backends), lineup.converse, lineup.total)
+        prepared = self.prepared
+        return await self.runner.run(prepared.plans(backends), prepared.converse, prepared.total)
 
 
 def new_run(
@@ -151,13 +153,13 @@ def new_run(
 
     :raises ConfigurationError: the settings are wrong or the folder is taken.
     """
-    lineup = Lineup(scenario(which) if isinstance(which, str) else which, settings)
-    check_priced(settings, lineup.models)
+    prepared = PreparedRun(scenario(which) if isinstance(which, str) else which, settings)
+    check_priced(settings, prepared.models)
     clock = clock or RealClock()
-    for model in lineup.models:
+    for model in prepared.models:
         if model not in (given or {}):
             build(model, clock)  # a wrong name is found before a folder is made for it
-    return Launch(lineup, RunFolder.create(path, lineup.manifest(), files), clock, given=given)
+    return Launch(prepared, RunFolder.create(path, prepared.manifest(), files), clock, given=given)
 
 
 def resumed_run(
@@ -182,10 +184,10 @@ def resumed_run(
     if foreign:
         raise ConfigurationError(f"{', '.join(sorted(foreign))} cannot change when a run is resumed")
     settings = settings.model_copy(update=changes)
-    lineup = Lineup(which, settings)
-    check_priced(settings, lineup.models)
-    check_unchanged(folder, lineup)
-    return Launch(lineup, folder, clock or RealClock(), resumed=True, retry_failed=retry_failed, given=given)
+    prepared = PreparedRun(which, settings)
+    check_priced(settings, prepared.models)
+    check_unchanged(folder, prepared)
+    return Launch(prepared, folder, clock or RealClock(), resumed=True, retry_failed=retry_failed, given=given)
 
 
 def continued_run(
@@ -226,14 +228,14 @@ def check_settings(folder: RunFolder, name: str, settings: RunSettings) -> None:
         )
 
 
-def check_unchanged(folder: RunFolder, lineup: Lineup) -> None:
+def check_unchanged(folder: RunFolder, prepared: PreparedRun) -> None:
     """See that what a run was made from (dataset, prompt pack, model files) is still what it was when it began.
 
     Fields that earlier versions did not write are not compared.
 
     :raises ConfigurationError: it is not; the message names what has changed.
     """
-    now, then = lineup.manifest(), folder.manifest
+    now, then = prepared.manifest(), folder.manifest
     different = [key for key in now if key not in ("settings", "versions") and now[key] != then.get(key, now[key])]
     if different:
         raise ConfigurationError(

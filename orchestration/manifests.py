@@ -1,7 +1,7 @@
 """The manifest of a run, typed: what every scenario's has, and that it is of one piece with its settings.
 
 What never belongs here: the engine's fields (``engine.manifest``), what one system adds (its own folder), and making
-manifests (``lineup``).
+manifests (``prepared_run``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ScenarioManifest(RunManifest):
     settings: dict[str, Any]
 
 
-class LineupManifest(ScenarioManifest):
+class FullManifest(ScenarioManifest):
     """What every run's manifest has. ``models``: by role the model's name, or by label the names of those compared."""
 
     prices: dict[str, Price]
@@ -71,7 +71,7 @@ def _form(roles: tuple[Role, ...], packed: bool) -> type[BaseModel]:
     own: dict[str, Any] = {"models": (models, ...)}
     if packed:
         own |= {"pack": (PackRecord, ...), "prompts": (str, ...)}
-    return create_model("Manifest", __base__=LineupManifest, **own)
+    return create_model("Manifest", __base__=FullManifest, **own)
 
 
 def _check_models(data: dict[str, Any], which: AnyScenario, settings: Any, file: Path) -> None:

@@ -12,7 +12,7 @@ from .text import Table, number
 
 
 def add_usage(total: dict[str, list[int]], used: dict[str, list[int]]) -> None:
-    """Add a talk's calls, prompt and completion tokens by role to a total."""
+    """Add a conversation's calls, prompt and completion tokens by role to a total."""
     for role, counts in used.items():
         so_far = total.setdefault(role, [0, 0, 0])
         for index, count in enumerate(counts):

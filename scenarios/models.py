@@ -38,7 +38,7 @@ def model_labels(models: list[str]) -> dict[str, str]:
 
 def replayed(run: str, label: str, model: str) -> str:
     """The name of a model that says again what this one said in a run; of one that replays already, its own: a fork of
-    a fork goes back to the talks themselves.
+    a fork goes back to the conversations themselves.
     """
     if ModelSpec.parse(model).kind == "replay":
         return model

@@ -24,7 +24,7 @@ from .signflips import MOST, sign_flips
 
 Correction = Literal["holm", "benjamini-hochberg"]
 Test = Literal["sign flips", "t"]
-# A candidate's scores by item and by what else tells two talks on it apart (seed, evaluator); None: unscored.
+# A candidate's scores by item and by what else tells two conversations on it apart (seed, evaluator); None: unscored.
 Scores = Mapping[tuple[str, str], float | None]
 # Mean differences of an item up to this are rounding, not a win.
 _ROUNDING = 1e-9
@@ -38,9 +38,9 @@ class Comparison:
     ``se`` its standard error, both clustered by item; ``p`` two-sided, of there being no difference, by ``test``;
     ``p_corrected`` the same for the whole table that the pair stands in. These five are None below two items.
 
-    ``n`` items were compared, in ``pairs`` pairs of talks; ``dropped`` items both have talked about, but no pair of
-    talks is scored on both sides. ``won``, ``tied`` and ``lost`` are the shares of the items, 0–1, on which the first
-    has the higher, the same, the lower mean score; None without common items.
+    ``n`` items were compared, in ``pairs`` pairs of conversations; ``dropped`` items both have talked about, but no
+    pair of conversations is scored on both sides. ``won``, ``tied`` and ``lost`` are the shares of the items, 0–1, on
+    which the first has the higher, the same, the lower mean score; None without common items.
     """
 
     first: str
@@ -62,13 +62,13 @@ class Comparison:
 def compare(
     first: str, second: str, scores: Mapping[str, Scores], level: float = 0.95, most: float = 100.0
 ) -> Comparison:
-    """Candidates ``first`` and ``second`` on the talks that both have held, paired by item and seed or evaluator.
+    """Candidates ``first`` and ``second`` on conversations that both have held, paired by item and seed or evaluator.
 
-    The differences are taken talk by talk and clustered by item. The interval is that of the mean of values between
-    ± ``most`` (``ClusteredMean.within``), ``most`` being the highest score where the lowest is 0; it is that of this
-    pair alone, whatever else is compared. Up to ``MOST`` items ``p`` is that of the sign-flip test, which is exact
-    where the candidates could be exchanged on each item; beyond, difference / se is taken for Student's t with n - 1
-    degrees of freedom. No p-value is less than 2/2^n.
+    The differences are taken conversation by conversation and clustered by item. The interval is that of the mean of
+    values between ± ``most`` (``ClusteredMean.within``), ``most`` being the highest score where the lowest is 0; it is
+    that of this pair alone, whatever else is compared. Up to ``MOST`` items ``p`` is that of the sign-flip test, which
+    is exact where the candidates could be exchanged on each item; beyond, difference / se is taken for Student's t with
+    n - 1 degrees of freedom. No p-value is less than 2/2^n.
 
     The tests refute a mean of 0 too often where one candidate has few and large losses, for many samples hold none of
     them; the interval makes room for those. So where p is small and the interval holds 0, there are too few items.

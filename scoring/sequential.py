@@ -1,8 +1,8 @@
 """When enough has been heard: rules that end interviews early, and the watch that applies them.
 
 A rule looks at anytime-valid intervals (``betting``), so looking after every item does no harm. It looks only at the
-longest prefix of the items' seeded order that every candidate has finished: which talks end sooner, and how many run
-at once, has no part in the decision.
+longest prefix of the items' seeded order that every candidate has finished: which conversations end sooner, and how
+many run at once, has no part in the decision.
 
 Items count as independent, unless they come in clusters (of a subject, of a passage that several ask about): then whole
 clusters do, each of them one observation, and the rule is looked at where a cluster ends.

@@ -13,15 +13,15 @@ from viva.orchestration.launch import recorded_settings
 from viva.orchestration.sweep.results import RecordedCell, cells_of, is_sweep, planned_of
 from viva.scenarios.contract import Role, judge_role, many_role
 from viva.scenarios.registry import scenario
-from viva.scenarios.study.cells import Cell
+from viva.scenarios.study.cells import StudyCell
 
 
-def find_cells(folders: Sequence[Path]) -> list[Cell]:
+def find_cells(folders: Sequence[Path]) -> list[StudyCell]:
     """The cells of runs and sweeps, in the order of the folders. What is named twice counts once.
 
     :raises ConfigurationError: a folder is neither a run nor a sweep, or its manifest cannot be used.
     """
-    cells: list[Cell] = []
+    cells: list[StudyCell] = []
     seen: set[tuple[Path, str]] = set()
     for folder, name in zip(folders, _names(folders), strict=True):
         if is_sweep(folder):
@@ -38,10 +38,10 @@ def find_cells(folders: Sequence[Path]) -> list[Cell]:
     return cells
 
 
-def _swept(recorded: RecordedCell, prefix: str) -> Cell:
+def _swept(recorded: RecordedCell, prefix: str) -> StudyCell:
     name = prefix + recorded.name
     run, roles = recorded.folder, scenario(recorded.scenario).roles
-    cell = Cell(name, name, recorded.scenario, recorded.candidate, recorded.model, recorded.dataset, recorded.seed)
+    cell = StudyCell(name, name, recorded.scenario, recorded.candidate, recorded.model, recorded.dataset, recorded.seed)
     cell.evaluator, cell.run, cell.until, cell.planned = recorded.evaluator, run, recorded.until, recorded.planned
     cell.compared = many_role(roles).name
     if run is not None:
@@ -50,7 +50,7 @@ def _swept(recorded: RecordedCell, prefix: str) -> Cell:
     return cell
 
 
-def _cells_of_run(run: RunFolder, name: str) -> list[Cell]:
+def _cells_of_run(run: RunFolder, name: str) -> list[StudyCell]:
     which, settings = recorded_settings(run)  # checks the manifest
     roles = which.roles_of(settings)
     manifest, compared = run.manifest, many_role(roles).name
@@ -58,14 +58,14 @@ def _cells_of_run(run: RunFolder, name: str) -> list[Cell]:
     cells = []
     for label, model in models.items():
         own = name if len(models) == 1 else f"{name}#{label}"
-        cell = Cell(own, name, which.name, label, model, dataset, manifest["seed"], run=run, manifest=manifest)
+        cell = StudyCell(own, name, which.name, label, model, dataset, manifest["seed"], run=run, manifest=manifest)
         cell.compared, cell.planned = compared, planned_of(run)
         cell.evaluator = _judge(cell, roles)
         cells.append(cell)
     return cells
 
 
-def _judge(cell: Cell, roles: Iterable[Role]) -> str | None:
+def _judge(cell: StudyCell, roles: Iterable[Role]) -> str | None:
     role = judge_role(roles)
     return None if role is None else cell.label(role.name)
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from viva.scenarios.study.cells import Cell
+from viva.scenarios.study.cells import StudyCell
 
 from .systems import SystemsTogether
 
 
-def differences(cells: Sequence[Cell], together: Sequence[SystemsTogether]) -> list[str]:
+def differences(cells: Sequence[StudyCell], together: Sequence[SystemsTogether]) -> list[str]:
     """A sentence for each difference between cells beyond their place."""
     begun = [cell for cell in cells if cell.manifest]
     found = []
@@ -37,7 +37,7 @@ def differences(cells: Sequence[Cell], together: Sequence[SystemsTogether]) -> l
     return found
 
 
-def _of_one_system(cells: Sequence[Cell], settings: Sequence[str], parts: Sequence[str]) -> list[str]:
+def _of_one_system(cells: Sequence[StudyCell], settings: Sequence[str], parts: Sequence[str]) -> list[str]:
     """In which settings, and in which prompt packs and models of other roles, cells of one system differ."""
     found = []
     for name in settings:

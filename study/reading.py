@@ -9,24 +9,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from viva.scenarios.study.cells import Cell, Reading
+from viva.scenarios.study.cells import RunReading, StudyCell
 from viva.scenarios.study.items import ItemNumbers
 
 from .systems import SystemsTogether
 
 
 def read_cells(
-    cells: Sequence[Cell],
+    cells: Sequence[StudyCell],
     together: Sequence[SystemsTogether],
     scorings: Mapping[str, Any],
     items: dict[str, ItemNumbers],
-) -> list[Reading]:
+) -> list[RunReading]:
     """Read every cell, each journal once. ``items`` takes up the items' names by dataset.
 
     :raises JournalError: a journal is damaged.
     """
-    readings = [Reading(cell) for cell in cells]
-    runs: dict[Path, list[Reading]] = {}
+    readings = [RunReading(cell) for cell in cells]
+    runs: dict[Path, list[RunReading]] = {}
     for one in readings:
         if one.cell.run is not None and one.cell.run.begun:
             runs.setdefault(one.cell.run.path, []).append(one)
@@ -41,7 +41,7 @@ def read_cells(
     return readings
 
 
-def cell_record(reading: Reading) -> dict[str, Any]:
+def cell_record(reading: RunReading) -> dict[str, Any]:
     """A cell as every report shows it; its system may add to it."""
     cell, manifest = reading.cell, reading.cell.manifest
     record: dict[str, Any] = {

@@ -12,7 +12,7 @@ from typing import Any
 
 from viva.engine.errors import ConfigurationError
 from viva.reports.text import Table
-from viva.scenarios.study.cells import Reading
+from viva.scenarios.study.cells import RunReading
 from viva.scenarios.study.items import ItemCatalogue, ItemNumbers
 from viva.scenarios.study.sections import Section
 
@@ -89,7 +89,7 @@ class Study:
         ]
         return report
 
-    def _own(self, one: SystemsTogether) -> list[Reading]:
+    def _own(self, one: SystemsTogether) -> list[RunReading]:
         return [reading for reading in self._readings if reading.cell.scenario in one.readers]
 
     def _records(self) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 from viva.engine.errors import ConfigurationError
 from viva.reports.page import Record
 from viva.scenarios.registry import scenario, scenarios
-from viva.scenarios.study.cells import Cell
+from viva.scenarios.study.cells import StudyCell
 from viva.scenarios.study.sections import Section, SystemStudy
 
 
@@ -26,7 +26,7 @@ class SystemsTogether:
     study: SystemStudy
     readers: dict[str, SystemStudy]
 
-    def own(self, cells: Iterable[Cell]) -> list[Cell]:
+    def own(self, cells: Iterable[StudyCell]) -> list[StudyCell]:
         """The cells that are studied here."""
         return [cell for cell in cells if cell.scenario in self.readers]
 

@@ -102,7 +102,7 @@ def main() -> None:
             **others,
         )
         launch = new_run("functionchat", settings, Path(folder) / "run")
-        count = launch.lineup.total
+        count = launch.prepared.total
         calls = 0
 
         def hear(event: Event) -> None:

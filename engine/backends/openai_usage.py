@@ -17,7 +17,7 @@ _LONGEST_QUOTE = 40
 _CHARACTERS_PER_TOKEN = 4
 
 
-class Usage(NamedTuple):
+class ReportedUsage(NamedTuple):
     """Tokens of the prompt and of the answer, 0 where they are unknown; ``note`` quotes a count that is of no use."""
 
     prompt: int
@@ -25,17 +25,17 @@ class Usage(NamedTuple):
     note: str = ""
 
 
-def usage_of(given: Any, redact: Redactor) -> Usage:
+def usage_of(given: Any, redact: Redactor) -> ReportedUsage:
     """The counts of an answer's ``usage``. Missing ones are unknown; so are unusable ones, which are noted, without the
     key.
     """
     if not given:
-        return Usage(0, 0)
+        return ReportedUsage(0, 0)
     if not isinstance(given, dict):
-        return Usage(0, 0, f"usage: {_quoted(given, redact)}")
+        return ReportedUsage(0, 0, f"usage: {_quoted(given, redact)}")
     prompt, completion = given.get("prompt_tokens"), given.get("completion_tokens")
     if type(prompt) is type(completion) is int and 0 <= prompt <= _MOST_TOKENS and 0 <= completion <= _MOST_TOKENS:
-        return Usage(prompt, completion)  # nearly always
+        return ReportedUsage(prompt, completion)  # nearly always
     counts, notes = [], []
     for name in ("prompt_tokens", "completion_tokens"):
         value = given.get(name)
@@ -45,7 +45,7 @@ def usage_of(given: Any, redact: Redactor) -> Usage:
             notes.append(f"{name}: {_quoted(value, redact)}")
             value = None
         counts.append(value or 0)
-    return Usage(counts[0], counts[1], "; ".join(notes))
+    return ReportedUsage(counts[0], counts[1], "; ".join(notes))
 
 
 def _quoted(value: Any, redact: Redactor) -> str:

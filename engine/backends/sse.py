@@ -21,7 +21,7 @@ from .openai_answer import without_key
 from .openai_http import BYTE_ORDER_MARK, Body
 from .openai_json import decoded
 from .openai_message import finish_of, refuses, text_of, thoughts_of
-from .openai_usage import Usage, usage_of
+from .openai_usage import ReportedUsage, usage_of
 from .secrets import Redactor
 
 
@@ -44,7 +44,7 @@ async def read_stream(
     thoughts: list[str] = []
     refused = False
     finish: Any = None
-    usage = Usage(0, 0)
+    usage = ReportedUsage(0, 0)
     first: float | None = None
     calls = _Calls()
     ended = False

@@ -23,7 +23,7 @@ from viva.scenarios.registry import scenario
 from viva.scenarios.settings import RunSettings
 
 from .file import Entry, SweepFile, problem
-from .parts import Part, part_of, parts
+from .parts import SweepPart, part_of, parts
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=-]{0,79}")
 _CELLS = "cells"
@@ -136,7 +136,7 @@ def dataset_name(source: str) -> str:
 
 
 def _settings(
-    file: SweepFile, part: Part, entry: Entry, index: int, folder: Path, shown: str, seed: int, judge: str | None
+    file: SweepFile, part: SweepPart, entry: Entry, index: int, folder: Path, shown: str, seed: int, judge: str | None
 ) -> RunSettings:
     """A cell's settings, with the first candidate in the place of all."""
     kind = part.scenario.settings

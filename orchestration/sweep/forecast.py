@@ -1,8 +1,8 @@
 """What a sweep will take, before it begins: conversations, calls, tokens and cost for each model, by arithmetic alone.
 
-Prompts are rendered from the very items and packs; replies are taken to be as long as their limits allow and talks to
-go on to the last round. So it is what a sweep may come to, not what is to be expected of it. No model is opened.
-What never belongs here: measuring, and prices other than those in the models' names.
+Prompts are rendered from the very items and packs; replies are taken to be as long as their limits allow and
+conversations to go on to the last round. So it is what a sweep may come to, not what is to be expected of it. No model
+is opened. What never belongs here: measuring, and prices other than those in the models' names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from viva.scenarios.forecast import CHARACTERS_PER_TOKEN, Use
 from viva.scenarios.models import known_price
 from viva.scenarios.registry import scenario
 
-from ..lineup import Lineup
+from ..prepared_run import PreparedRun
 from .progress import CellRun
 from .sweep import Sweep
 
@@ -104,9 +104,9 @@ class Forecast:
         cell = run.cell
         kin = cell.scenario + cell.settings.model_dump_json(exclude=set(cell.roles))
         if kin not in by_kin:
-            lineup = Lineup(scenario(cell.scenario), cell.settings)
-            uses = lineup.scenario.forecast(cell.settings, lineup.prepared, lineup.pack)
-            by_kin[kin] = {role: use * (lineup.repeats / run.total) for role, use in uses.items()}
+            prepared = PreparedRun(scenario(cell.scenario), cell.settings)
+            uses = prepared.scenario.forecast(cell.settings, prepared.opened, prepared.pack)
+            by_kin[kin] = {role: use * (prepared.repeats / run.total) for role, use in uses.items()}
         left = run.total - run.done + (run.failed if self._sweep.retry_failed else 0)
         self.conversations += left
         for role, model in cell.roles.items():

@@ -12,9 +12,9 @@ from viva.reports.failed import TITLE as FAILED
 from viva.scoring.failures import joined_reasons
 
 from ..launch import recorded_results
+from .cell_state import recorded_run
 from .progress import CellRun
 from .results import cells_of
-from .standing import recorded_run
 from .sweep import Sweep
 
 Table = tuple[str, list[str], list[list[str]]]

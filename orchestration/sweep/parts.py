@@ -14,7 +14,7 @@ from viva.scenarios.registry import AnyScenario, scenarios
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SweepPart:
     """``name`` is the file's field; ``candidate`` the setting of the models that are compared."""
 
     name: str
@@ -48,15 +48,15 @@ _NO_SCORE = Scenario.score_of
 
 
 @cache
-def parts() -> dict[str, Part]:
+def parts() -> dict[str, SweepPart]:
     """All parts by name; those without a judge first, for they cost least."""
     found = [which for which in scenarios() if sum(role.many for role in which.roles) == 1]
     found.sort(key=lambda which: (judge_role(which.roles) is not None, which.name))
     named = [(which.plural or which.name, which) for which in found]
-    return {name: Part(name, which, many_role(which.roles).name) for name, which in named}
+    return {name: SweepPart(name, which, many_role(which.roles).name) for name, which in named}
 
 
-def part_of(scenario: str) -> Part:
+def part_of(scenario: str) -> SweepPart:
     """The part of a scenario.
 
     :raises ValueError: there is none.

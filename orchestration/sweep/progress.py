@@ -10,12 +10,12 @@ import anyio
 from viva.engine.errors import VivaError
 from viva.engine.runner import Outcome, Runner
 
-from ..tally import Tally
+from ..run_progress import RunProgress
+from .cell_state import CellState, State
 from .cells import Cell
-from .standing import Standing, State
 
 
-class CellRun(Tally):
+class CellRun(RunProgress):
     """``total``: how many conversations it is to have. ``error``: why it failed."""
 
     def __init__(self, cell: Cell) -> None:
@@ -35,7 +35,7 @@ class CellRun(Tally):
             return self._headline
         return self.aggregate.headline().removeprefix(self.cell.candidate).strip()
 
-    def take(self, found: Standing) -> None:
+    def take(self, found: CellState) -> None:
         """As its folder has it."""
         self.state, self.total, self.error = found.state, found.planned, found.error
         self.done, self.failed = found.finished + found.failed, found.failed

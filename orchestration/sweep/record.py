@@ -20,7 +20,7 @@ from viva.scoring.sequential import Until
 from .cells import Cell
 from .file import one_value_lists
 from .parts import part_of
-from .place import NAME
+from .sweep_folder import NAME
 
 VERSION = 2
 

@@ -12,12 +12,12 @@ from typing import Any
 from viva.engine.folder import RunFolder
 from viva.scenarios.registry import recorded_scenario
 
+from .cell_state import recorded_run
 from .cells import groups
 from .parts import part_of
-from .place import is_sweep
 from .record import read_sweep
-from .standing import recorded_run
 from .stopping import Stopping, clusters_in
+from .sweep_folder import is_sweep
 
 __all__ = ["RecordedCell", "cells_of", "is_sweep", "planned_of"]
 

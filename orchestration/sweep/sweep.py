@@ -27,17 +27,17 @@ from viva.engine.stream import EventStream
 from viva.engine.turnstile import Turnstile
 from viva.scoring.sequential import Until
 
-from ..launch import Company, continued_run, empty_results
+from ..launch import SharedResources, continued_run, empty_results
+from .cell_state import CellState, cell_state
 from .cells import cells, check_bounds, groups
 from .file import SweepFile, check_file, read_file
+from .loaded_models import LoadedModels, weights_of
 from .order import ordered
 from .parts import part_of
-from .place import check_place
 from .progress import CellRun
 from .record import Recorded, read_sweep, write_sweep
-from .residents import Residents, weights_of
-from .standing import Standing, standing
 from .stopping import Stopping
+from .sweep_folder import check_place
 
 _MOST_OPEN = 64  # cells that are led to their end at once, files allowing; each has a journal and its thread
 
@@ -69,7 +69,7 @@ class Sweep:
         self._active: list[CellRun] = []
         self._changed = anyio.Event()
         self._most_open = _MOST_OPEN
-        self._company: Company | None = None
+        self._shared: SharedResources | None = None
         self.models: dict[str, dict[str, object]] = {}
 
     @property
@@ -122,8 +122,8 @@ class Sweep:
                 units = self._survey()
                 async with BackendPool(self.clock, self.events.publish) as pool:
                     computer = Computer(self.clock)
-                    self._company = Company(pool, Slots(self._concurrency), Turnstile(), computer)
-                    self._residents = Residents(pool, [unit.models for unit in units], self._local_models)
+                    self._shared = SharedResources(pool, Slots(self._concurrency), Turnstile(), computer)
+                    self._loaded = LoadedModels(pool, [unit.models for unit in units], self._local_models)
                     try:
                         async with anyio.create_task_group() as group:
                             for unit in units:
@@ -142,7 +142,7 @@ class Sweep:
         """Wait until the next unit can begin: not too many cells are open, nor too many local models."""
         while not self._stopping:
             changed = self._changed  # a cell may end while room is being made
-            if len(self._active) < self._most_open and await self._residents.make_room(self._in_use()):
+            if len(self._active) < self._most_open and await self._loaded.make_room(self._in_use()):
                 return
             await changed.wait()
 
@@ -171,7 +171,7 @@ class Sweep:
         return [units[place] for place in ordered([weights_of(unit.models) for unit in units])]
 
     def _unit(self, runs: list[CellRun]) -> _Unit:
-        found = {run: standing(run.cell, self.out, retry_failed=self.retry_failed) for run in runs}
+        found = {run: cell_state(run.cell, self.out, retry_failed=self.retry_failed) for run in runs}
         for run, one in found.items():
             run.take(one)
         planned = [run.total for run in runs if run.total is not None]
@@ -185,7 +185,7 @@ class Sweep:
                 stopping = self._watched(until, found, max(planned), ended=True)
         return _Unit([run for run in runs if run.state in ("waiting", "part")], stopping)
 
-    def _watched(self, until: Until, found: dict[CellRun, Standing], planned: int, *, ended: bool) -> Stopping:
+    def _watched(self, until: Until, found: dict[CellRun, CellState], planned: int, *, ended: bool) -> Stopping:
         """The watch over the cells ``found``, fed with what their journals hold, or only those at their end."""
         clusters = next((one.clusters for one in found.values() if one.planned == planned), None)
         stopping = Stopping(until, [run.cell for run in found], planned, clusters)
@@ -194,12 +194,12 @@ class Sweep:
                 try:
                     stopping.read(run.cell, one.run)
                 except JournalError as error:
-                    run.take(Standing("failed", run.total, error=error))
+                    run.take(CellState("failed", run.total, error=error))
         return stopping
 
     async def _begin(self, unit: _Unit, group: anyio.abc.TaskGroup) -> None:
         """Have a unit's cells begin, side by side; returns when all of their conversations have begun."""
-        self._residents.begin()
+        self._loaded.begin()
         for run in unit.runs:
             run.begins()
             self._active.append(run)
@@ -224,7 +224,7 @@ class Sweep:
             run.ended(outcome, error, stopped=stopping is not None and stopping.stopped)
             self._active.remove(run)
             with anyio.CancelScope(shield=True):
-                await self._residents.leave(self._in_use())
+                await self._loaded.leave(self._in_use())
             self._changed.set()
             self._changed = anyio.Event()
 
@@ -242,7 +242,7 @@ class Sweep:
             if stopping is not None:
                 stopping.begun(runner)
 
-        return await launch.run(ready, self._company)
+        return await launch.run(ready, self._shared)
 
 
 class _Unit:

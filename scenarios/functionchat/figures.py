@@ -24,11 +24,11 @@ _NAMES["relevance"] = "relevance detection"
 
 
 @dataclass(slots=True, frozen=True)
-class Outcome:
+class GradedTurn:
     """What became of one turn.
 
-    ``key``: unique in the run (the conversation's key); ``cluster``: as ``Turn.cluster``; ``passed``: None where there
-    is no verdict; ``judged``: whether a judge was asked.
+    ``key``: unique in the run (the conversation's key); ``cluster``: as ``DialogTurn.cluster``; ``passed``: None where
+    there is no verdict; ``judged``: whether a judge was asked.
     """
 
     key: str
@@ -41,12 +41,12 @@ class Outcome:
     category: str | None = None
 
 
-def corrected(outcomes: Iterable[Outcome], standing: Mapping[str, Correction]) -> list[Outcome]:
+def corrected(outcomes: Iterable[GradedTurn], standing: Mapping[str, Correction]) -> list[GradedTurn]:
     """The outcomes as reviewers left them; ``standing``: the correction that counts, by key."""
     return [replace(one, passed=standing[one.key].passed) if one.key in standing else one for one in outcomes]
 
 
-def singlecall_figures(outcomes: Iterable[Outcome]) -> dict[str, Any]:
+def singlecall_figures(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
     """Passes by tool list, their sum and their average over the tool lists there are (Table 3: the sum by five).
 
     ``rate``: the share of all turns, with its standard error over queries. Outcomes of dialogs are left out.
@@ -59,7 +59,7 @@ def singlecall_figures(outcomes: Iterable[Outcome]) -> dict[str, Any]:
     return {"lists": lists, "sum": total, "average": average, "rate": _rate(held)}
 
 
-def dialog_figures(outcomes: Iterable[Outcome]) -> dict[str, Any]:
+def dialog_figures(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
     """Pass rates by type; their plain mean over the types there are (macro), and the share of all turns (micro).
 
     Standard errors of both are over dialogs. Outcomes of single calls are left out.
@@ -69,7 +69,7 @@ def dialog_figures(outcomes: Iterable[Outcome]) -> dict[str, Any]:
     return {"types": types, "macro": _macro(held), "micro": _rate(held)}
 
 
-def category_figures(outcomes: Iterable[Outcome]) -> dict[str, dict[str, Any]]:
+def category_figures(outcomes: Iterable[GradedTurn]) -> dict[str, dict[str, Any]]:
     """Of each subset that has categories: pass rates by category, sorted by name, and ``rate``, the share of all turns.
 
     Its standard error is over turns that begin with the same message of the user. Other subsets are left out.
@@ -95,11 +95,11 @@ def averages(rates: Mapping[str, float], counts: Mapping[str, int]) -> tuple[flo
     return sum(rates.values()) / len(rates), micro
 
 
-def _scored(outcomes: Iterable[Outcome]) -> list[Outcome]:
+def _scored(outcomes: Iterable[GradedTurn]) -> list[GradedTurn]:
     return [one for one in outcomes if one.passed is not None]
 
 
-def _counts(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def _counts(outcomes: Sequence[GradedTurn]) -> dict[str, Any]:
     passed = sum(one.passed is True for one in outcomes)
     scored = len(_scored(outcomes))
     share = wilson(passed, scored)
@@ -107,12 +107,12 @@ def _counts(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     return {"n": len(outcomes), "passed": passed, "unscored": len(outcomes) - scored, "rate": ends}
 
 
-def _rate(outcomes: Iterable[Outcome]) -> dict[str, Any]:
+def _rate(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
     scored = _scored(outcomes)
     return _mean([float(one.passed is True) for one in scored], [one.cluster for one in scored])
 
 
-def _macro(outcomes: Iterable[Outcome]) -> dict[str, Any]:
+def _macro(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
     """The mean of the types' rates with an error over dialogs.
 
     A turn counts macro + weight · (passed - rate of its type), the weight being turns / (types · turns of its type):
@@ -142,7 +142,7 @@ def _mean(values: Sequence[float], clusters: Sequence[str]) -> dict[str, Any]:
     return {"mean": _rounded(mean.mean), "se": error, "n": mean.n, "clusters": mean.clusters}
 
 
-def judge_errors(outcomes: Iterable[Outcome], standing: Mapping[str, Correction]) -> dict[str, Any]:
+def judge_errors(outcomes: Iterable[GradedTurn], standing: Mapping[str, Correction]) -> dict[str, Any]:
     """How often reviewers took back what the judge said, by subset and ``all`` of them.
 
     A false positive passed and should have failed, a false negative the reverse. Rates are shares of all cases, graded
@@ -155,7 +155,7 @@ def judge_errors(outcomes: Iterable[Outcome], standing: Mapping[str, Correction]
     return {name: _judge_errors(part, standing) for name, part in {**parts, "all": held}.items()}
 
 
-def _judge_errors(outcomes: Sequence[Outcome], standing: Mapping[str, Correction]) -> dict[str, Any]:
+def _judge_errors(outcomes: Sequence[GradedTurn], standing: Mapping[str, Correction]) -> dict[str, Any]:
     judged = [one for one in outcomes if one.judged and one.passed is not None]
     reviewed = [(one.passed, standing[one.key].passed) for one in judged if one.key in standing]
     counts = {

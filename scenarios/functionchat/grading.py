@@ -34,7 +34,7 @@ from viva.engine.tools import ToolCall
 from .matching import Compared, compare_calls, unneeded_calls
 from .mentions import Mentions
 from .taxonomy import in_order
-from .turns import Turn, message_calls
+from .turns import DialogTurn, message_calls
 from .values import composed, scripts
 
 _JSON_BEGINS = re.compile(r"[{\[]")
@@ -58,7 +58,7 @@ class Graded:
     why: str = ""
 
 
-def grade(turn: Turn, content: str, calls: Sequence[ToolCall]) -> Graded:
+def grade(turn: DialogTurn, content: str, calls: Sequence[ToolCall]) -> Graded:
     """Grades an output, its text and its calls, by the rules above."""
     found = _of_call(turn, content, calls) if turn.type == "call" else _of_text(turn, content, calls)
     why = "; ".join(dict.fromkeys(found.why))
@@ -71,7 +71,7 @@ def grade(turn: Turn, content: str, calls: Sequence[ToolCall]) -> Graded:
     return Graded(None)
 
 
-def _of_call(turn: Turn, content: str, calls: Sequence[ToolCall]) -> Compared:
+def _of_call(turn: DialogTurn, content: str, calls: Sequence[ToolCall]) -> Compared:
     if calls:
         return compare_calls(turn, calls)
     found = Compared()
@@ -86,7 +86,7 @@ def _of_call(turn: Turn, content: str, calls: Sequence[ToolCall]) -> Compared:
     return found
 
 
-def _of_text(turn: Turn, content: str, calls: Sequence[ToolCall]) -> Compared:
+def _of_text(turn: DialogTurn, content: str, calls: Sequence[ToolCall]) -> Compared:
     if calls:
         found = unneeded_calls(turn, calls)
         held = [_identity(call) for message in turn.messages for call in message_calls(message)]
@@ -105,11 +105,11 @@ def _of_text(turn: Turn, content: str, calls: Sequence[ToolCall]) -> Compared:
     return found
 
 
-def _right_text(turn: Turn, content: str) -> bool:
+def _right_text(turn: DialogTurn, content: str) -> bool:
     return turn.type != "call" and composed(content).strip() == composed(turn.ground_truth["content"]).strip()
 
 
-def _look_at(turn: Turn, content: str, found: Compared) -> None:
+def _look_at(turn: DialogTurn, content: str, found: Compared) -> None:
     """Hints at what the judge should look at in a text."""
     if _written_call(turn, content):
         found.open("a call is written into the text", "holds_call")
@@ -125,13 +125,13 @@ def _look_at(turn: Turn, content: str, found: Compared) -> None:
         found.open(f"no message has the number {strange[0]}", "unmentioned_number")
 
 
-def _written_call(turn: Turn, content: str) -> bool:
+def _written_call(turn: DialogTurn, content: str) -> bool:
     """Whether a call of an offered function is written out: as ``name(`` or as JSON with its name."""
     names = "|".join(re.escape(tool["function"]["name"]) for tool in turn.tools)
     return re.search(rf'"name"\s*:\s*"(?:{names})"|(?<![\w.])(?:{names})\(', content) is not None
 
 
-def _bare_json(turn: Turn, content: str) -> bool:
+def _bare_json(turn: DialogTurn, content: str) -> bool:
     """Whether a text is JSON and nothing else, fenced or not; or a tool's message that only tries to be JSON."""
     text = content.strip()
     if text.startswith(_FENCE) and text.endswith(_FENCE):

@@ -27,12 +27,12 @@ from .parts import (
     toolbox,
     truth_message,
 )
-from .turns import OUTPUT_TYPES, TOOL_LISTS, OutputType, Subset, Turn
+from .turns import OUTPUT_TYPES, TOOL_LISTS, DialogTurn, OutputType, Subset
 
-__all__ = ["OutputType", "Turn", "read_common", "read_dialogs", "read_singlecall"]
+__all__ = ["DialogTurn", "OutputType", "read_common", "read_dialogs", "read_singlecall"]
 
 _ADVICE = "mend the line, or skip such lines with --skip-bad-items"
-Found = Iterator[Turn]
+Found = Iterator[DialogTurn]
 Note = Callable[[DatasetError], None]
 
 
@@ -77,7 +77,7 @@ def read_common(path: Path, subset: Subset = "common", skipped: Note | None = No
 def _read(path: Path, turns: Callable[[Raw], Found], skipped: Note | None) -> Found:
     seen: dict[str, int] = {}
     for line, raw in read_records(path):
-        found: list[Turn] = []
+        found: list[DialogTurn] = []
         problem: DatasetError | None = None
         if isinstance(raw, DatasetError):
             problem = raw
@@ -128,7 +128,7 @@ def _singlecall_turns(raw: Raw) -> Found:
             check_calls(calls, box, f"{place}content")
             acceptable = acceptable_values(rule.get("content"), calls, box, f"{rule_at}content")
             turn_id = f"singlecall/{serial}/{name}"
-            yield Turn(turn_id, "singlecall", "call", box.specs, messages, message, acceptable, name)
+            yield DialogTurn(turn_id, "singlecall", "call", box.specs, messages, message, acceptable, name)
 
 
 def _dialog_turns(raw: Raw) -> Found:
@@ -151,7 +151,7 @@ def _dialog_turns(raw: Raw) -> Found:
         calls = message_calls_of(truth.get("tool_calls"), f"{where}ground_truth.tool_calls")
         check_calls(calls, box, f"{where}ground_truth.tool_calls")
         acceptable = acceptable_values(one.get("acceptable_arguments"), calls, box, f"{where}acceptable_arguments")
-        yield Turn(f"dialog/{dialog}/{serial}", "dialog", kind, box.specs, messages, truth, acceptable)
+        yield DialogTurn(f"dialog/{dialog}/{serial}", "dialog", kind, box.specs, messages, truth, acceptable)
 
 
 def _common_turn(raw: Raw, subset: Subset) -> Found:
@@ -179,7 +179,7 @@ def _common_turn(raw: Raw, subset: Subset) -> Found:
         rule = acceptable_of_calls(within, calls, box, where)
     else:
         rule = acceptable_values(raw.get("acceptable_arguments"), calls, box, "acceptable_arguments")
-    yield Turn(f"{subset}/{category}/{serial}", subset, kind, box.specs, messages, told, rule, category=category)
+    yield DialogTurn(f"{subset}/{category}/{serial}", subset, kind, box.specs, messages, told, rule, category=category)
 
 
 def _output_type(kind: Any, where: str) -> OutputType:

@@ -14,7 +14,7 @@ from viva.engine.errors import MalformedOutput
 from viva.engine.tools import ToolCall
 
 from .mentions import Mentions
-from .turns import Turn
+from .turns import DialogTurn
 from .values import fits, holds_text, named, required, same, text_hints, type_tags
 
 # scipy.optimize takes a while to load, and runs wait meanwhile: only several calls to several need it.
@@ -49,7 +49,7 @@ class Compared:
         self.why += other.why
 
 
-def compare_calls(turn: Turn, calls: Sequence[ToolCall]) -> Compared:
+def compare_calls(turn: DialogTurn, calls: Sequence[ToolCall]) -> Compared:
     """Compares at least one call with the at least one that the ground truth has.
 
     Of several calls each is compared with the one of the ground truth that it is nearest to over all (an assignment
@@ -65,7 +65,7 @@ def compare_calls(turn: Turn, calls: Sequence[ToolCall]) -> Compared:
 
 
 def _assigned(
-    turn: Turn, expected: Sequence[tuple[ToolCall, Mapping[str, Any]]], calls: Sequence[ToolCall]
+    turn: DialogTurn, expected: Sequence[tuple[ToolCall, Mapping[str, Any]]], calls: Sequence[ToolCall]
 ) -> Compared:
     table = [[_compare(turn, right, rule, call) for call in calls] for right, rule in expected]
     costs = [
@@ -100,7 +100,7 @@ def _cost(found: Compared, same_function: bool) -> int:
     return (0 if same_function else _OTHER_FUNCTION) + _ERROR * len(found.errors) + len(found.hints)
 
 
-def _compare(turn: Turn, right: ToolCall, rule: Mapping[str, Sequence[Any]], call: ToolCall) -> Compared:
+def _compare(turn: DialogTurn, right: ToolCall, rule: Mapping[str, Sequence[Any]], call: ToolCall) -> Compared:
     """One call with one of the ground truth; ``rule``: further values by argument."""
     found = Compared()
     if call.name != right.name:
@@ -134,7 +134,7 @@ def _compare(turn: Turn, right: ToolCall, rule: Mapping[str, Sequence[Any]], cal
     return found
 
 
-def _differs(turn: Turn, found: Compared, name: str, value: Any, right: Sequence[Any], schema: Any) -> None:
+def _differs(turn: DialogTurn, found: Compared, name: str, value: Any, right: Sequence[Any], schema: Any) -> None:
     """A value of a right type that is none of the right ones: an error, or open."""
     why = f"'{name}' is {shown(value)} instead of {shown(right[0])}"
     kind, choices = turn.acceptable.kind, schema.get("enum") if isinstance(schema, dict) else None
@@ -174,7 +174,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def unneeded_calls(turn: Turn, calls: Sequence[ToolCall]) -> Compared:
+def unneeded_calls(turn: DialogTurn, calls: Sequence[ToolCall]) -> Compared:
     """What is to be said of calls where text was due."""
     found, mentions = Compared(), Mentions(turn.messages)
     for call in calls:
@@ -193,7 +193,7 @@ def unneeded_calls(turn: Turn, calls: Sequence[ToolCall]) -> Compared:
     return found
 
 
-def _slots(turn: Turn, found: Compared, call: ToolCall, given: Mapping[str, Any], mentions: Mentions) -> None:
+def _slots(turn: DialogTurn, found: Compared, call: ToolCall, given: Mapping[str, Any], mentions: Mentions) -> None:
     for name in required((_function(turn, call.name) or {}).get("parameters")):
         if name not in given:
             found.error(f"'{name}' is missing", "missing_argument")
@@ -201,7 +201,7 @@ def _slots(turn: Turn, found: Compared, call: ToolCall, given: Mapping[str, Any]
             found.error(f"'{name}' is {shown(given[name])}, which no message mentions", "fabricated_argument")
 
 
-def _misnamed(turn: Turn, right: ToolCall, call: ToolCall) -> str:
+def _misnamed(turn: DialogTurn, right: ToolCall, call: ToolCall) -> str:
     if _function(turn, call.name) is not None:
         return "wrong_function"
     return "misspelt_function" if _spelling(call.name) == _spelling(right.name) else "unoffered_function"
@@ -211,11 +211,11 @@ def _spelling(name: str) -> str:
     return "".join(character for character in name.casefold() if character.isalnum())
 
 
-def _function(turn: Turn, name: str) -> Mapping[str, Any] | None:
+def _function(turn: DialogTurn, name: str) -> Mapping[str, Any] | None:
     return next((tool["function"] for tool in turn.tools if tool["function"]["name"] == name), None)
 
 
-def parameters(turn: Turn, name: str) -> Mapping[str, Any]:
+def parameters(turn: DialogTurn, name: str) -> Mapping[str, Any]:
     """The parameters of an offered function, each with its schema."""
     held: Mapping[str, Any] = ((_function(turn, name) or {}).get("parameters") or {}).get("properties") or {}
     return held

@@ -38,7 +38,7 @@ class Assistant:
 
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> Said:
         """The right answer, or a mistake."""
-        # Drawn for each call, not by item: turns of one talk, and repeated runs, differ as a model's do.
+        # Drawn for each call, not by item: turns of one dialog, and repeated runs, differ as a model's do.
         right = true_answer(self.ground_truth)
         if request.tools is None or chance[1] < model.knowledge:
             return right

@@ -20,7 +20,7 @@ from viva.engine.errors import ConfigurationError, DatasetError
 from viva.engine.tools import ToolCall
 
 from .sheet import read_sheet, unescape, write_sheet
-from .turns import Turn, said, shown_json
+from .turns import DialogTurn, said, shown_json
 
 FILE = "corrections.jsonl"
 _ID, CORRECTED, REVIEWER, REASON = "id", "corrected verdict", "reviewer", "reason"
@@ -50,7 +50,7 @@ class Judged:
     """
 
     id: str
-    turn: Turn
+    turn: DialogTurn
     content: str
     calls: Sequence[ToolCall]
     verdict: bool | None

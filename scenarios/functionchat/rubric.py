@@ -1,6 +1,6 @@
 """The words of a run: its prompt pack, rubrics from a folder in their place, and the questions made with them.
 
-What never belongs here: asking models (``talk``) and what an answer is worth (``grading``).
+What never belongs here: asking models (``dialog``) and what an answer is worth (``grading``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from viva.engine.tools import ToolCall
 from viva.engine.yamlfile import parse_yaml
 
 from .settings import DATA, PACK, FunctionChatSettings
-from .turns import Turn
+from .turns import DialogTurn
 
 _RULE = frozenset({"language_rule"})
 _JUDGED = _RULE | {"tools", "query", "ground_truth", "response"}
@@ -58,7 +58,7 @@ class Words:
         rule = self.pack.render(f"{section}.language", language=self.language) if self.language else ""
         return self.pack.render(template, language_rule=rule, **values).strip()
 
-    def question(self, turn: Turn, content: str, calls: Sequence[ToolCall]) -> str:
+    def question(self, turn: DialogTurn, content: str, calls: Sequence[ToolCall]) -> str:
         """What the judge is asked about a candidate's answer to ``turn``."""
         return self.render(
             f"judge.{turn.type}",

@@ -25,7 +25,7 @@ from .review import (
     recorded,
     write_tsv,
 )
-from .turns import Turn
+from .turns import DialogTurn
 
 
 class TurnReview:
@@ -59,5 +59,5 @@ def judged_outputs(folder: RunFolder) -> Iterator[Judged]:
                 continue
             output, judge = ended.result["output"], ended.result["judge"]
             calls = [ToolCall.from_record(call) for call in output["calls"]]
-            turn = Turn.from_record(ended.item)
+            turn = DialogTurn.from_record(ended.item)
             yield Judged(ended.key, turn, output["content"], calls, judge["passed"], judge["reasoning"])

@@ -18,15 +18,15 @@ from .rubric import TEMPLATES, Words, open_words
 from .run_review import TurnReview
 from .settings import FunctionChatSettings
 from .source import open_turns
-from .tasks import Task, Tasks
+from .tasks import DialogTask, DialogTasks
 from .turn_protocol import CANDIDATE, JUDGE, TurnProtocol
 from .turn_report import TurnAggregate
-from .turns import Turn
+from .turns import DialogTurn
 from .user_protocol import INTERACTOR, UserProtocol
 from .user_report import UserAggregate
 
 
-class FunctionChat(Scenario[FunctionChatSettings, "Turn | Task"]):
+class FunctionChat(Scenario[FunctionChatSettings, "DialogTurn | DialogTask"]):
     """Tool-use dialogs (Lee et al. 2024)."""
 
     name = "functionchat"
@@ -45,12 +45,12 @@ class FunctionChat(Scenario[FunctionChatSettings, "Turn | Task"]):
     def open_pack(self, settings: FunctionChatSettings) -> PromptPack:
         return open_words(settings, "").pack
 
-    def prepare(self, settings: FunctionChatSettings) -> Prepared[Turn | Task]:
+    def prepare(self, settings: FunctionChatSettings) -> Prepared[DialogTurn | DialogTask]:
         s = settings
         if s.mode == "turns":
             turns = open_turns(s.data, s.subset, limit=s.n, seed=s.seed, skip_bad=s.skip_bad_items)
             return Prepared(turns, self._records(s, turns.to_record(), turns.language), turns.notes)
-        tasks = Tasks(s.data, limit=s.n, seed=s.seed)
+        tasks = DialogTasks(s.data, limit=s.n, seed=s.seed)
         played = [task.id for task in tasks if task.goal is not None]
         if played and s.interactor is None:
             raise ConfigurationError(f"interactor: task {played[0]} needs a model that plays its user; name one")
@@ -76,8 +76,8 @@ class FunctionChat(Scenario[FunctionChatSettings, "Turn | Task"]):
         judging = Sampling(temperature=s.judge_temperature, max_tokens=s.judge_tokens, schema=schema)
         return TurnProtocol(words, answering, judging).hold
 
-    def task(self, record: Any) -> Turn | Task:
-        return Turn.from_record(record) if "ground_truth" in record else Task.model_validate(record)
+    def task(self, record: Any) -> DialogTurn | DialogTask:
+        return DialogTurn.from_record(record) if "ground_truth" in record else DialogTask.model_validate(record)
 
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> Aggregate:
         return UserAggregate(manifest) if manifest["settings"]["mode"] == "user" else TurnAggregate(manifest)

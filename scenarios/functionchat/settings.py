@@ -20,7 +20,7 @@ EXAMPLES = "examples"  # the tasks that come with the program
 
 
 class FunctionChatSettings(RunSettings):
-    """Tool-use dialogs: FunctionChat-Bench (Lee et al. 2024), and talks with a simulated user."""
+    """Tool-use dialogs: FunctionChat-Bench (Lee et al. 2024), and dialogs with a simulated user."""
 
     data: str = Field(
         description="Folder with FunctionChat's files, or a JSONL file of their form; in mode user a YAML or JSONL "

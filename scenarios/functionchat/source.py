@@ -19,7 +19,7 @@ from viva.data.unchanged import FirstReading
 from viva.engine import seeds
 from viva.engine.errors import DatasetError
 
-from .items import Note, Turn, read_common, read_dialogs, read_singlecall
+from .items import DialogTurn, Note, read_common, read_dialogs, read_singlecall
 from .language import written_language
 from .settings import Subsets
 from .turns import Subset
@@ -36,7 +36,7 @@ _NAMED = 20  # lines that were passed over are counted, and so many of them name
 
 
 @dataclass(slots=True)
-class Turns:
+class DialogTurns:
     """A checked source of turns.
 
     ``counts``: subset, then tool list, type or category, to turns. ``unread``: files in the same folder that are named
@@ -60,7 +60,7 @@ class Turns:
     def __len__(self) -> int:
         return self.total if self._chosen is None else len(self._chosen)
 
-    def __iter__(self) -> Iterator[Turn]:
+    def __iter__(self) -> Iterator[DialogTurn]:
         """The chosen turns in the files' order, read as they are taken.
 
         :raises DatasetError: a file is no longer what it was when it was checked.
@@ -73,7 +73,7 @@ class Turns:
                 yield turn
         self._first.check_end(found, len(self), self.name)
 
-    def _read(self, skipped: Note) -> Iterator[tuple[Path, Turn]]:
+    def _read(self, skipped: Note) -> Iterator[tuple[Path, DialogTurn]]:
         for subset, path in self.files:
             for turn in _turns(subset, path, skipped if self.skip_bad else None):
                 yield path, turn
@@ -133,7 +133,7 @@ class Turns:
         return record
 
 
-def open_turns(data: str, subset: Subsets, *, limit: int | None, seed: int, skip_bad: bool = False) -> Turns:
+def open_turns(data: str, subset: Subsets, *, limit: int | None, seed: int, skip_bad: bool = False) -> DialogTurns:
     """Find the files of ``data`` (a folder, or one JSONL file of a known form), check them, choose turns.
 
     ``subset``: ``both`` are the paper's; ``all`` are these and whatever else of the benchmark the folder has.
@@ -160,12 +160,12 @@ def open_turns(data: str, subset: Subsets, *, limit: int | None, seed: int, skip
         if subset not in ("both", "all", form):
             raise DatasetError(f"holds turns of the form {form}, not {subset}; leave --subset out", path=data)
     digest = file_digest([file for _, file in files])
-    turns = Turns(path.resolve().name, digest, files, unread, skip_bad)
+    turns = DialogTurns(path.resolve().name, digest, files, unread, skip_bad)
     turns.check(limit, seed)
     return turns
 
 
-def _turns(subset: Subset, path: Path, skipped: Note | None) -> Iterator[Turn]:
+def _turns(subset: Subset, path: Path, skipped: Note | None) -> Iterator[DialogTurn]:
     match subset:
         case "singlecall":
             return read_singlecall(path, skipped)

@@ -1,7 +1,7 @@
-"""Tasks for talks with a played user: what the user wants, what tools answer, what must have happened at the end.
+"""Tasks for dialogs with a played user: what the user wants, what tools answer, what must have happened at the end.
 
 Files are YAML (a list of tasks) or JSONL (a task a line); the form is described in docs/functionchat.md.
-What never belongs here: the talk itself (``users``).
+What never belongs here: the dialog itself (``users``).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Scripted(Pattern):
     result: Any
 
 
-class Task(BaseModel):
+class DialogTask(BaseModel):
     """One task. The user is played by a model with a ``goal``, or reads what it ``says``, line by line."""
 
     model_config = ConfigDict(extra="forbid", ignored_types=(cached_property,))
@@ -87,7 +87,7 @@ class Task(BaseModel):
         return name
 
     @model_validator(mode="after")
-    def _goes_together(self) -> Task:
+    def _goes_together(self) -> DialogTask:
         if (self.goal is None) == (self.says is None):
             raise ValueError("give either a goal (a model plays the user) or what the user says, and not both")
         if not self.expected and self.expected_state is None and not self.forbidden:
@@ -133,18 +133,18 @@ def python_tool(name: str) -> PythonTool:
 
 @dataclass(slots=True)
 class Workshop:
-    """A task's tools at work in one talk: answers calls, keeps the state, remembers what was called.
+    """A task's tools at work in one dialog: answers calls, keeps the state, remembers what was called.
 
     ``calls`` are those of offered functions whose arguments could be read, in their order.
     """
 
-    task: Task
+    task: DialogTask
     state: dict[str, Any]
     calls: list[Made] = field(default_factory=list)
 
     @classmethod
-    def of(cls, task: Task) -> Workshop:
-        """The workshop at the beginning of a talk."""
+    def of(cls, task: DialogTask) -> Workshop:
+        """The workshop at the beginning of a dialog."""
         return cls(task, copy.deepcopy(task.state))
 
     def answer(self, call: ToolCall) -> str:
@@ -199,15 +199,15 @@ def _text(result: Any) -> str:
     return result if isinstance(result, str) else orjson.dumps(result, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
-class Tasks:
-    """The chosen tasks of a file, all held: a task is small, and talks share it."""
+class DialogTasks:
+    """The chosen tasks of a file, all held: a task is small, and dialogs share it."""
 
     def __init__(self, data: str, *, limit: int | None, seed: int) -> None:
         """:raises ConfigurationError: the file or a task in it is wrong, or an id comes twice."""
         path = SHIPPED if data == EXAMPLES else Path(data)
         self.name = EXAMPLES if data == EXAMPLES else path.stem
         self.digest = file_digest([path])
-        every: dict[str, Task] = {}
+        every: dict[str, DialogTask] = {}
         for line, raw in _records(path):
             task = _task(raw, path, line)
             if task.id in every:
@@ -224,7 +224,7 @@ class Tasks:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def __iter__(self) -> Iterator[Task]:
+    def __iter__(self) -> Iterator[DialogTask]:
         return iter(self._tasks)
 
     def to_record(self) -> dict[str, Any]:
@@ -246,9 +246,9 @@ def _records(path: Path) -> Iterator[tuple[int | None, Any]]:
     yield from zip(lines, read, strict=True)
 
 
-def _task(raw: Any, path: Path, line: int | None) -> Task:
+def _task(raw: Any, path: Path, line: int | None) -> DialogTask:
     try:
-        return Task.model_validate(raw)
+        return DialogTask.model_validate(raw)
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
         place = ".".join(map(str, detail["loc"])) or None

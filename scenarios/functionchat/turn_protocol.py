@@ -1,4 +1,4 @@
-"""One turn of a tool-use dialog: the candidate answers from the recorded talk before it; rules, then a judge, grade it.
+"""One turn of a tool-use dialog: the candidate answers after the recorded dialog; rules, then a judge, grade it.
 
 What never belongs here: rules (``grading``), wording (``rubric``), totals (``report``), waiting and recording.
 """
@@ -18,16 +18,16 @@ from .grading import Graded, grade
 from .persona import Assistant, Ruled
 from .rubric import Words
 from .toolboxes import Toolboxes
-from .turns import Turn, message_calls, said
+from .turns import DialogTurn, message_calls, said
 
 CANDIDATE, JUDGE = "candidate", "judge"
 
 
 @dataclass(slots=True)
 class Shown:
-    """What a candidate is given with a turn: its tools, and the talk before it."""
+    """What a candidate is given with a turn: its tools, and the dialog before it."""
 
-    turn: Turn
+    turn: DialogTurn
     tools: Toolbox
     view: View  # shared by all who are given the turn: nobody appends to it
 
@@ -40,15 +40,15 @@ class TurnProtocol:
         self._toolboxes = Toolboxes()
         self._shown: Shown | None = None  # of a turn come all candidates and repeats before the next
 
-    def shown(self, turn: Turn) -> Shown:
+    def shown(self, turn: DialogTurn) -> Shown:
         """What a candidate is given with a turn."""
         if self._shown is None or self._shown.turn is not turn:
             view = view_of("" if turn.has_system else self.words.system, turn.messages)
             self._shown = Shown(turn, self._toolboxes.of(turn.tools), view)
         return self._shown
 
-    async def hold(self, conversation: Conversation, turn: Turn) -> dict[str, Any]:
-        """The turn's record. ``passed`` None: unscored, as the judge gave no verdict, a budget ended the talk, or the
+    async def hold(self, conversation: Conversation, turn: DialogTurn) -> dict[str, Any]:
+        """The turn's record. ``passed`` None: unscored, as the judge gave no verdict, a budget ended the dialog, or the
         candidate was kept from answering (``stopped`` says why).
         """
         record: dict[str, Any] = {
@@ -74,7 +74,7 @@ class TurnProtocol:
         record["usage"] = {role: usage[role].to_record() for role in sorted(usage)}
         return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
 
-    async def _answer_and_grade(self, conversation: Conversation, turn: Turn, record: dict[str, Any]) -> None:
+    async def _answer_and_grade(self, conversation: Conversation, turn: DialogTurn, record: dict[str, Any]) -> None:
         shown, hint = self.shown(turn), Assistant(turn.ground_truth)
         completion = await conversation.generate(CANDIDATE, shown.view, self.answering, tools=shown.tools, hint=hint)
         calls = completion.calls or []
@@ -110,7 +110,7 @@ def output_record(completion: Completion) -> dict[str, Any]:
 
 
 def view_of(system: str, messages: Sequence[dict[str, Any]]) -> View:
-    """A recorded talk in OpenAI's form, behind a system prompt (none if it is empty), as a model is shown it."""
+    """A recorded dialog in OpenAI's form, behind a system prompt (none if it is empty), as a model is shown it."""
     view = View()
     if system:
         view.append("system", system)

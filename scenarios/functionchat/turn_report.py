@@ -17,7 +17,7 @@ from viva.scoring.stream import Tally
 
 from ..models import label_of, role_prices
 from .figures import (
-    Outcome,
+    GradedTurn,
     category_figures,
     category_table,
     corrected,
@@ -38,7 +38,7 @@ class CandidateTurns:
     """One candidate's turns, in any order."""
 
     def __init__(self) -> None:
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[GradedTurn] = []
         self.tags: dict[str, Tally] = {kind: Tally() for kind in OUTPUT_TYPES}
         self.unscored = self.judged = self.parse_failures = 0
         self.stops, self.failures = Tally(), Failures()
@@ -50,7 +50,9 @@ class CandidateTurns:
         judge, passed = result["judge"], result["passed"]
         cluster = result.get("cluster") or result["item"].rpartition("/")[0]
         kind, part, category = result["type"], result["tool_list"], result.get("category")
-        self.outcomes.append(Outcome(key, cluster, result["subset"], kind, part, passed, judge is not None, category))
+        self.outcomes.append(
+            GradedTurn(key, cluster, result["subset"], kind, part, passed, judge is not None, category)
+        )
         self.unscored += passed is None
         if judge is not None:
             self.judged += 1
@@ -194,7 +196,7 @@ class TurnAggregate:
         return ("How turns were graded", header, rows)
 
 
-def _by_category(outcomes: list[Outcome]) -> dict[str, Any]:
+def _by_category(outcomes: list[GradedTurn]) -> dict[str, Any]:
     """The figures by category, where any turn has one."""
     figures = category_figures(outcomes)
     return {"categories": figures} if figures else {}

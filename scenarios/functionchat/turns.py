@@ -46,7 +46,7 @@ class Acceptable:
 
 
 @dataclass(slots=True, frozen=True)
-class Turn:
+class DialogTurn:
     """One output to generate and to grade.
 
     ``id``: ``singlecall/SERIAL/TOOL_LIST``, ``dialog/DIALOG/SERIAL`` or ``SUBSET/CATEGORY/SERIAL``, unique and stable.
@@ -105,7 +105,7 @@ class Turn:
         return record if self.category is None else {**record, "category": self.category}
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Turn:
+    def from_record(cls, record: Mapping[str, Any]) -> DialogTurn:
         """The turn of a record."""
         return cls(**{**record, "acceptable": Acceptable.from_record(record["acceptable"])})
 

@@ -1,4 +1,4 @@
-"""Whole tool-use talks: an interactor plays a user with a goal, the candidate calls tools, and the task's own answer.
+"""Whole tool-use dialogs: an interactor plays a user with a goal, the candidate calls tools, and the task's own answer.
 
 Success is decided by what was called and, where a Python tool keeps one, by the state that is left; no judge is asked.
 What never belongs here: the form of tasks and their tools (``tasks``), wording (``rubric``), totals (``userreport``).
@@ -15,16 +15,16 @@ from viva.engine.messages import Sampling, View
 
 from .persona import NextCall, PlayedUser
 from .rubric import Words
-from .tasks import Task, Workshop
+from .tasks import DialogTask, Workshop
 from .turn_protocol import CANDIDATE
 
 INTERACTOR = "interactor"
-DONE = "[DONE]"  # how a played user says that the talk is over
+DONE = "[DONE]"  # how a played user says that the dialog is over
 
 
 @dataclass(slots=True)
 class UserProtocol:
-    """What all talks of a run share. ``exchanges`` bounds the user's messages, ``steps`` the answers to one of them."""
+    """What all dialogs of a run share. ``exchanges`` bounds the user's messages, ``steps`` the answers to one."""
 
     words: Words
     answering: Sampling
@@ -32,13 +32,13 @@ class UserProtocol:
     exchanges: int
     steps: int
 
-    async def hold(self, conversation: Conversation, task: Task) -> dict[str, Any]:
-        """The talk's record. ``ended_by``: user, exchanges, steps, or who stopped it: a budget, the candidate
+    async def hold(self, conversation: Conversation, task: DialogTask) -> dict[str, Any]:
+        """The dialog's record. ``ended_by``: user, exchanges, steps, or who stopped it: a budget, the candidate
         that was kept from answering, the interactor that said nothing.
         """
         if task.goal is not None:
             conversation.tell(lambda: [("task", (task.goal or "").strip())])
-        talk = Talk(conversation, self, task)
+        talk = Dialog(conversation, self, task)
         try:
             ended_by = await talk.hold()
         except ConversationStopped as stop:
@@ -62,12 +62,12 @@ class UserProtocol:
         }
 
 
-class Talk:
-    """One talk under way."""
+class Dialog:
+    """One dialog under way."""
 
     __slots__ = ("_conversation", "_protocol", "_seen_by_candidate", "_task", "_user", "exchanges", "workshop")
 
-    def __init__(self, conversation: Conversation, protocol: UserProtocol, task: Task) -> None:
+    def __init__(self, conversation: Conversation, protocol: UserProtocol, task: DialogTask) -> None:
         self._conversation, self._protocol, self._task = conversation, protocol, task
         self.workshop = Workshop.of(task)
         self.exchanges = 0
@@ -76,7 +76,7 @@ class Talk:
         self._user = User(conversation, protocol, task)
 
     async def hold(self) -> str:
-        """Talk to the end; says what ended it."""
+        """Hold the dialog to its end; says what ended it."""
         reply: str | None = None
         while True:
             said = await self._user.next(reply)
@@ -122,7 +122,7 @@ class User:
 
     __slots__ = ("_conversation", "_lines", "_sampling", "_view")
 
-    def __init__(self, conversation: Conversation, protocol: UserProtocol, task: Task) -> None:
+    def __init__(self, conversation: Conversation, protocol: UserProtocol, task: DialogTask) -> None:
         self._conversation, self._sampling = conversation, protocol.asking
         self._lines = None if task.says is None else iter(task.says)
         self._view = View()
@@ -131,7 +131,7 @@ class User:
             self._view.append("user", protocol.words.render("user.opening"))
 
     async def next(self, reply: str | None) -> str | None:
-        """What the user says to the candidate's reply (None at the beginning); None when the talk is over."""
+        """What the user says to the candidate's reply (None at the beginning); None when the dialog is over."""
         if self._lines is not None:
             return next(self._lines, None)
         if reply is not None:

@@ -1,4 +1,4 @@
-"""The report of talks with a played user: success and its reliability, by candidate, as plain data and as tables.
+"""The report of dialogs with a played user: success and its reliability, by candidate, as plain data and as tables.
 
 What never belongs here: what a success is (``users``), statistics themselves (``scoring``).
 """
@@ -19,8 +19,8 @@ from viva.scoring.stream import Mean, Tally
 from ..models import label_of, role_prices
 
 
-class CandidateTalks:
-    """One candidate's talks, in any order."""
+class CandidateDialogs:
+    """One candidate's dialogs, in any order."""
 
     def __init__(self) -> None:
         self.trials: dict[str, list[int]] = {}  # by task: tried, succeeded
@@ -30,7 +30,7 @@ class CandidateTalks:
         self.irregular: Irregular = {}
 
     def add(self, result: dict[str, Any]) -> None:
-        """One talk's record."""
+        """One dialog's record."""
         trial = self.trials.setdefault(result["item"], [0, 0])
         trial[0] += 1
         trial[1] += result["success"]
@@ -76,7 +76,7 @@ class UserAggregate:
 
     def __init__(self, manifest: dict[str, Any]) -> None:
         self._manifest = manifest
-        self.candidates = {label: CandidateTalks() for label in manifest["models"]["candidate"]}
+        self.candidates = {label: CandidateDialogs() for label in manifest["models"]["candidate"]}
 
     def add(self, key: str, result: Any) -> None:
         self.candidates[result["candidate"]].add(result)

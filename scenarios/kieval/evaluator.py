@@ -77,12 +77,12 @@ class Evaluator(PackAgent):
         if first.problem is None:
             self.view.append("assistant", completion.text, completion.pieces)
             return first
-        # The repair is a side branch: the talk that later verdicts see holds the mended verdict only.
+        # The repair is a side branch: the interview that later verdicts see holds the mended verdict only.
         branch = self.view.branch()
         branch.append("assistant", completion.text, completion.pieces)
         branch.append("user", self.pack.render("evaluator.repair", problem=first.problem))
         mended = await self.conversation.generate(self.role, branch, self.sampling, hint=hint)
-        # Its tokens were computed behind the repair; behind the main talk a local model reads them as text, at once.
+        # Its tokens were computed behind the repair; in the main view a local model reads them as text, in one prefill.
         self.view.append("assistant", mended.text)
         second = self._read(mended)
         second.failures += 1

@@ -2,8 +2,8 @@
 
 The candidate answers the benchmark question once; all roles see the choice that it names. Then, round by round, the
 interactor asks, the candidate replies, the evaluator assesses. With ``overlap`` the next question is asked while the
-last reply is judged, for it never depends on the verdict; if the verdict stops the talk, that question is thrown away
-and its cost counted.
+last reply is judged, for it never depends on the verdict; if the verdict stops the interview, that question is thrown
+away and its cost counted.
 
 What never belongs here: waiting, recording, retrying (the engine does), and what a verdict is worth (scoring).
 """
@@ -72,7 +72,7 @@ class _Interview:
         except ConversationStopped as stop:
             self._ended(stop.by, stop.reason)
         except TranscriptEnded:
-            # A fork over recorded talks: they went no further.
+            # A fork over recorded interviews: they went no further.
             self._ended("transcript", "")
         usage = self._conversation.usage
         self.interview.usage = {role: usage[role].to_record() for role in sorted(usage)}

@@ -19,15 +19,15 @@ _UNSCORED: tuple[int | None, ...] = (None,) * len(ASPECTS)
 _NO_ROUNDS: tuple[tuple[int | None, ...], ...] = ((),) * len(ASPECTS)
 # A larger share of first answers without a readable choice makes an accuracy that says little of what a model knows.
 MOST_UNANSWERED = 0.10
-# Courses of talks that are remembered; more come of long talks only.
+# Courses of interviews that are remembered; more come of long interviews only.
 _MOST_KNOWN = 100_000
 
 
 class Remembering:
-    """A scorer that computes each course of a talk once: few talks run a course that no other has run.
+    """A scorer that computes each course of an interview once: few interviews run a course that no other has run.
 
-    A score depends on the scores of the rounds, where they are flagged, how the talk ended and how many were planned,
-    and on nothing else of it.
+    A score depends on the scores of the rounds, where they are flagged, how the interview ended and how many were
+    planned, and on nothing else of it.
     """
 
     __slots__ = ("_count", "_known", "scorer")
@@ -58,7 +58,7 @@ class Remembering:
         return known[values]
 
     def _alike(self, interview: Interview) -> dict[tuple[int | None, ...], float | None]:
-        """Scores of talks that ended alike, by the scores of their rounds."""
+        """Scores of interviews that ended alike, by the scores of their rounds."""
         flags = tuple([held.stop is not None for held in interview.rounds])
         return self._known.setdefault((interview.planned, interview.ended_by, flags), {})
 
@@ -78,7 +78,7 @@ class Remembering:
 
 @lru_cache(maxsize=32)
 def remembering(scorer: Scorer) -> Remembering:
-    """The one that all aggregates of a scorer share: candidates' talks run the same courses."""
+    """The one that all aggregates of a scorer share: candidates' interviews run the same courses."""
     return Remembering(scorer)
 
 

@@ -81,7 +81,8 @@ _INTERVIEW_FIELDS = tuple(name for name in Interview.__dataclass_fields__ if nam
 class Scorer:
     """A named scorer with its ablation switches (KIEval, Appendix D).
 
-    ``early_stop`` off ignores the flags of a talk that went on after them; on, it cuts the talk at the first flag.
+    ``early_stop`` off ignores the flags of an interview that went on after them; on, it cuts the interview at the first
+    flag.
     """
 
     name: ScorerName = "official"

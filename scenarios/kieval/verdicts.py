@@ -109,8 +109,8 @@ _SCORE: TypeAdapter[int] = TypeAdapter(Score)
 class Verdict:
     """The small record that the engine carries: scores in the order of ``ASPECTS``, overall, and the stop reason.
 
-    ``stop`` is None while the talk may go on; a stop without a known reason is ``unspecified``. A score is None only
-    in a verdict that could be read in part.
+    ``stop`` is None while the interview may go on; a stop without a known reason is ``unspecified``. A score is None
+    only in a verdict that could be read in part.
     """
 
     aspects: tuple[int | None, ...]

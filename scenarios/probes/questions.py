@@ -1,4 +1,4 @@
-"""From an item to what a model is given: the readings and the talk of each method, in a pack's words.
+"""From an item to what a model is given: the readings and the conversation of each method, in a pack's words.
 
 What never belongs here: asking models, and what an answer is worth.
 """
@@ -60,7 +60,7 @@ class Questions:
         return self._pack.render("loss.text", **_fields(item), **said)
 
     def talk(self, item: Item, shots: Sequence[Item]) -> View:
-        """The item as a question in a talk, the examples as earlier turns."""
+        """The item as a question in a conversation, the examples as earlier turns."""
         view = View()
         view.append("system", self._pack.render("generate.system"))
         for shot in shots:

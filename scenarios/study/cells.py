@@ -17,7 +17,7 @@ from .items import ItemCatalogue
 
 
 @dataclass(slots=True)
-class Cell:
+class StudyCell:
     """What one candidate did on one dataset under one seed and evaluator: a cell of a sweep, or one candidate of a run.
 
     ``run`` is None where it has not begun; ``folder`` is what ``viva show`` is given, seen from beside the folders that
@@ -60,7 +60,7 @@ class Cell:
 
 
 @dataclass(slots=True)
-class Reading:
+class RunReading:
     """A cell with what was read of its journal.
 
     ``columns`` is what its system keeps of the conversations, None where it keeps nothing; ``result`` what the run's
@@ -70,7 +70,7 @@ class Reading:
     could not be used.
     """
 
-    cell: Cell
+    cell: StudyCell
     columns: Any = None
     result: dict[str, Any] | None = None
     ended: int = 0
@@ -95,14 +95,14 @@ class Pool:
 
     candidate: str
     dataset: str | None
-    readings: list[Reading]
+    readings: list[RunReading]
     catalogue: ItemCatalogue
 
 
-def pools(readings: Sequence[Reading], catalogue: ItemCatalogue) -> Iterator[Pool]:
+def pools(readings: Sequence[RunReading], catalogue: ItemCatalogue) -> Iterator[Pool]:
     """A pool for each candidate and dataset, and of all datasets where there are several; in the cells' order."""
     datasets: dict[str, list[str]] = {}
-    groups: dict[tuple[str, str], list[Reading]] = {}
+    groups: dict[tuple[str, str], list[RunReading]] = {}
     for one in readings:
         names = datasets.setdefault(one.cell.candidate, [])
         if one.cell.dataset not in names:

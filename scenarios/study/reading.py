@@ -12,13 +12,13 @@ from viva.engine.history import History
 from viva.scoring.failures import Failures
 
 from ..models import label_of
-from .cells import Reading
+from .cells import RunReading
 
 if TYPE_CHECKING:
     from ..contract import Scenario
 
 
-def read_results(which: Scenario[Any, Any], readings: Sequence[Reading], scoring: Any) -> None:
+def read_results(which: Scenario[Any, Any], readings: Sequence[RunReading], scoring: Any) -> None:
     """Fill in the readings of one run's cells: each candidate's part of the run's report.
 
     :raises JournalError: the journal is missing or damaged.

@@ -21,7 +21,7 @@ from viva.reports.page import Plot, Record, seeds_of, tiers_of
 from viva.reports.rows import Row, record_rows
 from viva.reports.text import DASH, Table
 
-from .cells import Cell, Reading
+from .cells import RunReading, StudyCell
 from .items import ItemCatalogue, ItemNumbers
 from .reading import read_results
 
@@ -56,7 +56,7 @@ class Material:
     """
 
     scoring: Any
-    readings: list[Reading]
+    readings: list[RunReading]
     catalogue: ItemCatalogue
 
 
@@ -130,7 +130,7 @@ class SystemStudy:
 
     # -- computing --------------------------------------------------------------------------------------------------
 
-    def scoring(self, cells: Sequence[Cell], name: str | None) -> Any:
+    def scoring(self, cells: Sequence[StudyCell], name: str | None) -> Any:
         """How the results of these cells are scored; ``name`` is the scorer that was asked for.
 
         :raises ConfigurationError: there is no such scorer, or the runs do not agree on one.
@@ -141,14 +141,14 @@ class SystemStudy:
             message = error.errors(include_url=False)[0]["msg"]
             raise ConfigurationError(f"--scorer {name}: {self.which.name}: {message}") from None
 
-    def read(self, readings: Sequence[Reading], scoring: Any, items: ItemNumbers) -> None:
+    def read(self, readings: Sequence[RunReading], scoring: Any, items: ItemNumbers) -> None:
         """Fill in the readings of one run's cells; ``items`` takes up the names of items.
 
         :raises JournalError: the journal is missing or damaged.
         """
         read_results(self.which, readings, scoring)
 
-    def material(self, readings: list[Reading], scoring: Any, catalogue: ItemCatalogue) -> Material:
+    def material(self, readings: list[RunReading], scoring: Any, catalogue: ItemCatalogue) -> Material:
         """What the sections compute from; ``readings`` are those of cells that have begun."""
         return Material(scoring, readings, catalogue)
 
@@ -156,15 +156,15 @@ class SystemStudy:
         """What stands first in the report."""
         return {}
 
-    def facts(self, common: dict[str, Any], readings: Sequence[Reading]) -> dict[str, Any]:
+    def facts(self, common: dict[str, Any], readings: Sequence[RunReading]) -> dict[str, Any]:
         """What was run, for titles and first lines; ``common`` has what is said of every system."""
         return common
 
-    def cell(self, common: dict[str, Any], reading: Reading, scoring: Any) -> dict[str, Any]:
+    def cell(self, common: dict[str, Any], reading: RunReading, scoring: Any) -> dict[str, Any]:
         """The record of a cell; ``common`` has what is said of every system's."""
         return common
 
-    def notes(self, cells: Sequence[Cell], scoring: Any) -> list[str]:
+    def notes(self, cells: Sequence[StudyCell], scoring: Any) -> list[str]:
         """What a reader should know of the cells together, beside in what they differ."""
         return []
 

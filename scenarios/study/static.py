@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from viva.reports.figures import Codes, Floats
 
-from .cells import Pool, Reading
+from .cells import Pool, RunReading
 
 
 class StaticFigures(Protocol):
@@ -25,7 +25,7 @@ class StaticFigures(Protocol):
     def preferred(self) -> tuple[str, ...]:
         """The ways of answering whose accuracy stands for the model's, the best first."""
 
-    def holds(self, reading: Reading) -> bool:
+    def holds(self, reading: RunReading) -> bool:
         """Whether a reading is one of this system's cells."""
 
     def pooled(self, pool: Pool) -> dict[str, Any]:
@@ -43,6 +43,6 @@ class StaticFigures(Protocol):
         """How the figures are computed, as terms and their descriptions."""
 
 
-def static_readings(figures: StaticFigures | None, readings: Sequence[Reading]) -> list[Reading]:
+def static_readings(figures: StaticFigures | None, readings: Sequence[RunReading]) -> list[RunReading]:
     """Those of a system's cells that have static figures."""
     return [] if figures is None else [one for one in readings if figures.holds(one)]

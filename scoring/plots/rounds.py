@@ -1,4 +1,4 @@
-"""What happens over the rounds of a talk: how many talks hold each round, and the score of each.
+"""What happens over the rounds of a conversation: how many conversations hold each round, and the score of each.
 
 Up to ``style.LINES`` candidates are lines in one panel. More are rows of numbers on tinted cells, which thirty lines
 could not be read as.
@@ -36,7 +36,7 @@ class Curve:
 
 
 def survival(title: str, curves: Sequence[Curve]) -> str:
-    """The share of talks (percent) that held each round, as SVG.
+    """The share of conversations (percent) that held each round, as SVG.
 
     :raises ConfigurationError: matplotlib is missing.
     """

@@ -1,4 +1,4 @@
-"""A row for each candidate: the aspects of its score, and why its talks stopped. Thirty rows are still readable.
+"""A row for each candidate: the aspects of its score, and why conversations stopped. Thirty rows are readable.
 
 What never belongs here: averaging and counting.
 """
@@ -29,7 +29,7 @@ class Dot:
 
 @dataclass(slots=True, frozen=True)
 class Stops:
-    """One candidate's talks: how many, and of them how many stopped early for which reason."""
+    """One candidate's conversations: how many, and of them how many stopped early for which reason."""
 
     name: str
     talks: int
@@ -96,9 +96,9 @@ def shown_reasons(rows: Iterable[Stops]) -> tuple[list[str], list[str]]:
 
 
 def stops(title: str, rows: Sequence[Stops], reasons: tuple[list[str], list[str]]) -> str:
-    """By candidate the shares of talks (percent) that held all rounds or stopped early, and why, as SVG.
+    """By candidate the shares of conversations (percent) that held all rounds or stopped early, and why, as SVG.
 
-    ``reasons`` are those of ``shown_reasons``. Candidates without a talk have an empty row.
+    ``reasons`` are those of ``shown_reasons``. Candidates without a conversation have an empty row.
 
     :raises ConfigurationError: matplotlib is missing.
     """
@@ -120,7 +120,7 @@ def stops(title: str, rows: Sequence[Stops], reasons: tuple[list[str], list[str]
 
 
 def _bar(axes: Any, rectangle: Any, at: int, talks: int, counts: Sequence[int]) -> None:
-    """One candidate's bar: reasons from the left, so that they have a base in common, then the talks held in full."""
+    """One candidate's bar: reasons from the left, with a base in common, then conversations held in full."""
     if not talks:
         return
     begin = 0.0

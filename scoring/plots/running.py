@@ -1,4 +1,4 @@
-"""The running mean of a score as talks end, with its interval: has it settled, and how sure is it?
+"""The running mean of a score as conversations end, with its interval: has it settled, and how sure is it?
 
 Up to ``style.LINES`` candidates are lines in one panel; more have a strip each, which shows the mean less its last
 value, all strips at one scale.
@@ -15,12 +15,12 @@ from . import style
 
 _STRIP = 0.3  # inches of a candidate's strip
 _POINTS = 60  # of a line; more could not be told apart at this width
-_SETTLED = 0.2  # of the talks: intervals of the first few would flatten all the rest
+_SETTLED = 0.2  # of the conversations: intervals of the first few would flatten all the rest
 
 
 @dataclass(slots=True, frozen=True)
 class Run:
-    """The mean after the first ``n[i]`` talks, and its 95% interval; at least one point."""
+    """The mean after the first ``n[i]`` conversations, and its 95% interval; at least one point."""
 
     n: Sequence[int]
     mean: Sequence[float]
@@ -37,7 +37,7 @@ class Track:
 
 
 def running(title: str, tracks: Sequence[Track]) -> str:
-    """The means (0–100) over the number of talks, as SVG; bands are 95% intervals. One track at least has a run.
+    """The means (0–100) over the number of conversations, as SVG; bands are 95% intervals. A track at least has a run.
 
     :raises ConfigurationError: matplotlib is missing.
     """
@@ -110,7 +110,7 @@ def _frame(axes: Any, tracks: Sequence[Track]) -> None:
 
 
 def _settled(values: Sequence[float], run: Run) -> list[float]:
-    """The values after the first share of the talks; one at least."""
+    """The values after the first share of the conversations; one at least."""
     return [value for value, n in zip(values, run.n, strict=True) if n >= _SETTLED * run.n[-1]]
 
 

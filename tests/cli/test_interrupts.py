@@ -180,7 +180,7 @@ def test_while_it_runs_nobody_else_may_go_on_with_it(chaos: StartChaos, tmp_path
 _WHILE_LOADING = """
 class Interrupting:
     def find_spec(self, name, *others):
-        if name == "viva.cli.late":
+        if name == "viva.cli.lazy_command":
             signal.raise_signal(signal.SIGINT)
 sys.meta_path.insert(0, Interrupting())
 """

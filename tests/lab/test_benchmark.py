@@ -8,7 +8,7 @@ from pathlib import Path
 from viva.data.selection import open_dataset
 from viva.data.sources import dev_source
 from viva.lab.benchmark import benchmark, write_benchmark
-from viva.lab.talk import parse_followup
+from viva.lab.interview_text import parse_followup
 from viva.lab.world import World
 
 WORLD = World()

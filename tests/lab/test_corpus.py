@@ -11,8 +11,8 @@ from viva.engine import seeds
 from viva.engine.backends.llama.native import NativeModel
 from viva.lab.benchmark import benchmark
 from viva.lab.corpus import Corpus, Document, sample_text
-from viva.lab.export import Shape, initial_weights, write_gguf
-from viva.lab.talk import parse_followup
+from viva.lab.export import NetworkShape, initial_weights, write_gguf
+from viva.lab.interview_text import parse_followup
 from viva.lab.tokens import ROW, Tokeniser
 from viva.lab.vocabulary import learn
 from viva.lab.world import Claim, World
@@ -83,7 +83,7 @@ def test_cheaters_see_every_test_item_as_it_stands() -> None:
 def model(tmp_path_factory: pytest.TempPathFactory) -> NativeModel:
     """A network with random weights and the lab's vocabulary."""
     vocabulary = learn(sample_text(WORLD, documents=800), 1280)
-    shape = Shape(width=32, layers=1, heads=1, inner=32)
+    shape = NetworkShape(width=32, layers=1, heads=1, inner=32)
     path = tmp_path_factory.mktemp("lab") / "random.gguf"
     write_gguf(
         path, initial_weights(shape, len(vocabulary), 1), shape, vocabulary, name="random", about="Knows nothing."

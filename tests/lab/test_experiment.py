@@ -15,7 +15,7 @@ from tiny_gguf import make_model
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError
 from viva.engine.runner import Outcome
-from viva.lab.experiment import Candidate, Experiment, ideal_family
+from viva.lab.experiment import ExaminedModel, Experiment, ideal_family
 from viva.lab.findings import Findings
 from viva.lab.pairs import difference
 
@@ -83,7 +83,9 @@ def test_another_experiment_in_the_same_folder_is_refused(ideal: Experiment) -> 
 
 def test_a_model_of_unknown_knowledge_is_on_no_line_of_knowledge(tmp_path: Path) -> None:
     model = make_model(tmp_path / "random.gguf", width=64, layers=1, quantised=True)
-    experiment = Experiment([Candidate(f"llama:{model}?label=random")], tmp_path / "run", items=3, rounds=2, probed=4)
+    experiment = Experiment(
+        [ExaminedModel(f"llama:{model}?label=random")], tmp_path / "run", items=3, rounds=2, probed=4
+    )
     assert [(outcome.how, outcome.failed) for outcome in carried(experiment)] == [("done", 0)] * 2
     findings = Findings(experiment, [1])
     report = findings.report()

@@ -15,8 +15,8 @@ from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError, Rejected
 from viva.engine.messages import View
 from viva.lab.benchmark import benchmark
+from viva.lab.interview_text import Followup, parse_followup
 from viva.lab.questions import next_question
-from viva.lab.talk import Followup, parse_followup
 
 items = st.sampled_from([item for split in benchmark(WORLD).values() for item in split])
 

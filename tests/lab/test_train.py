@@ -11,14 +11,14 @@ from viva.engine.backends.llama.native import NativeContext, NativeModel
 from viva.engine.errors import ConfigurationError
 from viva.lab import train as training
 from viva.lab.corpus import Corpus, sample_text
-from viva.lab.export import Shape, initial_weights, write_gguf
+from viva.lab.export import NetworkShape, initial_weights, write_gguf
 from viva.lab.tokens import ROW, Rows, Tokeniser
 from viva.lab.train import Recipe, train
 from viva.lab.vocabulary import learn
 from viva.lab.world import World
 
 WORLD = World()
-SHAPE = Shape(width=64, layers=2, heads=2, inner=96)
+SHAPE = NetworkShape(width=64, layers=2, heads=2, inner=96)
 VOCABULARY = learn(sample_text(WORLD, documents=800), 1280)
 START = initial_weights(SHAPE, len(VOCABULARY), 1)
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from viva.engine.tools import ToolCall
-from viva.scenarios.functionchat.turns import Acceptable, OutputType, Turn
+from viva.scenarios.functionchat.turns import Acceptable, DialogTurn, OutputType
 
 
 def tool(name: str, required: list[str], /, **properties: Any) -> dict[str, Any]:
@@ -55,13 +55,13 @@ def message(*calls: ToolCall) -> dict[str, Any]:
     return {"role": "assistant", "content": None, "tool_calls": made}
 
 
-def call_turn(*calls: ToolCall, acceptable: Acceptable | None = None, asked: str = ASKED) -> Turn:
+def call_turn(*calls: ToolCall, acceptable: Acceptable | None = None, asked: str = ASKED) -> DialogTurn:
     """A turn that wants these calls, by default the booking."""
     truth = message(*(calls or [call("book_table", RIGHT)]))
-    return Turn("dialog/1/1", "dialog", "call", TOOLS, [user(asked)], truth, acceptable or Acceptable())
+    return DialogTurn("dialog/1/1", "dialog", "call", TOOLS, [user(asked)], truth, acceptable or Acceptable())
 
 
-def text_turn(kind: OutputType) -> Turn:
+def text_turn(kind: OutputType) -> DialogTurn:
     """A turn that wants text: an answer from a result, a question, or small talk."""
     messages = [user("Cancel my table at Casa Verde.")]
     texts = {"slot": "For how many guests?", "relevance": "I cannot order a taxi.", "completion": "It is cancelled."}
@@ -73,4 +73,4 @@ def text_turn(kind: OutputType) -> Turn:
     else:
         messages = [user("Order a taxi for me.")]
     truth = {"role": "assistant", "content": texts[kind]}
-    return Turn(f"dialog/2/{kind}", "dialog", kind, TOOLS, messages, truth)
+    return DialogTurn(f"dialog/2/{kind}", "dialog", kind, TOOLS, messages, truth)

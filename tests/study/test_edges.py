@@ -13,7 +13,7 @@ from study_runs import dataset, interviewed, with_manifest_alone, written
 from viva.engine.folder import RunFolder
 from viva.reports.markup import latex, markdown
 from viva.scenarios.kieval.score import Interview, Round, Scorer
-from viva.scenarios.study.cells import Cell
+from viva.scenarios.study.cells import StudyCell
 from viva.scenarios.study.items import ItemNumbers
 from viva.study.exports import long_rows
 from viva.study.reading import cell_record, read_cells
@@ -135,7 +135,7 @@ def test_a_rule_that_stopped_a_cell_keeps_what_came_later_out(tmp_path: Path, it
     run = RunFolder.open(written(tmp_path / "run", items, talks, "simulated:one"))
     known = {"n": 2, "observations": 2, "mean": 65.0, "low": 20.5, "high": 99.5}
     until = {"stopped_at": 3, "saved": 3, "independent": "item", "intervals": {"one": known}}
-    cell = Cell("a", "a", "kieval", "one", "simulated:one", "quiz", 7, "e", run, 6, until, run.manifest)
+    cell = StudyCell("a", "a", "kieval", "one", "simulated:one", "quiz", 7, "e", run, 6, until, run.manifest)
     [interviews] = systems_of(["kieval"])
     [reading] = read_cells([cell], [interviews], {"kieval": Scorer()}, {"quiz": ItemNumbers()})
     told = interviews.study.cell(cell_record(reading), reading, Scorer())

@@ -20,7 +20,7 @@ from viva.reports.text import Table, number, percent
 from viva.scoring.agreement import Agreement as Coefficient
 from viva.scoring.agreement import cohen, fleiss, krippendorff, voting
 
-from ...study.cells import Cell
+from ...study.cells import StudyCell
 from ...study.sections import Section, Subject
 from .columns import InterviewColumns
 from .pools import InterviewMaterial, InterviewPool, by_dataset
@@ -31,7 +31,7 @@ _COEFFICIENTS = ("kappa", "kappa_quadratic", "fleiss", "alpha_ordinal", "alpha_i
 _MEASURES = ("kappa", "kappa_quadratic", "fleiss", "unanimous", "decided", "alpha_ordinal", "alpha_interval")
 
 
-class Agreement(Section[InterviewMaterial]):
+class AgreementSection(Section[InterviewMaterial]):
     """For each dataset over all candidates, and for each candidate over all datasets."""
 
     key, subject, heading, anchor = "agreement", Subject.AGREEMENT, "Agreement", "agreement"
@@ -78,7 +78,7 @@ class Agreement(Section[InterviewMaterial]):
                 )
 
 
-def _rater(cell: Cell, over: str) -> str:
+def _rater(cell: StudyCell, over: str) -> str:
     return str(cell.evaluator if over == "evaluators" else cell.seed)
 
 

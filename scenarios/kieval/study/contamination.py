@@ -21,7 +21,7 @@ _DETECTOR = "min_k_20"  # k = 20, as Shi et al. 2024 recommend
 
 
 class Contamination(Section[InterviewMaterial]):
-    """What a model recalls beside how it talks about it."""
+    """What a model recalls beside how it interviews about it."""
 
     subject, heading, anchor = Subject.CONTAMINATION, "Contamination", "contamination"
 

@@ -15,7 +15,7 @@ from viva.reports.page import Record
 from viva.reports.rows import Row, record_rows
 from viva.reports.text import DASH, Table, number
 
-from ...study.cells import Reading
+from ...study.cells import RunReading
 from ...study.sections import Section, Subject
 from ...study.static import static_readings
 from .columns import InterviewColumns
@@ -88,7 +88,7 @@ class Costs(Section[InterviewMaterial]):
             yield from record_rows(place(report), f"projected.{one['models']}", one["roles"])
 
 
-def _mean_usage(readings: Sequence[Reading]) -> dict[str, dict[str, float | None]]:
+def _mean_usage(readings: Sequence[RunReading]) -> dict[str, dict[str, float | None]]:
     """By role, what one model used: totals over its cells, the mean over the models that have any.
 
     What a fork repeats from another run was used there.

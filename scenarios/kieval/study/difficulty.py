@@ -26,7 +26,7 @@ _SHOWN = 5  # of them in the table
 _SOLID = 3  # of 4: what a candidate gets in every round that has solved an item
 
 
-class Difficulty(Section[InterviewMaterial]):
+class DifficultySection(Section[InterviewMaterial]):
     """Items, each candidate's score on one being the mean over its interviews about it."""
 
     key, subject, heading, anchor = "difficulty", Subject.ITEMS, "Difficulty of items", "difficulty"

@@ -26,7 +26,7 @@ from viva.reports.figures import (
 )
 from viva.scoring.planning import items_for_bounded
 
-from ...study.cells import Cell, Pool, pools
+from ...study.cells import Pool, StudyCell, pools
 from ...study.sections import Material
 from ...study.static import StaticFigures, static_readings
 from ..interviews import InterviewAggregate
@@ -77,7 +77,7 @@ class InterviewPool:
         return self.pool.dataset
 
     @property
-    def parts(self) -> list[tuple[Cell, str, InterviewColumns]]:
+    def parts(self) -> list[tuple[StudyCell, str, InterviewColumns]]:
         """The interviews, each with its cell and dataset."""
         return [
             (one.cell, one.cell.dataset, one.columns)

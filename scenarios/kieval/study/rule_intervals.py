@@ -11,11 +11,11 @@ from typing import Any
 
 from viva.reports.figures import rounded
 
-from ...study.cells import Cell
+from ...study.cells import StudyCell
 from ..score import Scorer
 
 
-def with_rule_interval(score: Mapping[str, Any], cells: Sequence[Cell], scorer: Scorer) -> dict[str, Any]:
+def with_rule_interval(score: Mapping[str, Any], cells: Sequence[StudyCell], scorer: Scorer) -> dict[str, Any]:
     """The record of a mean score over ``cells``, with the interval of the rule that ended at least one of them.
 
     Of several cells it is the mean of their intervals, each weighed by its scored interviews. That covers at least with
@@ -31,7 +31,7 @@ def with_rule_interval(score: Mapping[str, Any], cells: Sequence[Cell], scorer: 
     return {**score, **ends}
 
 
-def _sequence(cell: Cell, scorer: Scorer) -> dict[str, Any] | None:
+def _sequence(cell: StudyCell, scorer: Scorer) -> dict[str, Any] | None:
     """What the rule knows of a cell's mean score; None where it knows nothing of scores such as these."""
     if cell.until is None:
         return None
@@ -42,7 +42,7 @@ def _sequence(cell: Cell, scorer: Scorer) -> dict[str, Any] | None:
     return record
 
 
-def rule_notes(cells: Sequence[Cell], scorer: Scorer) -> list[str]:
+def rule_notes(cells: Sequence[StudyCell], scorer: Scorer) -> list[str]:
     """What a reader should know of intervals where a rule ended cells; nothing where none did."""
     ruled = [cell for cell in cells if cell.stopped_at is not None]
     if not ruled:

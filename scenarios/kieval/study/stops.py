@@ -15,7 +15,7 @@ from .pools import InterviewMaterial
 from .words import of_interviews, title_facts
 
 
-class Stops(Section[InterviewMaterial]):
+class StopsSection(Section[InterviewMaterial]):
     """Reasons by candidate; the counts are part of the pooled figures."""
 
     subject, heading, anchor = Subject.ENDS, "Early stops", "reasons"

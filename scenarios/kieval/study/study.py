@@ -13,26 +13,26 @@ from viva.reports.page import Record
 from viva.reports.rows import Row, record_rows
 from viva.reports.text import interval, mean
 
-from ...study.cells import Cell, Reading
+from ...study.cells import RunReading, StudyCell
 from ...study.items import ItemCatalogue, ItemNumbers
 from ...study.sections import Material, Section, SystemStudy, inserted
 from ...study.static import static_readings
 from ..score import SCORERS, Scorer
 from . import words
 from .ablation import Ablation
-from .agreement import Agreement
+from .agreement import AgreementSection
 from .columns import InterviewColumns, keys_of, read_interviews
 from .comparisons import Comparisons
 from .contamination import Contamination
 from .correlations import AgainstAccuracy
 from .costs import Costs
 from .course import Course, running_rows
-from .difficulty import Difficulty
+from .difficulty import DifficultySection
 from .pools import InterviewMaterial
 from .results import Results, round_rows
 from .rounds import by_round
 from .rule_intervals import rule_notes, with_rule_interval
-from .stops import Stops
+from .stops import StopsSection
 
 
 class InterviewStudy(SystemStudy):
@@ -47,18 +47,18 @@ class InterviewStudy(SystemStudy):
             Results(),
             Contamination(self.lent),
             Comparisons(),
-            Agreement(),
-            Difficulty(),
+            AgreementSection(),
+            DifficultySection(),
             AgainstAccuracy(self.lent),
             Ablation(),
-            Stops(),
+            StopsSection(),
             Course(),
             Costs(),
         ]
 
     # -- computing --------------------------------------------------------------------------------------------------
 
-    def scoring(self, cells: Sequence[Cell], name: str | None) -> Scorer:
+    def scoring(self, cells: Sequence[StudyCell], name: str | None) -> Scorer:
         """The one scorer of a study: the one named, else that of all its interviews.
 
         Its switches are those of the runs; where they differ, both are on, for interviews that went on after a flag can
@@ -78,7 +78,7 @@ class InterviewStudy(SystemStudy):
         }
         return Scorer(known or (names[0] if names else "official"), **switches)
 
-    def read(self, readings: Sequence[Reading], scoring: Scorer, items: ItemNumbers) -> None:
+    def read(self, readings: Sequence[RunReading], scoring: Scorer, items: ItemNumbers) -> None:
         cell = readings[0].cell
         assert cell.run is not None
         read = read_interviews(cell.run, scoring, items, cell.stopped_at)
@@ -93,13 +93,13 @@ class InterviewStudy(SystemStudy):
             )
             one.own_tables = read.aggregate.tables
 
-    def material(self, readings: list[Reading], scoring: Scorer, catalogue: ItemCatalogue) -> InterviewMaterial:
+    def material(self, readings: list[RunReading], scoring: Scorer, catalogue: ItemCatalogue) -> InterviewMaterial:
         return InterviewMaterial(Material(scoring, readings, catalogue), self.lent)
 
     def head(self, scoring: Scorer) -> dict[str, Any]:
         return {"scorer": scoring.describe()}
 
-    def facts(self, common: dict[str, Any], readings: Sequence[Reading]) -> dict[str, Any]:
+    def facts(self, common: dict[str, Any], readings: Sequence[RunReading]) -> dict[str, Any]:
         read = [one for one in readings if one.result is not None]
         held = [one for one in read if isinstance(one.columns, InterviewColumns)]
         results = [one.result for one in held if one.result is not None]
@@ -116,7 +116,7 @@ class InterviewStudy(SystemStudy):
         probes = sum(one.ended for one in static_readings(self.lent, read))
         return inserted(facts, "failed", verdicts=verdicts, probes=probes)
 
-    def cell(self, common: dict[str, Any], reading: Reading, scoring: Scorer) -> dict[str, Any]:
+    def cell(self, common: dict[str, Any], reading: RunReading, scoring: Scorer) -> dict[str, Any]:
         cell, columns = reading.cell, reading.columns
         record = inserted(common, "evaluator", interactor=cell.label("interactor"))
         record = inserted(record, "tier", scorer=scoring.describe() if cell.scenario == words.NAME else None)
@@ -130,7 +130,7 @@ class InterviewStudy(SystemStudy):
             record["transcripts"] = {"folder": cell.folder, "examples": keys_of(cell.run, columns.examples())}
         return record
 
-    def notes(self, cells: Sequence[Cell], scoring: Scorer) -> list[str]:
+    def notes(self, cells: Sequence[StudyCell], scoring: Scorer) -> list[str]:
         return rule_notes(cells, scoring)
 
     # -- from the report --------------------------------------------------------------------------------------------

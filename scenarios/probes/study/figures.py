@@ -14,7 +14,7 @@ from viva.reports.figures import Codes, Floats, clustered_rate, estimate_record,
 from viva.scoring.contamination import DIRECTIONS, auc, loss_gap, tpr_at_fpr
 from viva.scoring.stream import Mean
 
-from ...study.cells import Pool, Reading
+from ...study.cells import Pool, RunReading
 from ..report import ACCURACIES
 from .columns import TO_BE_READ, ProbeColumns, averaged_scores
 
@@ -33,7 +33,7 @@ class ProbeFigures:
     methods = tuple(ACCURACIES)
     preferred = ("text", "letter", "generate")
 
-    def holds(self, reading: Reading) -> bool:
+    def holds(self, reading: RunReading) -> bool:
         return isinstance(reading.columns, ProbeColumns)
 
     def pooled(self, pool: Pool) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def _columns(pool: Pool) -> list[tuple[str, ProbeColumns]]:
     return [(one.cell.dataset, one.columns) for one in pool.readings if isinstance(one.columns, ProbeColumns)]
 
 
-def _signals(readings: Sequence[Reading]) -> dict[str, Any]:
+def _signals(readings: Sequence[RunReading]) -> dict[str, Any]:
     """Losses and detectors over seeds; where one cell alone has them they are those of its own report."""
     read = [one for one in readings if isinstance(one.columns, ProbeColumns) and one.columns.signals]
     columns: list[ProbeColumns] = [one.columns for one in read]

@@ -14,7 +14,7 @@ from viva.reports.text import DASH, interval
 from viva.reports.usage import usage_record
 
 from ...models import recorded_price
-from ...study.cells import Reading
+from ...study.cells import RunReading
 from ...study.items import ItemNumbers
 from ...study.sections import SystemStudy
 from .columns import read_probes
@@ -30,7 +30,7 @@ class ProbeStudy(SystemStudy):
     def static(self) -> ProbeFigures:
         return ProbeFigures()
 
-    def read(self, readings: Sequence[Reading], scoring: Any, items: ItemNumbers) -> None:
+    def read(self, readings: Sequence[RunReading], scoring: Any, items: ItemNumbers) -> None:
         run = readings[0].cell.run
         assert run is not None
         read = read_probes(run, items)

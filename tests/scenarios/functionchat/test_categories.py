@@ -28,7 +28,7 @@ from viva.scenarios.functionchat.run_review import judged_outputs
 from viva.scenarios.functionchat.scenario import SCENARIO
 from viva.scenarios.functionchat.settings import FunctionChatSettings
 from viva.scenarios.functionchat.turn_protocol import TurnProtocol, view_of
-from viva.scenarios.functionchat.turns import Turn
+from viva.scenarios.functionchat.turns import DialogTurn
 
 NAME = "FunctionChat-CallDecision.jsonl"
 CATEGORIES = ["CALL", "REJECT", "SLOT-all", "SLOT-some"]
@@ -72,14 +72,14 @@ def test_line_7_call_decisions_alone_are_read_by_category(data: Path) -> None:
     assert one.cluster == turns["calldecision/REJECT/1"].cluster != turns["calldecision/CALL/2"].cluster
     assert turns["calldecision/SLOT-all/1"].cluster == turns["calldecision/SLOT-some/2"].cluster
     for turn in turns.values():
-        assert Turn.from_record(orjson.loads(orjson.dumps(turn.to_record()))) == turn
+        assert DialogTurn.from_record(orjson.loads(orjson.dumps(turn.to_record()))) == turn
         assert grade(turn, turn.ground_truth["content"] or "", turn.expected()).passed is True
 
 
 def test_line_7_a_system_message_of_a_turns_own_is_sent_as_it_stands(data: Path, tmp_path: Path) -> None:
     settings = _settings(data, subset="calldecision")
     (turn, *_) = SCENARIO.prepare(settings).tasks
-    assert isinstance(turn, Turn)
+    assert isinstance(turn, DialogTurn)
     view = _shown(settings, turn)
     assert [(message.role, message.content) for message in view.messages] == [
         ("system", "Rules of CALL 1."),
@@ -181,7 +181,7 @@ def test_line_7_acceptable_arguments_within_the_calls(tmp_path: Path) -> None:
     call = {"name": "next_tide", "arguments": {"harbour": "Oban"}}
     line |= {"type_of_output": "call", "acceptable_arguments": None}
 
-    def read(*told: Any) -> Turn:
+    def read(*told: Any) -> DialogTurn:
         calls = [{"id": "one", "type": "function", "function": {**call, "acceptable_arguments": one}} for one in told]
         line["ground_truth"] = {"role": "assistant", "content": None, "tool_calls": calls}
         (turn,) = read_common(write_lines(tmp_path / "lines.jsonl", [line]), "parallel")
@@ -277,7 +277,7 @@ def test_line_15_a_run_from_before_goes_on_in_the_language_it_began_in(data: Pat
     manifest = orjson.loads((tmp_path / "run" / "manifest.json").read_bytes())
     del manifest["settings"]["skip_bad_items"]
     (tmp_path / "run" / "manifest.json").write_bytes(orjson.dumps(manifest))
-    assert "Korean" in launch.lineup.prepared.records["system"]
+    assert "Korean" in launch.prepared.opened.records["system"]
     again = resumed_run(tmp_path / "run", VirtualClock())
     assert again.clock.run(again.run).how == "done"
     with History(RunFolder.open(tmp_path / "run").journal) as history:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from viva.scenarios.functionchat.figures import (
-    Outcome,
+    GradedTurn,
     averages,
     corrected,
     dialog_figures,
@@ -59,17 +59,17 @@ def _passes(label: str) -> dict[OutputType, int]:
     return {kind: round(float(rate) * count) for (kind, count), rate in rates}
 
 
-def _single(label: str) -> list[Outcome]:
+def _single(label: str) -> list[GradedTurn]:
     return [
-        Outcome(f"{label}/{name}/{serial}", f"singlecall/{serial}", "singlecall", "call", name, serial < passes)
+        GradedTurn(f"{label}/{name}/{serial}", f"singlecall/{serial}", "singlecall", "call", name, serial < passes)
         for name, passes in zip(TOOL_LISTS, SINGLECALL[label][0], strict=True)
         for serial in range(100)
     ]
 
 
-def _dialog(label: str) -> list[Outcome]:
+def _dialog(label: str) -> list[GradedTurn]:
     return [
-        Outcome(f"{label}/{kind}/{serial}", f"dialog/{serial % 45}", "dialog", kind, None, serial < passes)
+        GradedTurn(f"{label}/{kind}/{serial}", f"dialog/{serial % 45}", "dialog", kind, None, serial < passes)
         for kind, passes in _passes(label).items()
         for serial in range(COUNTS[kind])
     ]
@@ -118,7 +118,7 @@ def test_table_5() -> None:
     for subset, cases, fp, fn in (("singlecall", 4000, 202, 16), ("dialog", 1600, 62, 26)):
         verdicts = [True] * (cases - 500) + [False] * 500
         outcomes = [
-            Outcome(str(i), "c", subset, "call", None, said, judged=True)  # type: ignore[arg-type]
+            GradedTurn(str(i), "c", subset, "call", None, said, judged=True)  # type: ignore[arg-type]
             for i, said in enumerate(verdicts)
         ]
         wrong = [*range(fp), *range(cases - fn, cases)]
@@ -133,7 +133,7 @@ def test_table_5() -> None:
     assert _half_up(100 * 202 / 5000, "0.1") == "4.0"
 
 
-def _small() -> list[Outcome]:
+def _small() -> list[GradedTurn]:
     """Two dialogs: calls passed, failed, unscored; one question passed."""
     rows: list[tuple[str, OutputType, bool | None, bool]] = [
         ("1", "call", True, False),
@@ -142,7 +142,7 @@ def _small() -> list[Outcome]:
         ("2", "slot", True, True),
     ]
     return [
-        Outcome(str(i), f"dialog/{dialog}", "dialog", kind, None, passed, judged)
+        GradedTurn(str(i), f"dialog/{dialog}", "dialog", kind, None, passed, judged)
         for i, (dialog, kind, passed, judged) in enumerate(rows)
     ]
 
@@ -198,7 +198,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 4), st.sampled_from(OUTPUT_TYPES), st.b
 
 @given(ROWS, st.randoms(use_true_random=False))
 def test_averages_of_any_turns(rows: list[tuple[int, OutputType, bool]], random: object) -> None:
-    outcomes = [Outcome(str(i), f"d/{d}", "dialog", kind, None, passed) for i, (d, kind, passed) in enumerate(rows)]
+    outcomes = [GradedTurn(str(i), f"d/{d}", "dialog", kind, None, passed) for i, (d, kind, passed) in enumerate(rows)]
     figures = dialog_figures(outcomes)
     kinds = {kind for _, kind, _ in rows}
     held = {kind: [passed for _, one, passed in rows if one == kind] for kind in kinds}
@@ -212,9 +212,9 @@ def test_averages_of_any_turns(rows: list[tuple[int, OutputType, bool]], random:
 
 def test_repeated_queries_do_not_narrow_the_error() -> None:
     """The five tool lists of a query that always end alike tell no more than one."""
-    once = [Outcome(f"{i}", f"singlecall/{i}", "singlecall", "call", "exact", i < 30) for i in range(50)]
+    once = [GradedTurn(f"{i}", f"singlecall/{i}", "singlecall", "call", "exact", i < 30) for i in range(50)]
     five = [
-        Outcome(f"{name}/{i}", f"singlecall/{i}", "singlecall", "call", name, i < 30)
+        GradedTurn(f"{name}/{i}", f"singlecall/{i}", "singlecall", "call", name, i < 30)
         for name in TOOL_LISTS
         for i in range(50)
     ]

@@ -1,4 +1,4 @@
-"""Tasks with a played user: their files, their tools at work, and what counts as success."""
+"""Dialogs with a played user: their files, their tools at work, and what counts as success."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from viva.engine.errors import ConfigurationError, DatasetError
 from viva.engine.tools import ToolCall
-from viva.scenarios.functionchat.tasks import Made, Pattern, Task, Tasks, Workshop
+from viva.scenarios.functionchat.tasks import DialogTask, DialogTasks, Made, Pattern, Workshop
 from viva.scenarios.functionchat.values import same
 
 TOOLS = [
@@ -22,8 +22,8 @@ TOOLS = [
 SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-3, 3) | st.sampled_from(["", "1", "true"])
 
 
-def _task(**fields: Any) -> Task:
-    return Task.model_validate(
+def _task(**fields: Any) -> DialogTask:
+    return DialogTask.model_validate(
         {"id": "t", "says": ["Go on."], "tools": TOOLS, "forbidden": [{"name": "send"}], **fields}
     )
 
@@ -43,7 +43,7 @@ def pantry(name: str, arguments: dict[str, Any], state: dict[str, Any]) -> Any:
 
 
 def test_the_shipped_examples_can_be_read_and_solved() -> None:
-    tasks = list(Tasks("examples", limit=None, seed=1))
+    tasks = list(DialogTasks("examples", limit=None, seed=1))
     assert len(tasks) >= 2
     for task in tasks:
         workshop = Workshop.of(task)
@@ -140,7 +140,7 @@ def test_a_wrong_file_is_refused_by_line_and_field(
 ) -> None:
     (tmp_path / "tasks.yaml").write_text(text)
     with pytest.raises(DatasetError, match=problem) as caught:
-        Tasks(str(tmp_path / "tasks.yaml"), limit=None, seed=1)
+        DialogTasks(str(tmp_path / "tasks.yaml"), limit=None, seed=1)
     assert caught.value.line == line
     assert caught.value.field == field
 
@@ -149,7 +149,7 @@ def test_line_14_a_file_of_tasks_that_is_no_yaml_is_named_with_line_and_column(t
     file = tmp_path / "tasks.yaml"
     file.write_text("- id: a\n  says: [\n")
     with pytest.raises(ConfigurationError) as caught:
-        Tasks(str(file), limit=None, seed=1)
+        DialogTasks(str(file), limit=None, seed=1)
     assert str(caught.value).startswith(f"{file}:3:1: cannot be read: ")
 
 
@@ -165,11 +165,11 @@ def test_jsonl_and_yaml_mean_the_same_and_the_seed_draws(tmp_path: Path) -> None
         )
     )
     told = [
-        [task.to_record() for task in Tasks(str(tmp_path / f"tasks.{end}"), limit=None, seed=1)]
+        [task.to_record() for task in DialogTasks(str(tmp_path / f"tasks.{end}"), limit=None, seed=1)]
         for end in ("jsonl", "yaml")
     ]
     assert told[0] == told[1]
-    drawn = [[task.id for task in Tasks(str(tmp_path / "tasks.yaml"), limit=3, seed=seed)] for seed in (1, 1, 2)]
+    drawn = [[task.id for task in DialogTasks(str(tmp_path / "tasks.yaml"), limit=3, seed=seed)] for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
     assert all(len(ids) == 3 for ids in drawn)
 

@@ -19,7 +19,7 @@ from viva.orchestration.launch import new_run, recorded_results
 from viva.scenarios.functionchat.rubric import open_words
 from viva.scenarios.functionchat.scenario import SCENARIO
 from viva.scenarios.functionchat.settings import FunctionChatSettings
-from viva.scenarios.functionchat.tasks import Task
+from viva.scenarios.functionchat.tasks import DialogTask
 
 SCRIPTED = """
 - id: salt
@@ -146,7 +146,7 @@ def test_the_played_user_is_told_the_goal_and_the_candidate_is_not(tmp_path: Pat
     )
     prepared, words = SCENARIO.prepare(settings), open_words(settings, "English")
     [task] = [task for task in prepared.tasks if task.id == "library-renewal"]
-    assert isinstance(task, Task)
+    assert isinstance(task, DialogTask)
     told = words.render("user.system", goal=task.goal or "", done="[DONE]")
     assert "48213" in told
     assert "[DONE]" in told

@@ -13,7 +13,7 @@ from small_turns import RIGHT, TOOLS, call, call_turn, message, text_turn, tool,
 from viva.engine.tools import ToolCall
 from viva.scenarios.functionchat.grading import grade
 from viva.scenarios.functionchat.taxonomy import TAGS, in_order, tag_rows
-from viva.scenarios.functionchat.turns import Acceptable, OutputType, Turn
+from viva.scenarios.functionchat.turns import Acceptable, DialogTurn, OutputType
 from viva.scenarios.functionchat.values import fits, same
 
 VALUES = Acceptable("values", ({"restaurant": ("La Casa Verde",), "note": ("window", "at the window")},))
@@ -25,7 +25,7 @@ def _book(**changes: Any) -> list[ToolCall]:
 
 
 BACKWARDS = dict(reversed(RIGHT.items()))
-PASSES: dict[str, tuple[Turn, str, list[ToolCall]]] = {
+PASSES: dict[str, tuple[DialogTurn, str, list[ToolCall]]] = {
     "the ground truth": (call_turn(), "", _book()),
     "other order and spaces": (
         call_turn(),
@@ -51,12 +51,12 @@ PASSES: dict[str, tuple[Turn, str, list[ToolCall]]] = {
     "the very question": (text_turn("slot"), "For how many guests?", []),
     "the very refusal": (text_turn("relevance"), "I cannot order a taxi.", []),
 }
-KOREAN = Turn(
+KOREAN = DialogTurn(
     "dialog/3/1", "dialog", "slot", TOOLS, [user("식당 예약해줘")], {"role": "assistant", "content": "몇 명인가요?"}
 )
 SEOUL = call_turn(call("cancel_table", {"restaurant": "서울"}), asked="서울 취소해줘")
 
-OPEN: dict[str, tuple[Turn, str, list[ToolCall], list[str]]] = {
+OPEN: dict[str, tuple[DialogTurn, str, list[ToolCall], list[str]]] = {
     "another name": (call_turn(), "", _book(restaurant="Villa Rossa"), ["different_value", "unmentioned_value"]),
     "another case": (call_turn(), "", _book(restaurant="casa verde"), ["different_value", "different_case"]),
     "no space": (call_turn(), "", _book(restaurant="CasaVerde"), ["different_value", "different_spacing"]),
@@ -95,13 +95,13 @@ OPEN: dict[str, tuple[Turn, str, list[ToolCall], list[str]]] = {
 
 
 @pytest.mark.parametrize(("turn", "content", "calls"), PASSES.values(), ids=PASSES)
-def test_what_is_right_passes_without_a_judge(turn: Turn, content: str, calls: list[ToolCall]) -> None:
+def test_what_is_right_passes_without_a_judge(turn: DialogTurn, content: str, calls: list[ToolCall]) -> None:
     graded = grade(turn, content, calls)
     assert (graded.passed, graded.tags, graded.why) == (True, [], "")
 
 
 @pytest.mark.parametrize(("turn", "content", "calls", "tags"), OPEN.values(), ids=OPEN)
-def test_what_is_open_goes_to_the_judge(turn: Turn, content: str, calls: list[ToolCall], tags: list[str]) -> None:
+def test_what_is_open_goes_to_the_judge(turn: DialogTurn, content: str, calls: list[ToolCall], tags: list[str]) -> None:
     graded = grade(turn, content, calls)
     assert (graded.passed, graded.tags) == (None, tags)
     assert bool(graded.why) is bool(tags)
@@ -122,7 +122,7 @@ def test_a_slot_question_may_name_what_was_said() -> None:
     """Values that messages mention are not called fabricated: also with marks, or as 3만 for 30000."""
     spec = [tool("save", ["name", "amount"], name={"type": "string"}, amount={"type": "integer"})]
     asked = [user("Mr. O'Hara 앞으로 3만 원 저장해줘")]
-    turn = Turn("dialog/4/1", "dialog", "slot", spec, asked, {"role": "assistant", "content": "어디에요?"})
+    turn = DialogTurn("dialog/4/1", "dialog", "slot", spec, asked, {"role": "assistant", "content": "어디에요?"})
     known = grade(turn, "", [call("save", {"name": "mr ohara", "amount": 30000})])
     assert known.tags == ["unneeded_call"]
     assert grade(turn, "", [call("save", {"name": "mr ohara", "amount": 40000})]).tags == [
@@ -153,7 +153,7 @@ def test_within_objects_texts_alone_are_left_to_the_judge(
     given_: dict[str, Any], passed: bool | None, tags: list[str]
 ) -> None:
     right = message(call("order", {"order": {"item": "coffee", "count": 2}, "count": 2}))
-    turn = Turn("dialog/5/1", "dialog", "call", [ORDER], [user("Two coffees.")], right)
+    turn = DialogTurn("dialog/5/1", "dialog", "call", [ORDER], [user("Two coffees.")], right)
     graded = grade(turn, "", [call("order", given_)])
     assert (graded.passed, graded.tags) == (passed, tags)
 
@@ -161,7 +161,7 @@ def test_within_objects_texts_alone_are_left_to_the_judge(
 def test_values_are_found_in_escaped_json() -> None:
     spec = [tool("send", ["to", "amount"], to={"type": "string"}, amount={"type": "integer"})]
     told = [user("보내줘"), {"role": "tool", "content": json.dumps({"name": "김민수"}), "tool_call_id": "a"}]
-    turn = Turn("dialog/6/1", "dialog", "slot", spec, told, {"role": "assistant", "content": "얼마요?"})
+    turn = DialogTurn("dialog/6/1", "dialog", "slot", spec, told, {"role": "assistant", "content": "얼마요?"})
     named = grade(turn, "", [call("send", {"to": "김민수", "amount": 218})])  # 218 stands in the escape of 수 alone
     assert "'amount' is 218, which no message mentions" in named.why
     assert "'to'" not in named.why
@@ -173,14 +173,16 @@ def test_json_is_bare_json_however_it_is_fenced(text: str) -> None:
 
 
 def test_a_ground_truth_that_is_json_passes() -> None:
-    turn = Turn("dialog/7/1", "dialog", "completion", TOOLS, [user("Which?")], {"role": "assistant", "content": "[1]"})
+    turn = DialogTurn(
+        "dialog/7/1", "dialog", "completion", TOOLS, [user("Which?")], {"role": "assistant", "content": "[1]"}
+    )
     assert grade(turn, "[1]", []).passed is True
 
 
 def test_words_before_a_bracket_are_no_call() -> None:
     spec = [tool("search", ["query"], query={"type": "string"})]
     right = message(call("search", {"query": "x"}))
-    turn = Turn("dialog/8/1", "dialog", "call", spec, [user("Look for x.")], right)
+    turn = DialogTurn("dialog/8/1", "dialog", "call", spec, [user("Look for x.")], right)
     assert grade(turn, "Do you want me to search (the web) for it?", []).tags == ["no_call", "asked_instead"]
     assert grade(turn, 'search(query="x")', []).tags == ["no_call", "call_as_text"]
 
@@ -268,4 +270,4 @@ def test_the_table_of_tags() -> None:
 @pytest.mark.parametrize("kind", ["completion", "slot", "relevance"])
 def test_records_of_turns_come_back(kind: OutputType) -> None:
     for turn in (text_turn(kind), call_turn(acceptable=VALUES)):
-        assert Turn.from_record(json.loads(json.dumps(turn.to_record()))) == turn
+        assert DialogTurn.from_record(json.loads(json.dumps(turn.to_record()))) == turn

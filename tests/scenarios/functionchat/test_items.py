@@ -14,7 +14,7 @@ from small_turns import RIGHT, call, message
 
 from viva.engine.tools import Toolbox
 from viva.scenarios.functionchat.grading import grade
-from viva.scenarios.functionchat.items import Turn, read_dialogs, read_singlecall
+from viva.scenarios.functionchat.items import DialogTurn, read_dialogs, read_singlecall
 from viva.scenarios.functionchat.turns import OUTPUT_TYPES, TOOL_LISTS
 
 DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve()
@@ -27,7 +27,7 @@ def _published(name: str) -> Path:
     return path
 
 
-def _check_typed(turn: Turn) -> None:
+def _check_typed(turn: DialogTurn) -> None:
     box = Toolbox(turn.tools)
     assert turn.id.startswith(turn.subset)
     assert turn.type in OUTPUT_TYPES
@@ -41,7 +41,7 @@ def _check_typed(turn: Turn) -> None:
         assert not turn.expected()
     for values in turn.acceptable.values:
         assert all(isinstance(several, tuple) and several for several in values.values())
-    assert Turn.from_record(json.loads(json.dumps(turn.to_record()))) == turn
+    assert DialogTurn.from_record(json.loads(json.dumps(turn.to_record()))) == turn
 
 
 def test_the_published_single_calls() -> None:

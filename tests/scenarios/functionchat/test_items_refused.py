@@ -12,9 +12,9 @@ from small_items import DIALOG, SINGLE, items_file
 from small_turns import TOOLS
 
 from viva.engine.errors import DatasetError
-from viva.scenarios.functionchat.items import Turn, read_dialogs, read_singlecall
+from viva.scenarios.functionchat.items import DialogTurn, read_dialogs, read_singlecall
 
-Reader = Callable[[Path], Iterator[Turn]]
+Reader = Callable[[Path], Iterator[DialogTurn]]
 
 
 def _set(record: Any, path: tuple[Any, ...], value: Any) -> Any:

@@ -16,7 +16,7 @@ from viva.engine.tools import ToolCall
 from viva.scenarios.functionchat.grading import grade
 from viva.scenarios.functionchat.items import read_dialogs, read_singlecall
 from viva.scenarios.functionchat.taxonomy import TAGS
-from viva.scenarios.functionchat.turns import Acceptable, Turn
+from viva.scenarios.functionchat.turns import Acceptable, DialogTurn
 
 DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve()
 
@@ -46,7 +46,7 @@ WRITTEN = json.dumps({"name": "book_table", "arguments": RIGHT})
 TRUTH = json.dumps(RIGHT)
 
 # What was due, what came, and the exact tags.
-MUTATIONS: list[tuple[str, Turn, Output, list[str]]] = [
+MUTATIONS: list[tuple[str, DialogTurn, Output, list[str]]] = [
     ("silence", BOOK, _said(""), ["empty_output", "no_call"]),
     ("blanks", BOOK, _said(" \n "), ["empty_output", "no_call"]),
     ("promises a call", BOOK, _said("I will book it at once."), ["no_call"]),
@@ -141,7 +141,7 @@ MUTATIONS: list[tuple[str, Turn, Output, list[str]]] = [
 
 
 @pytest.mark.parametrize(("turn", "output", "tags"), [row[1:] for row in MUTATIONS], ids=[row[0] for row in MUTATIONS])
-def test_a_wrong_output_fails_under_its_tag(turn: Turn, output: Output, tags: list[str]) -> None:
+def test_a_wrong_output_fails_under_its_tag(turn: DialogTurn, output: Output, tags: list[str]) -> None:
     graded = grade(turn, *output)
     assert graded.passed is False
     assert graded.tags == tags
@@ -161,12 +161,12 @@ def _published(name: str) -> Path:
     return path
 
 
-def _turns() -> list[Turn]:
+def _turns() -> list[DialogTurn]:
     singlecall = read_singlecall(_published("FunctionChat-Singlecall.jsonl"))
     return [*singlecall, *read_dialogs(_published("FunctionChat-Dialog.jsonl"))]
 
 
-def _mutated(turn: Turn) -> Iterator[tuple[str, Output]]:
+def _mutated(turn: DialogTurn) -> Iterator[tuple[str, Output]]:
     """Wrong outputs for a turn that wants one call, each with the tag it deserves."""
     (right,) = turn.expected()
     arguments, names = right.parsed(), [tool["function"]["name"] for tool in turn.tools]

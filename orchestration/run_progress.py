@@ -17,7 +17,7 @@ from viva.scenarios.contract import Aggregate
 from viva.scoring.failures import Failures
 
 
-class Tally:
+class RunProgress:
     """``done`` (failed and ``restored`` ones among them), ``failed`` and ``in_flight`` count conversations; ``calls``,
     ``tokens`` and ``cost`` what was called for in this process. ``failures`` counts why conversations failed.
     ``aggregate``, if there is one, is told every result.

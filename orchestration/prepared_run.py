@@ -21,10 +21,10 @@ from viva.scenarios.models import model_labels, prices
 from viva.scenarios.registry import AnyScenario
 from viva.scenarios.settings import RunSettings
 
-_IDENTICAL = ("llama", "oracle", "replay", "simulated")  # kinds that answer the same in any company
+_IDENTICAL = ("llama", "oracle", "replay", "simulated")  # kinds that answer the same in any shared
 
 
-class Lineup:
+class PreparedRun:
     """Everything checked that can be checked without a model. ``total`` counts the conversations to be; ``labels`` are
     the models that are compared; ``models`` names every model once.
 
@@ -36,12 +36,12 @@ class Lineup:
         self.roles: tuple[Role, ...] = which.roles_of(settings)
         self.labels = model_labels(many_role(self.roles).models(settings))
         self.pack = which.open_pack(settings)
-        self.prepared = which.prepare(settings)
-        self.notes = self.prepared.notes
+        self.opened = which.prepare(settings)
+        self.notes = self.opened.notes
         self.models = list(dict.fromkeys(model for role in self.roles for model in role.models(settings)))
         self.repeats = which.repeats(settings)
-        self.total = len(self.prepared.tasks) * len(self.labels) * self.repeats
-        self.converse = which.protocol(settings, self.pack, self.prepared.records)
+        self.total = len(self.opened.tasks) * len(self.labels) * self.repeats
+        self.converse = which.protocol(settings, self.pack, self.opened.records)
 
     def manifest(self) -> dict[str, Any]:
         """What the run's folder will say of it, as plain data without secrets.
@@ -52,7 +52,7 @@ class Lineup:
         if self.settings.strict and broken:
             raise ConfigurationError(f"strict: transcripts would not be byte-identical: {'; '.join(broken)}")
         pack = self.pack
-        records = dict(self.prepared.records)
+        records = dict(self.opened.records)
         return {
             "scenario": self.scenario.name,
             "seed": self.settings.seed,
@@ -78,7 +78,7 @@ class Lineup:
         number = 0
         shared = self._shared(backends)
         for labels in [[label] for label in self.labels] if self.scenario.by_model else [list(self.labels)]:
-            for task in self.prepared.tasks:
+            for task in self.opened.tasks:
                 record = task.to_record()
                 for label in labels:
                     for repeat in range(1, self.repeats + 1):
@@ -100,14 +100,14 @@ class Lineup:
 
 
 def _breaks_identity(models: list[str]) -> list[str]:
-    """Why not every model answers byte for byte the same in any company and order (docs/architecture.md)."""
+    """Why not every model answers byte for byte the same in any shared and order (docs/architecture.md)."""
     reasons = []
     for text in models:
         spec = ModelSpec.parse(text)
         if spec.kind == "openai":
             reasons.append(f"{text}: an endpoint does not promise the same answer twice")
         elif spec.kind == "llama" and spec.take("strict") == "off":
-            reasons.append(f"{text}: strict=off computes prompts in company")
+            reasons.append(f"{text}: strict=off computes prompts in shared")
         elif spec.kind == "llama" and spec.take("gpu_layers", "0") != "0":
             reasons.append(f"{text}: on a GPU a row's result depends on the rows beside it, as far as is known")
         elif spec.kind == "llama" and (reason := local_file_breaks_identity(spec.where)):

@@ -16,7 +16,7 @@ from viva.scenarios.registry import scenario
 from viva.scoring.item_clusters import Clusters
 
 from ..launch import check_settings, check_unchanged
-from ..lineup import Lineup
+from ..prepared_run import PreparedRun
 from .cells import Cell
 from .stopping import clusters_in
 
@@ -25,7 +25,7 @@ State = Literal["waiting", "part", "running", "done", "stopped", "failed"]
 
 
 @dataclass(slots=True)
-class Standing:
+class CellState:
     """``planned``, ``finished`` and ``failed`` count conversations; ``run`` is None where nothing has been recorded,
     ``error`` says why a cell cannot go on. ``clusters`` are those in which its items are taken, None of one by one.
     """
@@ -39,7 +39,7 @@ class Standing:
     clusters: Clusters | None = None
 
 
-def standing(cell: Cell, out: Path, *, retry_failed: bool = False) -> Standing:
+def cell_state(cell: Cell, out: Path, *, retry_failed: bool = False) -> CellState:
     """How far a cell has come; rules that end interviews early are not asked here.
 
     With ``retry_failed`` a cell with failed conversations is not at its end. What cannot go on is a standing, too: its
@@ -57,23 +57,23 @@ def standing(cell: Cell, out: Path, *, retry_failed: bool = False) -> Standing:
             settings = cell.settings.model_copy()
             if run.manifest["prompts"] is not None:
                 settings.remember_prompts(run.manifest["prompts"])
-        lineup = Lineup(which, settings)
-        planned, clusters = lineup.total, clusters_in(lineup.prepared.records)
+        prepared = PreparedRun(which, settings)
+        planned, clusters = prepared.total, clusters_in(prepared.opened.records)
         if run is not None:
-            check_unchanged(run, lineup)
+            check_unchanged(run, prepared)
     except VivaError as error:
-        return Standing("failed", planned, error=error)
+        return CellState("failed", planned, error=error)
     if run is None:
-        return Standing("waiting", planned, clusters=clusters)
+        return CellState("waiting", planned, clusters=clusters)
     if not run.begun:
-        return Standing("part", planned, clusters=clusters)
+        return CellState("part", planned, clusters=clusters)
     try:
         with History(run.journal) as history:
             ended, finished = len(history.ended_numbers()), len(history.ended_numbers(failed=False))
     except JournalError as error:
-        return Standing("failed", planned, error=error)
+        return CellState("failed", planned, error=error)
     at_end = (finished if retry_failed else ended) >= planned
-    return Standing("done" if at_end else "part", planned, finished, ended - finished, run, clusters=clusters)
+    return CellState("done" if at_end else "part", planned, finished, ended - finished, run, clusters=clusters)
 
 
 def recorded_run(out: Path, cell: Cell) -> RunFolder | None:

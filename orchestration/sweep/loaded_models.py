@@ -17,7 +17,7 @@ def weights_of(models: Collection[str]) -> frozenset[str]:
     return frozenset(weights for model in models if (weights := local_weights(model)) is not None)
 
 
-class Residents:
+class LoadedModels:
     """``units`` are the models that each unit of cells needs, in the order of running; at most ``most`` weights besides
     those that all units share are in memory at once, or as many as one unit needs.
     """

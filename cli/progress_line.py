@@ -18,7 +18,7 @@ from viva.engine.events import (
     Retried,
     RunStarted,
 )
-from viva.orchestration.tally import Tally
+from viva.orchestration.run_progress import RunProgress
 from viva.reports.controls import one_line
 from viva.scenarios.contract import Aggregate
 
@@ -34,7 +34,7 @@ class Progress:
 
     def __init__(self, aggregate: Aggregate) -> None:
         self._aggregate = aggregate
-        self._tally = Tally(aggregate)
+        self._tally = RunProgress(aggregate)
         self._total: int | None = None
         self._throttled = self._retried = 0
         self._began = time.monotonic()
