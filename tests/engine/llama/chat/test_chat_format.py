@@ -30,7 +30,7 @@ LOOKALIKES = [
     "\x00",
     "",
 ]
-contents = st.text(st.characters(exclude_characters="▁"), max_size=8) | st.lists(
+contents = st.text(st.characters(codec="utf-8", exclude_characters="▁"), max_size=8) | st.lists(
     st.sampled_from([*LOOKALIKES, "the ", "\n"]), max_size=4
 ).map("".join)
 ordinary = st.text("the of\n,.é😀<", max_size=20)
