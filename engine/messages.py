@@ -26,7 +26,8 @@ _DIGEST_BYTES = 16
 class Message:
     """One message as a chat model takes it.
 
-    ``pieces`` are the tokens of a local model's own reply, as it was computed; other models never look at them.
+    ``pieces`` are the tokens of the model's own reply, as it was computed, where they are known; only a local model
+    reads its own back.
     ``calls`` are an assistant's; ``call_id`` (which call it answers) and ``name`` (of the function) a tool's result's.
     """
 

@@ -78,7 +78,7 @@ class Launch:
     ) -> Outcome:
         """Check the models, then carry the run to its end. ``ready`` is given the runner (to interrupt or halt it).
 
-        In ``shared`` the run uses the models that are open there already, leaves them open, and waits for slots.
+        With ``shared`` resources the run uses models that are open already, leaves them open, and waits for slots.
 
         :raises ConfigurationError, BackendError: a model is wrong or cannot be reached; nothing has begun.
         :raises JournalError: the run folder cannot be used.

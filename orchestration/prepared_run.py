@@ -21,7 +21,7 @@ from viva.scenarios.models import model_labels, prices
 from viva.scenarios.registry import AnyScenario
 from viva.scenarios.settings import RunSettings
 
-_IDENTICAL = ("llama", "oracle", "replay", "simulated")  # kinds that answer the same in any shared
+_IDENTICAL = ("llama", "oracle", "replay", "simulated")  # kinds whose answers do not depend on other calls
 
 
 class PreparedRun:
@@ -100,7 +100,7 @@ class PreparedRun:
 
 
 def _breaks_identity(models: list[str]) -> list[str]:
-    """Why not every model answers byte for byte the same in any shared and order (docs/architecture.md)."""
+    """Why not every model gives identical output at any concurrency and in any order (docs/architecture.md)."""
     reasons = []
     for text in models:
         spec = ModelSpec.parse(text)

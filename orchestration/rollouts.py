@@ -32,9 +32,10 @@ class Turn:
     """One answer of one role.
 
     ``prompt`` is what the model was sent, None where it read a text. ``token_ids`` are the answer's tokens, end marks
-    included, where the backend tells them (local models); ``chosen`` says of each whether the model chose it (False: a
-    grammar left no other). ``logprobs``, in nats, has one number for each token of the text where the sampling asks for
-    it (``Sampling(logprobs=0)``). ``reward`` is this turn's own, of the compared role alone.
+    included, where the backend tells them (local models; endpoints with ``token_ids=on``); ``chosen`` says of each
+    whether the model chose it (False: a grammar left no other). ``logprobs``, in nats, has one number for each token of
+    the text where the sampling asks for it (``Sampling(logprobs=0)``). ``reward`` is this turn's own, of the compared
+    role alone.
     """
 
     role: str

@@ -65,13 +65,14 @@ class OpenAIBackend(Backend):
         send_seed: bool = True,
         tokens_field: str = "max_tokens",
         longest_answer: int = 64_000_000,
+        token_ids: bool = False,
     ) -> None:
         self.base_url, self.model = base_url.rstrip("/"), model
         self._redact = Redactor(key)
         self._endpoint = Endpoint(self.base_url, self._redact, timeout, longest_answer)
         self._trust = Trust()
         self._clock = clock
-        self._json_mode = json_mode
+        self._json_mode, self._token_ids = json_mode, token_ids
         self._send_seed, self._tokens_field = send_seed, tokens_field
         self._schemas: dict[bytes, Any] = {}  # as they are sent, by the sampling that has them
         self._probing: dict[bytes, str] = {}  # requests under way whose form is being found out
@@ -128,7 +129,9 @@ class OpenAIBackend(Backend):
         async def receive(answer: Body) -> Completion:
             if on_text is not None:
                 return await read_stream(answer, on_text, self.label, self._clock, self._redact, tools=tools)
-            return parse_completion(await answer.whole(), self.label, self._redact, tools=tools)
+            return parse_completion(
+                await answer.whole(), self.label, self._redact, tools=tools, token_ids=self._token_ids
+            )
 
         async with self._trust.call():
             completion = await self._endpoint.ask(self.label, "/chat/completions", body, receive)
@@ -183,6 +186,8 @@ class OpenAIBackend(Backend):
             body["response_format"] = {"type": "json_object", "schema": self._unbounded(sampling)}
         elif mode == "object":
             body["response_format"] = {"type": "json_object"}
+        if self._token_ids and not streaming:
+            body["return_token_ids"] = True
         if streaming:
             body["stream"] = True
             body["stream_options"] = {"include_usage": True}
@@ -260,6 +265,7 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
         send_seed=spec.take("seed", "on") != "off",
         tokens_field=spec.take("tokens_field", "max_tokens") or "max_tokens",
         longest_answer=int(spec.number("answer_mb", 64.0, 0.001, 100_000.0) * 1e6),
+        token_ids=spec.take("token_ids", "off") == "on",
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from ..errors import Unavailable
-from ..messages import Completion
+from ..messages import Completion, Pieces
 from ..tools import ToolCall, argument_text, numbered
 from .openai_json import decoded
 from .openai_message import finish_of, refuses, text_of, thoughts_of
@@ -20,8 +20,11 @@ from .secrets import Redactor
 _NO_KEY = Redactor(None)
 
 
-def parse_completion(data: bytes, label: str, redact: Redactor = _NO_KEY, *, tools: bool = False) -> Completion:
-    """Read a whole (not streamed) answer. ``tools``: some were offered. Tokens are 0 where the usage is unknown.
+def parse_completion(
+    data: bytes, label: str, redact: Redactor = _NO_KEY, *, tools: bool = False, token_ids: bool = False
+) -> Completion:
+    """Read a whole (not streamed) answer. ``tools``: some were offered; ``token_ids``: its tokens were asked for. The
+    usage is 0 where it is unknown.
 
     :raises Unavailable: it is not the answer of a chat endpoint; a proxy's page or half a body may pass, so retried.
     """
@@ -38,6 +41,7 @@ def parse_completion(data: bytes, label: str, redact: Redactor = _NO_KEY, *, too
             usage.prompt,
             usage.completion,
             logprobs=_logprobs(choice.get("logprobs")),
+            pieces=_token_ids(choice.get("token_ids")) if token_ids else None,
             calls=numbered(map(_call, calls)) if calls else None,
             thoughts=thoughts_of(message),
             usage_note=usage.note,
@@ -74,6 +78,13 @@ def _call(entry: Any) -> tuple[str, str, str]:
     if not isinstance(name, str):
         raise TypeError(f"a call's name is {type(name).__name__}, not text")
     return str(entry.get("id") or ""), name, argument_text(function.get("arguments"))
+
+
+def _token_ids(data: Any) -> Pieces | None:
+    """The tokens of an answer, where the endpoint gives them (vLLM does, asked by ``return_token_ids``)."""
+    if not isinstance(data, list) or not all(isinstance(one, int) and 0 <= one < 2**31 for one in data):
+        return None
+    return [(True, data)] if data else None
 
 
 def _logprobs(data: Any) -> list[list[Any]] | None:

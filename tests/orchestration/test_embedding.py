@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import llama_cpp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from pydantic import BaseModel, Field
 from tiny_gguf import make_model
 
@@ -217,11 +218,25 @@ def test_rollouts_have_the_exact_tokens_their_log_probabilities_and_rewards(tmp_
             assert vocabulary.detokenize(turn.token_ids).decode("utf-8", "replace").strip().startswith(text.strip())
 
 
-@dataclass
-class Odd:
-    """Cannot be written as JSON."""
+def test_rollouts_over_an_endpoint_that_gives_its_tokens(tmp_path: Path) -> None:
+    asked: list[dict[str, Any]] = []
 
-    value: complex
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(await request.json())
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "So."}}
+        return web.json_response({"choices": [choice | {"token_ids": [5, 7, 2]}]})
+
+    async def collect() -> list[viva.Rollout]:
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", answer)
+        async with TestServer(app) as server:
+            model = f"openai:{server.make_url('/v1')}#m"
+            models = {"pupil": [f"{model}?token_ids=on&label=on", f"{model}?label=off"], "tutor": "simulated:t"}
+            return [one async for one in viva.rollouts(lesson, tasks=["x"], models=models, out=tmp_path / "run")]
+
+    tokens = {one.label: one.turns[-1].token_ids for one in asyncio.run(collect())}
+    assert tokens == {"on": [5, 7, 2], "off": None}
+    assert [body.get("return_token_ids") for body in asked].count(True) == 1
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
