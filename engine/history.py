@@ -57,6 +57,7 @@ class EndedConversation:
 # What a damaged row can raise while it is read.
 _DAMAGE = (struct.error, TypeError, AttributeError, ValueError, KeyError, IndexError, OverflowError)
 _MOST_KEYS = 100_000_000  # no run has more: a damaged key is no reason to look for years
+_MOST_HOPS = 20  # from a conversation to the one with which its item was written
 _NAMED = 5  # damaged records that are named; the others are counted
 _CALLS = (
     "select role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra, {}, rowid"
@@ -229,14 +230,19 @@ class History:
         """The item that stands in a row, or with the conversation whose number stands in its place."""
         if not text.startswith(SAME):
             return orjson.loads(text)
-        number = int(text.removeprefix(SAME))
-        if number != self._latest[0]:
-            rows = self._rows(f"select key, item, {self._sum} from started where number = ?", number)
-            [(key, item, checksum)] = list(rows)
-            key, item = self._verified(checksum, number, key, item)
-            if item.startswith(SAME):
+        first = int(text.removeprefix(SAME))
+        if first != self._latest[0]:
+            number = first
+            for _ in range(_MOST_HOPS):  # one that was admitted again by a later process may point on
+                rows = self._rows(f"select key, item, {self._sum} from started where number = ?", number)
+                [(key, item, checksum)] = list(rows)
+                key, item = self._verified(checksum, number, key, item)
+                if not item.startswith(SAME):
+                    break
+                number = int(item.removeprefix(SAME))
+            else:
                 raise ValueError
-            self._latest = (number, orjson.loads(item))
+            self._latest = (first, orjson.loads(item))
         return self._latest[1]
 
     def _verified(self, checksum: Any, number: Any, *texts: bytes) -> list[str]:

@@ -49,6 +49,15 @@ def test_each_conversation_gets_back_its_item(held: list[Any], admitted: list[li
             assert set(history.numbers()) == wanted.keys()
 
 
+def test_an_item_is_found_where_a_later_process_has_moved_it(tmp_path: Path) -> None:
+    # 6 points at 10, which a later process has written as pointing at 2.
+    path, item = tmp_path / "journal.sqlite", {"question": "x"}
+    for process in ([10, 6], [2, 10]):
+        anyio.run(_admit, path, [(number, item) for number in process])
+    with History(path) as history:
+        assert [history.started(number) for number in (2, 6, 10)] == [(f"key-{n}", item) for n in (2, 6, 10)]
+
+
 def test_what_many_share_is_written_once(tmp_path: Path) -> None:
     item = {"question": "x" * 10_000}
 
