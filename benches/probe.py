@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 import table
-from rollout import HOME, model_file
+from llama_programs import HOME, model_file
 from running import ROOT, Line, PeerFailed, last_line, note
 
 HARNESS = HOME / "lmeval" / "bin" / "python"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -103,3 +105,16 @@ def test_line_13_defaults_of_settings_are_given_by_name(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Field":
             assert not node.args, f"{path}:{node.lineno}: write Field(default=…)"
+
+
+@pytest.mark.parametrize("bench", sorted(path.name for path in (ROOT / "benches").glob("*.py")))
+def test_every_bench_loads(bench: str) -> None:
+    # Nothing else imports them: a name that moves would be missed until somebody measures.
+    code = f"import runpy; runpy.run_path({bench!r}, run_name='loaded')"
+    peers = [*(ROOT / "benches" / "peers").glob("*.py")] if bench == "overhead.py" else []
+    code += "".join(
+        f"\nrunpy.run_path('peers/{one.name}', run_name='loaded')" for one in peers if "inspect" not in one.name
+    )
+    subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:0] = ['.', 'peers']\n{code}"], cwd=ROOT / "benches", check=True
+    )

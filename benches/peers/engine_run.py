@@ -28,7 +28,7 @@ from viva.engine.clock import Clock
 from viva.engine.collector import tuned_collector
 from viva.engine.events import ConversationFinished, Event
 from viva.engine.messages import Completion, Request
-from viva.orchestration.launch import Launch, new_run
+from viva.orchestration.launch import Launch, empty_results, new_run
 from viva.scenarios.kieval.settings import KievalSettings
 
 
@@ -94,7 +94,7 @@ def main() -> None:
             seed=options.seed,
         )
         launch = new_run("kieval", settings, Path(folder) / "run")
-        aggregate = launch.scenario.aggregate(launch.folder.manifest, {})
+        aggregate = empty_results(launch.folder)
         first: list[float] = []
 
         def hear(event: Event) -> None:
