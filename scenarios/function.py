@@ -186,6 +186,8 @@ def _settings(title: str, roles: Sequence[Role], base: type[RunSettings]) -> typ
     if "tasks" in fields:
         checks["tasks_by_full_path"] = field_validator("tasks")(full_file)
     made: type[RunSettings] = create_model(f"{title}_settings", __base__=base, __validators__=checks, **fields)
+    if "tasks" in fields:
+        made.examples = {"tasks": "tasks.jsonl"} | base.examples
     return made
 
 

@@ -5,10 +5,13 @@ What never belongs here: what a scenario is (``contract``).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+from viva.engine.blame import place_of
 from viva.engine.errors import ConfigurationError
 from viva.engine.plugins import registered
 from viva.engine.pyfile import module_of
@@ -16,6 +19,7 @@ from viva.engine.pyfile import module_of
 from .contract import Scenario
 
 GROUP = "viva.scenarios"
+_log = logging.getLogger("viva")
 AnyScenario: TypeAlias = "Scenario[Any, Any]"
 S = TypeVar("S", bound=Scenario[Any, Any])
 
@@ -36,8 +40,7 @@ def scenario(name: str) -> AnyScenario:
     """
     points = registered(GROUP)
     if name in points:
-        loaded: AnyScenario = points[name].load()
-        return loaded
+        return _loaded(points[name])
     if name in _defined:
         return _defined[name]
     if is_file(name):
@@ -60,8 +63,36 @@ def recorded_scenario(manifest: Mapping[str, Any]) -> AnyScenario:
 
 
 def scenarios() -> list[AnyScenario]:
-    """All scenarios of installed packages, by name."""
-    return [scenario(name) for name in registered(GROUP)]
+    """All scenarios of installed packages, by name. One that cannot be used is left out with a warning of the logger
+    ``viva``: it keeps nobody from the others.
+    """
+    found = []
+    for point in registered(GROUP).values():
+        try:
+            found.append(_loaded(point))
+        except ConfigurationError as error:
+            _log.warning("%s", error)
+    return found
+
+
+def _loaded(point: EntryPoint) -> AnyScenario:
+    """What an entry point names; an instance of it where that is a class.
+
+    :raises ConfigurationError: it cannot be imported, is no scenario, or one of another name.
+    """
+    where = f"the scenario '{point.name}' of the entry point '{point.value}'"
+    try:
+        made = point.load()
+        which: AnyScenario = made() if isinstance(made, type) and issubclass(made, Scenario) else made
+    except Exception as error:  # whatever a package does when it is imported
+        raise ConfigurationError(f"{where}: {type(error).__name__}: {error} (at {place_of(error)})") from error
+    if not isinstance(which, Scenario):
+        raise ConfigurationError(f"{where}: expected a viva.Scenario, found {type(which).__name__}")
+    if getattr(which, "name", None) != point.name:  # a recorded run finds its scenario by this name
+        raise ConfigurationError(
+            f"{where}: calls itself '{getattr(which, 'name', '')}'; give the entry point the same name"
+        )
+    return which
 
 
 def is_file(name: str) -> bool:
