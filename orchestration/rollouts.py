@@ -10,10 +10,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import chain
+from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from viva.engine.clock import Clock
+from viva.engine.errors import ConfigurationError
 from viva.engine.events import ConversationFailed, ConversationFinished
 from viva.engine.history import History
 from viva.engine.messages import Completion, Message
@@ -21,7 +23,8 @@ from viva.engine.rerun import Exchange
 from viva.scenarios.contract import many_role
 from viva.scenarios.registry import AnyScenario
 
-from .embedding import Models, start
+from .arguments import Models
+from .embedding import start
 from .transcripts import Transcripts
 
 Reward: TypeAlias = "float | Sequence[float | None] | None"
@@ -63,10 +66,10 @@ class Rollout:
 
 
 async def rollouts(
-    which: str | AnyScenario,
+    which: str | PathLike[str] | AnyScenario,
     *,
     models: Models,
-    tasks: Iterable[Any] | None = None,
+    tasks: Iterable[Any] | PathLike[str] | None = None,
     seed: int = 7,
     reward: Callable[[Any], Reward] | None = None,
     out: str | Path | None = None,
@@ -99,9 +102,21 @@ async def rollouts(
                     continue
                 value = held.value(event.result)
                 earned = rewarded(value)
+                _check(earned, reward)
                 each = earned if isinstance(earned, Sequence) else ()
                 whole = sum(filter(None, each)) if isinstance(earned, Sequence) else earned
                 yield Rollout(key, label, task, _turns(exchanges, compared, each), value, whole)
+
+
+def _check(earned: Any, reward: Any) -> None:
+    """:raises ConfigurationError: this is no reward."""
+    several = isinstance(earned, Sequence) and not isinstance(earned, str | bytes)
+    for one in earned if several else [earned]:
+        if one is not None and not isinstance(one, int | float):
+            name = "the value's reward" if reward is None else getattr(reward, "__name__", "reward")
+            raise ConfigurationError(
+                f"{name}: expected a number, None, or a list of them for the turns; found {one!r:.80}"
+            )
 
 
 def _own_reward(value: Any) -> Reward:

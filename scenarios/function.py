@@ -23,6 +23,7 @@ from .contract import Aggregate, Converse, Prepared, Role, Scenario
 from .given import GivenTask, GivenTasks, given_tasks, task_of, tasks_in_file
 from .measures import SCORE, Measures, named_values
 from .registry import define
+from .returned import plain_value
 from .settings import RunSettings, full_file
 
 Holding = Callable[..., Awaitable[Any]]
@@ -82,7 +83,7 @@ class FunctionScenario(Scenario[RunSettings, GivenTask]):
         async def converse(conversation: Conversation, task: GivenTask) -> dict[str, Any]:
             record: dict[str, Any] = {"task": task.id, "value": None}
             try:
-                record["value"] = await function(conversation, task.payload, *more)
+                record["value"] = plain_value(await function(conversation, task.payload, *more), self.name)
             except ConversationStopped as stop:
                 record["stopped"] = {"by": stop.by, "reason": stop.reason}
             record["usage"] = {role: used.to_record() for role, used in sorted(conversation.usage.items())}
@@ -138,6 +139,9 @@ def scenario(
     _check(roles, settings)
 
     def decorate(function: Holding) -> FunctionScenario:
+        if not inspect.iscoroutinefunction(inspect.unwrap(function)):
+            raise ConfigurationError(f"{getattr(function, '__name__', function)}: expected a coroutine function; write "
+                                     "`async def`, without `yield`")  # fmt: skip
         title = name or function.__name__
         summary = (inspect.getdoc(function) or f"The scenario {title}.").split("\n", 1)[0]
         made = type(

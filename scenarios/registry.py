@@ -23,14 +23,21 @@ _log = logging.getLogger("viva")
 AnyScenario: TypeAlias = "Scenario[Any, Any]"
 S = TypeVar("S", bound=Scenario[Any, Any])
 
-# Scenarios made in this process, by name: a run recorded with one is reported and resumed by its name.
-_defined: dict[str, AnyScenario] = {}
+# Scenarios made in this process, by name and file, the latest last: a run is reported and resumed with the one that it
+# was recorded with.
+_defined: dict[tuple[str, Path | None], AnyScenario] = {}
 
 
 def define(which: S) -> S:
-    """Make a scenario known by its name in this process; one of the same name takes the place of an earlier one."""
-    _defined[which.name] = which
+    """Make a scenario known by its name in this process; one of the same name and file replaces an earlier one."""
+    key = which.name, getattr(which, "file", None)
+    _defined.pop(key, None)
+    _defined[key] = which
     return which
+
+
+def _latest(name: str) -> AnyScenario | None:
+    return next((which for (known, _), which in reversed(_defined.items()) if known == name), None)
 
 
 def scenario(name: str) -> AnyScenario:
@@ -41,14 +48,13 @@ def scenario(name: str) -> AnyScenario:
     points = registered(GROUP)
     if name in points:
         return _loaded(points[name])
-    if name in _defined:
-        return _defined[name]
+    if (latest := _latest(name)) is not None:
+        return latest
     if is_file(name):
         file, _, wanted = name.partition("#")
         return scenario_in(Path(file), wanted or None)
-    raise ConfigurationError(
-        f"unknown scenario '{name}'; known: {', '.join([*points, *_defined])}, or a file: FILE.py, FILE.py#NAME"
-    )
+    known = ", ".join(dict.fromkeys([*points, *(defined for defined, _ in _defined)]))
+    raise ConfigurationError(f"unknown scenario '{name}'; known: {known}, or a file: FILE.py, FILE.py#NAME")
 
 
 def recorded_scenario(manifest: Mapping[str, Any]) -> AnyScenario:
@@ -57,9 +63,11 @@ def recorded_scenario(manifest: Mapping[str, Any]) -> AnyScenario:
     :raises ConfigurationError: it is not to be found.
     """
     name, code = str(manifest["scenario"]), manifest.get("code")
-    if name in registered(GROUP) or name in _defined or not isinstance(code, dict):
+    if name in registered(GROUP) or not isinstance(code, dict):
         return scenario(name)
-    return scenario_in(Path(str(code.get("file"))), name)
+    file = Path(str(code.get("file")))
+    known = _defined.get((name, file)) or (None if file.is_file() else _latest(name))
+    return scenario_in(file, name) if known is None else known
 
 
 def scenarios() -> list[AnyScenario]:

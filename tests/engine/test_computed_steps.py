@@ -206,7 +206,7 @@ def test_held_again_a_step_is_an_entry_and_the_function_is_not_run(tmp_path: Pat
     small_run(tmp_path / "run", converse=converse, count=1)
     with History(tmp_path / "run" / "journal.sqlite") as history:
         calls = history.calls(0)
-    rerun = anyio.run(lambda: held_again(converse, 0, calls, seed=7, key="talk-0"))
+    rerun = anyio.run(lambda: held_again(converse, 0, calls, seed=7, number=0, key="talk-0"))
     told, tool, call, metric = rerun.lines
     assert rerun.problem is None
     assert isinstance(told, Line)
