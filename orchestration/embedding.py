@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from contextvars import copy_context
@@ -41,6 +41,7 @@ class LiveRun(Run):
         self._launch = launch
         self._results = empty_results(launch.folder)
         self._readers: list[Subscription] = []
+        self._task: asyncio.Task[None] | None = None
         launch.events.listen(RunProgress(self._results).hear)
 
     async def events(self, capacity: int = 1024) -> AsyncGenerator[Event, None]:
@@ -48,19 +49,59 @@ class LiveRun(Run):
         until the iterator is closed or ``async with viva.start(…)`` is left. ``break`` closes it where nothing else
         holds it.
         """
-        subscription = self._launch.events.subscribe(capacity)
-        self._readers.append(subscription)
-        try:
+        async with self.subscription(capacity) as subscription:
             async for event in subscription:
                 yield event
-        finally:
-            self._readers.remove(subscription)
-            subscription.close()
 
-    def release_readers(self) -> None:
-        """Wait for no reader any more: what they have not read yet is kept for them."""
+    def subscription(self, capacity: int = 1024) -> Subscription:
+        """The events from the next one on, as a subscription that its reader closes."""
+        self._readers = [one for one in self._readers if not one.closed]
+        self._readers.append(self._launch.events.subscribe(capacity))
+        return self._readers[-1]
+
+    def begin(self) -> None:
+        """Start the run, in a task of its own. No group is around it and what goes on beside it: errors there stay as
+        they are, and any task may end it.
+        """
+        self._task = asyncio.get_running_loop().create_task(self._carry())
+
+    async def finish(self) -> None:
+        """Wait for the run's end, and for no reader any more: what they have not read yet is kept for them.
+
+        :raises VivaError: what ended the run.
+        """
+        assert self._task is not None
         for subscription in self._readers:
             subscription.release()
+        try:
+            await asyncio.wait([self._task])
+        except BaseException:
+            await _cancelled(self._task)
+            raise
+        self._task.result()
+        if self.outcome is not None and self.outcome.how == "failed" and self.outcome.error is not None:
+            raise self.outcome.error
+
+    async def abandon(self, error: BaseException | None = None) -> None:
+        """End the run at once; it can be resumed. ``error`` is why, and is told what had ended the run before."""
+        assert self._task is not None
+        await _cancelled(self._task)
+        failure = None if self._task.cancelled() else self._task.exception()
+        if error is not None and failure is not None and failure is not error:
+            error.add_note(f"the run in {self.path} had failed before: {failure}")
+
+    def forsake(self) -> None:
+        """As ``abandon``, for one who cannot wait."""
+        if self._task is not None:
+            with suppress(RuntimeError):  # the event loop is closed
+                self._task.cancel()
+
+    async def _carry(self) -> None:
+        try:
+            self.outcome = await self._launch.run()
+            self.models = self._launch.pool.statistics()
+        finally:
+            self._launch.events.close()
 
     @property
     def scenario(self) -> AnyScenario:
@@ -138,10 +179,22 @@ async def start(
     **settings: Any,
 ) -> AsyncIterator[LiveRun]:
     """As ``run``, for ``async with``: the run goes on inside, and leaving waits for its end. An error ends it."""
-    _check_place(clock)
-    launch = new_launch(which, models, tasks, seed, out, clock, settings)
-    async with _going_on(launch) as live:
+    async with _going_on(checked_launch(which, models, tasks, seed, out, clock, settings)) as live:
         yield live
+
+
+def checked_launch(
+    which: str | PathLike[str] | AnyScenario,
+    models: Models,
+    tasks: Iterable[Any] | PathLike[str] | None,
+    seed: int,
+    out: str | Path | None,
+    clock: Clock | None,
+    settings: Mapping[str, Any],
+) -> Launch:
+    """A new run from the arguments of ``run``, at a place where it can go on."""
+    _check_place(clock)
+    return new_launch(which, models, tasks, seed, out, clock, settings)
 
 
 async def resume(
@@ -237,31 +290,14 @@ def waited_for(make: Callable[[], Coroutine[Any, Any, T]], clock: Clock | None =
 
 @asynccontextmanager
 async def _going_on(launch: Launch) -> AsyncIterator[LiveRun]:
-    """The run in a task of its own, which has ended when this is left. What is raised inside comes out as it is: no
-    task group stands in between, so that this may be left in another task, too (an abandoned generator is).
-    """
     live = LiveRun(launch)
-    task = asyncio.get_running_loop().create_task(_carried(live, launch))
+    live.begin()
     try:
         yield live
-        live.release_readers()
-        await asyncio.wait([task])
     except BaseException as error:
-        await _cancelled(task)
-        if not task.cancelled() and (failure := task.exception()) is not None and failure is not error:
-            error.add_note(f"the run in {launch.folder.path} had failed before: {failure}")
+        await live.abandon(error)
         raise
-    task.result()
-    if live.outcome is not None and live.outcome.how == "failed" and live.outcome.error is not None:
-        raise live.outcome.error
-
-
-async def _carried(live: LiveRun, launch: Launch) -> None:
-    try:
-        live.outcome = await launch.run()
-        live.models = launch.pool.statistics()
-    finally:
-        launch.events.close()
+    await live.finish()
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:
