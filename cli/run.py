@@ -195,6 +195,7 @@ class Held:
 
 def hold(launch: Launch) -> Held:
     """Run and show progress."""
+    from viva.engine.blame import place_of
     from viva.engine.collector import tuned_collector
     from viva.engine.errors import JournalError
     from viva.orchestration.launch import empty_results, recorded_results
@@ -204,7 +205,7 @@ def hold(launch: Launch) -> Held:
 
     aggregate = empty_results(launch.folder)
     progress = Progress(aggregate)
-    launch.events.listen(progress.hear)
+    listening = launch.events.listen(progress.hear)
     with tuned_collector():
         outcome = launch.clock.run(lambda: obeying(launch.run, progress))
     if outcome.how == "failed" and outcome.finished:
@@ -213,6 +214,13 @@ def hold(launch: Launch) -> Held:
             aggregate = recorded_results(launch.folder)
         except JournalError as error:  # the run's own error says more
             raise (outcome.error or error) from None
+    raised = listening.error
+    if raised is not None:  # the results so far are not all
+        said = f"{type(raised).__name__}: {raised} (at {place_of(raised)})"
+        raise ConfigurationError(
+            f"{launch.scenario.name}: its aggregate raised {said}; all is recorded in {launch.folder.path}: mend it, "
+            "and go on with `viva report` or `viva resume`"
+        )
     return Held(aggregate, outcome, progress.line(), progress.reasons)
 
 

@@ -42,7 +42,7 @@ class LiveRun(Run):
         self._results = empty_results(launch.folder)
         self._readers: list[Subscription] = []
         self._task: asyncio.Task[None] | None = None
-        launch.events.listen(RunProgress(self._results).hear)
+        self._listening = launch.events.listen(RunProgress(self._results).hear)
 
     async def events(self, capacity: int = 1024) -> AsyncGenerator[Event, None]:
         """The events from the first ``anext`` on, without loss: the run waits for a reader that is ``capacity`` behind,
@@ -122,7 +122,9 @@ class LiveRun(Run):
             await self._launch.runner.services.journal.flush()
 
     def report_so_far(self) -> dict[str, Any]:
-        """The report over the conversations that have ended up to now."""
+        """The report over the conversations that have ended up to now. What its aggregate has raised is raised here."""
+        if self._listening.error is not None:
+            raise self._listening.error
         return self._results.report()
 
     def stop(self, key: str, reason: str = "asked from outside") -> bool:

@@ -7,6 +7,7 @@ command-line options follow from the decorator and the function's annotations.
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from .registry import define
 from .returned import plain_value
 from .settings import RunSettings, full_file
 
+_NAME = re.compile(r"\w[\w-]*")
 Holding = Callable[..., Awaitable[Any]]
 _TASKS = "Tasks as JSON lines, one a line, of the type that the scenario's function takes."
 
@@ -143,6 +145,10 @@ def scenario(
             raise ConfigurationError(f"{getattr(function, '__name__', function)}: expected a coroutine function; write "
                                      "`async def`, without `yield`")  # fmt: skip
         title = name or function.__name__
+        if not _NAME.fullmatch(title):
+            raise ConfigurationError(
+                f"name '{title}': expected letters, digits, '-' and '_': it stands in folders' names"
+            )
         summary = (inspect.getdoc(function) or f"The scenario {title}.").split("\n", 1)[0]
         made = type(
             title,

@@ -114,11 +114,14 @@ def scenario_in(file: Path, name: str | None = None) -> AnyScenario:
     :raises ConfigurationError: the file cannot be read or run, or defines none such, or several.
     """
     module = module_of(file)
-    found = {one.name: one for one in vars(module).values() if isinstance(one, Scenario)}
+    every = {id(one): one for one in vars(module).values() if isinstance(one, Scenario)}.values()
+    found = {one.name: one for one in every}
     wanted = [name] if name is not None else list(found)
     if len(wanted) != 1 or wanted[0] not in found:
         names = ", ".join(found) or "none"
         raise ConfigurationError(
             f"{file}: expected {f'the scenario {name}' if name else 'one scenario, or FILE.py#NAME'}; it has {names}"
         )
+    if sum(one.name == wanted[0] for one in every) > 1:
+        raise ConfigurationError(f"{file}: has several scenarios called '{wanted[0]}'; give each a name= of its own")
     return define(found[wanted[0]])

@@ -14,8 +14,10 @@ import pytest
 from pydantic import BaseModel
 
 import viva
+from viva.cli.run import hold as hold_with_progress
 from viva.engine.errors import Unavailable
 from viva.orchestration.embedding import waited_for
+from viva.orchestration.launch import new_run
 
 TOPICS = [f"topic {number}" for number in range(8)]
 MODELS: dict[str, Any] = {"pupil": "simulated:a", "tutor": "simulated:t"}
@@ -286,6 +288,54 @@ def test_two_runs_in_one_folder_are_kept_apart(tmp_path: Path) -> None:
 
     asyncio.run(both())
     assert _recorded(tmp_path / "run") == len(TOPICS)
+
+
+class _Faulty:
+    """An aggregate that raises at the second result."""
+
+    def __init__(self) -> None:
+        self.results: list[Any] = []
+
+    def add(self, key: str, result: Any) -> None:
+        self.results.append(result)
+        if len(self.results) == 2:
+            raise Mine("in the aggregate")
+
+    def add_failure(self, key: str, error: dict[str, Any]) -> None:
+        raise AssertionError
+
+    def headline(self) -> str:
+        return str(len(self.results))
+
+    def report(self) -> dict[str, Any]:
+        return {"results": self.results}
+
+    def tables(self) -> list[Any]:
+        return []
+
+
+def test_an_aggregate_that_raises_loses_no_conversation_and_gives_no_part_for_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(type(lesson), "aggregate", lambda self, manifest, scoring: _Faulty())
+
+        async def hold() -> None:
+            async with viva.start(lesson, tasks=TOPICS, models=MODELS, out=tmp_path / "run") as run:
+                async for event in run.events():
+                    if isinstance(event, viva.ConversationFinished):
+                        pass
+                run.report_so_far()
+
+        with pytest.raises(Mine, match="in the aggregate"):
+            asyncio.run(hold())
+        assert "a listener raised and is not called any more: Mine: in the aggregate" in caplog.text
+        settings = {"pupil": ["simulated:a"], "tutor": "simulated:t"}
+        launch = new_run(lesson.with_tasks(TOPICS), lesson.settings(**settings), tmp_path / "command")
+        with pytest.raises(viva.ConfigurationError, match="lesson: its aggregate raised Mine: in the aggregate"):
+            hold_with_progress(launch)
+    assert _recorded(tmp_path / "run") == len(TOPICS)
+    assert viva.load(tmp_path / "run").report()["candidates"]["a"]["conversations"] == len(TOPICS)
 
 
 # -- steps ------------------------------------------------------------------------------------------------------------
