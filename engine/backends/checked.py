@@ -6,25 +6,32 @@ What never belongs here: the engine's own kinds, which need no looking at.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from inspect import isawaitable
 from typing import Any
 
+from ..blame import place_of
 from ..errors import ConfigurationError
 from ..likelihood import Reading
 from ..messages import Completion, Request
 from .base import Backend
 
+_log = logging.getLogger("viva")
 _COUNTS = ("prompt_tokens", "completion_tokens")
 
 
 class Checked(Backend):
     """Sees that ``generate`` and ``read`` give a ``Completion`` of the right types; halves of surrogate pairs in its
-    texts become U+FFFD.
+    texts become U+FFFD. What it raises where nothing is asked of it is a warning of the logger ``viva``.
     """
 
     def __init__(self, inner: Backend) -> None:
         self.inner = inner
         self.label, self.price_in, self.price_out = inner.label, inner.price_in, inner.price_out
         self.replays, self.reads_one = inner.replays, inner.reads_one
+        self._said: set[str] = set()
         self.fallible = getattr(inner, "fallible", False)
 
     async def __aenter__(self) -> Backend:
@@ -32,22 +39,42 @@ class Checked(Backend):
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self.inner.__aexit__(*exc)
+        with self._warned("closing it"):
+            await self.inner.__aexit__(*exc)
 
     async def check(self) -> None:
         await self.inner.check()
 
     def ended(self, affinity: str) -> None:
-        self.inner.ended(affinity)
+        with self._warned("ended"):
+            self.inner.ended(affinity)
 
     def statistics(self) -> dict[str, Any]:
-        return self.inner.statistics()
+        with self._warned("statistics"):
+            return self.inner.statistics()
+        return {}
 
     async def generate(self, request: Request) -> Completion:
-        return self._checked(await self.inner.generate(request), "generate")
+        return self._checked(await self._awaitable(self.inner.generate(request), "generate"), "generate")
 
     async def read(self, reading: Reading) -> Completion:
-        return self._checked(await self.inner.read(reading), "read")
+        return self._checked(await self._awaitable(self.inner.read(reading), "read"), "read")
+
+    @contextmanager
+    def _warned(self, what: str) -> Iterator[None]:
+        """What is raised where nothing is asked harms no conversation; it is said once."""
+        try:
+            yield
+        except Exception as error:
+            if what not in self._said:
+                self._said.add(what)
+                _log.warning("model '%s': %s raised %s: %s (%s)", self.label, what, type(error).__name__, error,
+                             place_of(error))  # fmt: skip
+
+    def _awaitable(self, answer: Any, method: str) -> Any:
+        if not isawaitable(answer):
+            raise self._wrong(method, f"is no coroutine function; write `async def {method}`")
+        return answer
 
     def _checked(self, answer: Any, method: str) -> Completion:
         if not isinstance(answer, Completion):

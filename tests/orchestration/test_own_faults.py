@@ -275,6 +275,61 @@ def test_a_model_that_cannot_be_opened_raises_its_own_error_and_leaves_no_folder
     assert not (tmp_path / "run").exists()
 
 
+def test_what_a_model_raises_where_nothing_is_asked_of_it_harms_no_conversation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Loud(Odd):
+        def ended(self, affinity: str) -> None:
+            raise Mine("ended")
+
+        def statistics(self) -> dict[str, Any]:
+            raise Mine("counting")
+
+        async def __aexit__(self, *exc: object) -> None:
+            raise Mine("leaving")
+
+    models = {**MODELS, "pupil": Loud(viva.Completion("fine"))}
+    run = viva.run_sync(lesson, tasks=TOPICS, models=models, out=tmp_path / "run")
+    assert run.outcome is not None
+    assert (run.outcome.finished, run.outcome.failed) == (len(TOPICS), 0)
+    for message in (
+        "ended raised Mine: ended (",
+        "statistics raised Mine: counting (",
+        "closing it raised Mine: leaving (",
+    ):
+        assert caplog.text.count(f"model 'odd': {message}") == 1
+
+
+FILES = {
+    "lacks a method": ("class Model(viva.Backend): ...", "Model lacks `async def generate(self, request)`"),
+    "wants arguments": (
+        "class Model(viva.Backend):\n    def __init__(self, size): ...\n    async def generate(self, request): ...",
+        "Model is made without arguments: missing a required argument: 'size'",
+    ),
+    "raises": (
+        "class Model(viva.Backend):\n    def __init__(self): raise KeyError('mine')\n"
+        "    async def generate(self, request): ...",
+        "making Model raised KeyError: 'mine' (at ",
+    ),
+    "is not async": (
+        "class Model(viva.Backend):\n    def generate(self, request): return viva.Completion('x')",
+        "Model.generate is no coroutine function; write `async def generate`",
+    ),
+    "has none": ("", "expected a subclass of viva.Backend in "),
+    "fails": ("raise ValueError('mine')", "model.py: ValueError: mine (at "),
+}
+
+
+@pytest.mark.parametrize("what", FILES)
+def test_a_file_without_a_usable_model_is_told_what_it_lacks(tmp_path: Path, what: str) -> None:
+    text, message = FILES[what]
+    (tmp_path / "model.py").write_text(f"import viva\n{text}\n")
+    models = {**MODELS, "pupil": f"python:{tmp_path / 'model.py'}"}
+    with pytest.raises(viva.ConfigurationError) as caught:
+        viva.run_sync(lesson, tasks=TOPICS, models=models, out=tmp_path / "run")
+    assert message in str(caught.value)
+
+
 def test_two_runs_in_one_folder_are_kept_apart(tmp_path: Path) -> None:
     async def both() -> None:
         async with viva.start(lesson, tasks=TOPICS, models=MODELS, out=tmp_path / "run") as run:

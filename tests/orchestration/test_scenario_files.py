@@ -153,3 +153,26 @@ def test_misuse_is_told_with_what_to_write(tmp_path: Path, what: str) -> None:
         viva.run_sync(given.pop("which"), **given)
     assert message in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+MEASURED = """
+import viva
+from lengths import length
+
+def doubled(text: str) -> int:
+    return 2 * length(text)
+
+@viva.scenario(many="pupil")
+async def measured(conversation: viva.Conversation, topic: str) -> float | str:
+    step = await conversation.compute("doubled", doubled, topic, where="process")
+    return step.value if step.error is None else step.error["message"]
+"""
+
+
+def test_a_worker_process_finds_what_a_scenario_file_imports_from_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "measured.py").write_text(MEASURED)
+    (tmp_path / "lengths.py").write_text("def length(text):\n    return len(text)\n")
+    run = viva.run_sync(
+        tmp_path / "measured.py", tasks=["tides"], models={"pupil": "simulated:a"}, out=tmp_path / "run"
+    )
+    assert [result.value for result in run.results()] == [10]
