@@ -29,6 +29,8 @@ _EXAMPLES = {
     "evaluator": "openai:gpt-4o",
 }
 
+_MODEL = "openai:gpt-4o"
+
 S = TypeVar("S", bound=RunSettings)
 
 
@@ -65,10 +67,15 @@ def with_settings(
     return wrapper
 
 
-def example(command: str, settings: type[RunSettings]) -> str:
-    """What stands at the end of a command's help: one call of it with what it needs, and how models are named."""
+def example(command: str, settings: type[RunSettings], roles: Collection[str] = ()) -> str:
+    """What stands at the end of a command's help: one call of it with what it needs, and how models are named.
+
+    ``roles`` are the settings that name models.
+    """
     values = settings.examples | _EXAMPLES
-    needed = [f"{option_name(name)} {value}" for name, value in values.items() if _needs(settings, name)]
+    values |= {name: _MODEL if name in roles else "…" for name in settings.model_fields if name not in values}
+    needed = [f"{option_name(name)} {value}" for name, value in values.items()
+              if _needs(settings, name) or name in settings.examples]  # fmt: skip
     lines = " \\\n      ".join(needed)
     return f"\b\nExample:\n  {command} \\\n      {lines}\n\n{MODELS}"
 
@@ -90,8 +97,9 @@ def read_settings(settings: type[S], given: dict[str, Any], file: Path | None) -
             written = {}
         if not isinstance(written, dict):
             raise ConfigurationError(f"{file}: expected a mapping of settings, found {type(written).__name__}")
-    if isinstance(written.get("candidate"), str):
-        written["candidate"] = [written["candidate"]]
+    for name, field in settings.model_fields.items():  # the models that are compared: one stands for a list of one
+        if field.is_required() and get_origin(field.annotation) is list and isinstance(written.get(name), str):
+            written[name] = [written[name]]
     try:
         return settings.model_validate({**written, **given})
     except ValidationError as error:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from viva.engine.errors import ConfigurationError
 from viva.orchestration.folders import fresh_folder
 
 from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, code_of, complain, guarded
@@ -41,7 +42,11 @@ def register(app: typer.Typer) -> None:
     for name in registered("viva.scenarios"):
         # Only the scenario that is asked for is imported: the others cost the command's start nothing.
         if name in sys.argv or sys.argv[1:] in (["run"], ["run", "--help"], ["run", "-h"]):
-            runs.command(name, epilog=_example(name))(_scenario_command(name))
+            try:
+                runs.command(name, epilog=_example(name))(_scenario_command(name))
+            except ConfigurationError as error:  # the others can be run; it ends the command where it is asked for
+                if name not in sys.argv:
+                    print(f"viva: note: {error}", file=sys.stderr)
     app.add_typer(runs, name="run")
     for name in registered("viva.shortcuts"):
         summary = f"Short for `viva run {name}`."
@@ -55,7 +60,6 @@ class _Scenarios(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
         if command is None:
-            from viva.engine.errors import ConfigurationError
             from viva.scenarios.registry import scenario
 
             try:
@@ -96,7 +100,8 @@ def _example(name: str, command: str | None = None) -> str:
 
     from .options import example
 
-    return example(command or f"viva run {name}", scenario(name).settings)
+    which = scenario(name)
+    return example(command or f"viva run {name}", which.settings, [role.name for role in which.roles])
 
 
 def _fork(
@@ -190,6 +195,7 @@ class Held:
 
 def hold(launch: Launch) -> Held:
     """Run and show progress."""
+    from viva.engine.blame import place_of
     from viva.engine.collector import tuned_collector
     from viva.engine.errors import JournalError
     from viva.orchestration.launch import empty_results, recorded_results
@@ -199,7 +205,7 @@ def hold(launch: Launch) -> Held:
 
     aggregate = empty_results(launch.folder)
     progress = Progress(aggregate)
-    launch.events.listen(progress.hear)
+    listening = launch.events.listen(progress.hear)
     with tuned_collector():
         outcome = launch.clock.run(lambda: obeying(launch.run, progress))
     if outcome.how == "failed" and outcome.finished:
@@ -208,6 +214,13 @@ def hold(launch: Launch) -> Held:
             aggregate = recorded_results(launch.folder)
         except JournalError as error:  # the run's own error says more
             raise (outcome.error or error) from None
+    raised = listening.error
+    if raised is not None:  # the results so far are not all
+        said = f"{type(raised).__name__}: {raised} (at {place_of(raised)})"
+        raise ConfigurationError(
+            f"{launch.scenario.name}: its aggregate raised {said}; all is recorded in {launch.folder.path}: mend it, "
+            "and go on with `viva report` or `viva resume`"
+        )
     return Held(aggregate, outcome, progress.line(), progress.reasons)
 
 

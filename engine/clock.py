@@ -89,6 +89,10 @@ class VirtualClock:
         """Jump ahead (the loop's selector does; tests may)."""
         self._now += seconds
 
+    def rules(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether an event loop lives by this clock."""
+        return isinstance(loop, _VirtualLoop) and loop.clock is self
+
     def run(self, main: Callable[[], Awaitable[T]]) -> T:
         return anyio.run(main, backend_options={"loop_factory": lambda: _VirtualLoop(self)})
 
@@ -113,8 +117,8 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 class _VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, clock: VirtualClock) -> None:
-        self._virtual = clock
+        self.clock = clock
         super().__init__(_JumpingSelector(clock))
 
     def time(self) -> float:
-        return self._virtual.now()
+        return self.clock.now()

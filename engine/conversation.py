@@ -369,4 +369,7 @@ class Conversation:
                 raise self.stop("detector", reason)
 
     def _no_backend(self, role: str) -> Backend:
-        raise ConfigurationError(f"conversation {self.key}: no model is named for the role '{role}'")
+        known = ", ".join(self._backends)
+        raise ConfigurationError(
+            f"conversation {self.key}: no model is named for the role '{role}'; there are: {known}"
+        )

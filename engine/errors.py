@@ -35,7 +35,8 @@ class VivaError(Exception):
 
     def to_record(self) -> dict[str, Any]:
         """What the journal keeps of a failure: type and message, nothing secret, nothing machine-bound."""
-        return {"type": type(self).__name__, "message": str(self)}
+        message = str(self).encode("utf-8", "backslashreplace").decode()  # halves of surrogate pairs stay readable
+        return {"type": type(self).__name__, "message": message}
 
 
 class ConfigurationError(VivaError):

@@ -7,12 +7,25 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from contextvars import ContextVar
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 from .blame import place_of
 from .errors import ConfigurationError
+
+# The file that is run in this context at the moment.
+_loading: ContextVar[Path | None] = ContextVar("viva_loading", default=None)
+
+
+def refuse_while_loading() -> None:
+    """:raises ConfigurationError: a file is being run for what it defines: that may not start anything."""
+    file = _loading.get()
+    if file is not None:
+        raise ConfigurationError(
+            f'{file}: starts a run whenever it is read; put that part under `if __name__ == "__main__":`'
+        )
 
 
 def module_of(file: Path) -> ModuleType:
@@ -30,11 +43,16 @@ def module_of(file: Path) -> ModuleType:
     module = sys.modules[name] = module_from_spec(spec)
     folder = str(path.parent)
     sys.path.insert(0, folder)
+    before = _loading.set(file)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except ConfigurationError:  # it says what to do
+        del sys.modules[name]
+        raise
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ConfigurationError(f"{file}: {type(error).__name__}: {error} (at {place_of(error)})") from None
     finally:
+        _loading.reset(before)
         sys.path.remove(folder)
     return module

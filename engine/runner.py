@@ -9,6 +9,7 @@ What never belongs here: what a conversation says (the protocol's coroutine) and
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -284,7 +285,11 @@ class Runner:
     def _recording_failure(self, plan: Plan) -> Iterator[None]:
         try:
             yield
-        except anyio.get_cancelled_exc_class():
+        except anyio.get_cancelled_exc_class() as error:
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():  # nobody cancelled it: the protocol or a model raised it
+                self._failed(plan, error)
+                return
             self._interrupted(plan)
             raise
         except LimitReached as error:
@@ -305,7 +310,7 @@ class Runner:
             # Not this conversation's fault, and the next one would meet it too.
             self._interrupted(plan)
             self._end("failed", error)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a protocol cannot end the program
             self._failed(plan, error)
 
     def _answered_before(self, plan: Plan, error: Unauthorized) -> bool:
@@ -319,11 +324,11 @@ class Runner:
         own = f"{error.model}/"
         return bool(roles) and self._history.answered(roles, own if plan.key.startswith(own) else "")
 
-    def _failed(self, plan: Plan, error: Exception) -> None:
+    def _failed(self, plan: Plan, error: BaseException) -> None:
         if isinstance(error, VivaError):
             record = error.to_record()
         else:  # a fault in protocol code: keep where it happened
-            record = {"type": type(error).__name__, "message": str(error), "at": place_of(error)}
+            record = {"type": type(error).__name__, "message": _message(error), "at": place_of(error)}
         try:
             self._journal.record_ended(plan.number, "failed", record)
         except JournalError as journal_error:
@@ -345,6 +350,14 @@ class Runner:
             self._outcome.how, self._outcome.error = how, error
         if self._group is not None:
             self._group.cancel_scope.cancel()
+
+
+def _message(error: BaseException) -> str:
+    """What an error says, as text that a journal can hold."""
+    try:
+        return str(error).encode("utf-8", "backslashreplace").decode()
+    except Exception:  # raised by the error's own __str__
+        return "(its message cannot be shown)"
 
 
 def _all_in(plans: Iterator[Plan], ended: set[int]) -> bool:

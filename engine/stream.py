@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from .blame import place_of
@@ -67,22 +68,30 @@ class Subscription:
         self.finish()
         self._stream.forget(self)
 
+    def release(self) -> None:
+        """Keep all that comes without holding the run back: nobody waits for this reader any more."""
+        if not self._lossy:
+            self._capacity = sys.maxsize
+            self._stream.drained()
+
     def finish(self) -> None:
         """End once what is in the buffer has been read (called by the stream)."""
         self.closed = True
         self._arrived.set()
 
-    async def __aiter__(self) -> AsyncIterator[Event]:
-        while True:
-            while self._buffer:
-                event = self._buffer.popleft()
-                if len(self._buffer) == self._capacity - 1:
-                    self._stream.drained()
-                yield event
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._buffer:
             if self.closed:
-                return
+                raise StopAsyncIteration
             self._arrived.clear()
             await self._arrived.wait()
+        event = self._buffer.popleft()
+        if len(self._buffer) == self._capacity - 1:
+            self._stream.drained()
+        return event
 
 
 class Listening:

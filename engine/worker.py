@@ -182,7 +182,14 @@ def _provide(name: str, file: str | None) -> None:
         if spec is None or spec.loader is None:
             raise
         sys.modules[name] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        sys.path.insert(0, os.path.dirname(file or ""))  # where its siblings are, as when the file was first run
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+        finally:
+            sys.path.pop(0)
 
 
 def _send(connection: socket.socket, kind: bytes, data: bytes, deadline: float | None = None) -> None:

@@ -8,34 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
+from contextvars import copy_context
+from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
-import anyio
-from pydantic import ValidationError
-
-from viva.engine.backends.base import Backend, ModelSpec
-from viva.engine.backends.registry import GIVEN
-from viva.engine.clock import Clock
-from viva.engine.errors import ConfigurationError, VivaError
+from viva.engine.clock import Clock, VirtualClock
+from viva.engine.errors import ConfigurationError
 from viva.engine.events import Event
 from viva.engine.folder import RunFolder
-from viva.scenarios.contract import Scenario
-from viva.scenarios.function import FunctionScenario
-from viva.scenarios.registry import AnyScenario, scenario
-from viva.scenarios.settings import RunSettings
+from viva.engine.pyfile import refuse_while_loading
+from viva.engine.stream import Subscription
+from viva.scenarios.registry import AnyScenario
 
+from .arguments import Model, Models, named_models, new_launch
 from .folders import fresh_folder
-from .launch import Launch, empty_results, forked_run, new_run, resumed_run
+from .launch import Launch, empty_results, forked_run, resumed_run
 from .recorded import Run
 from .run_progress import RunProgress
 
-Model: TypeAlias = "str | Backend"
-Models: TypeAlias = Mapping[str, "Model | Sequence[Model]"]
 T = TypeVar("T")
-_TASKS = "tasks.jsonl"
 
 
 class LiveRun(Run):
@@ -45,18 +40,68 @@ class LiveRun(Run):
         super().__init__(launch.folder)
         self._launch = launch
         self._results = empty_results(launch.folder)
-        launch.events.listen(RunProgress(self._results).hear)
+        self._readers: list[Subscription] = []
+        self._task: asyncio.Task[None] | None = None
+        self._listening = launch.events.listen(RunProgress(self._results).hear)
 
     async def events(self, capacity: int = 1024) -> AsyncGenerator[Event, None]:
         """The events from the first ``anext`` on, without loss: the run waits for a reader that is ``capacity`` behind,
-        until the iterator is closed.
+        until the iterator is closed or ``async with viva.start(…)`` is left. ``break`` closes it where nothing else
+        holds it.
         """
-        subscription = self._launch.events.subscribe(capacity)
-        try:
+        async with self.subscription(capacity) as subscription:
             async for event in subscription:
                 yield event
+
+    def subscription(self, capacity: int = 1024) -> Subscription:
+        """The events from the next one on, as a subscription that its reader closes."""
+        self._readers = [one for one in self._readers if not one.closed]
+        self._readers.append(self._launch.events.subscribe(capacity))
+        return self._readers[-1]
+
+    def begin(self) -> None:
+        """Start the run, in a task of its own. No group is around it and what goes on beside it: errors there stay as
+        they are, and any task may end it.
+        """
+        self._task = asyncio.get_running_loop().create_task(self._carry())
+
+    async def finish(self) -> None:
+        """Wait for the run's end, and for no reader any more: what they have not read yet is kept for them.
+
+        :raises VivaError: what ended the run.
+        """
+        assert self._task is not None
+        for subscription in self._readers:
+            subscription.release()
+        try:
+            await asyncio.wait([self._task])
+        except BaseException:
+            await _cancelled(self._task)
+            raise
+        self._task.result()
+        if self.outcome is not None and self.outcome.how == "failed" and self.outcome.error is not None:
+            raise self.outcome.error
+
+    async def abandon(self, error: BaseException | None = None) -> None:
+        """End the run at once; it can be resumed. ``error`` is why, and is told what had ended the run before."""
+        assert self._task is not None
+        await _cancelled(self._task)
+        failure = None if self._task.cancelled() else self._task.exception()
+        if error is not None and failure is not None and failure is not error:
+            error.add_note(f"the run in {self.path} had failed before: {failure}")
+
+    def forsake(self) -> None:
+        """As ``abandon``, for one who cannot wait."""
+        if self._task is not None:
+            with suppress(RuntimeError):  # the event loop is closed
+                self._task.cancel()
+
+    async def _carry(self) -> None:
+        try:
+            self.outcome = await self._launch.run()
+            self.models = self._launch.pool.statistics()
         finally:
-            subscription.close()
+            self._launch.events.close()
 
     @property
     def scenario(self) -> AnyScenario:
@@ -77,7 +122,9 @@ class LiveRun(Run):
             await self._launch.runner.services.journal.flush()
 
     def report_so_far(self) -> dict[str, Any]:
-        """The report over the conversations that have ended up to now."""
+        """The report over the conversations that have ended up to now. What its aggregate has raised is raised here."""
+        if self._listening.error is not None:
+            raise self._listening.error
         return self._results.report()
 
     def stop(self, key: str, reason: str = "asked from outside") -> bool:
@@ -96,10 +143,10 @@ class LiveRun(Run):
 
 
 async def run(
-    which: str | AnyScenario,
+    which: str | PathLike[str] | AnyScenario,
     *,
     models: Models,
-    tasks: Iterable[Any] | None = None,
+    tasks: Iterable[Any] | PathLike[str] | None = None,
     seed: int = 7,
     out: str | Path | None = None,
     clock: Clock | None = None,
@@ -109,7 +156,8 @@ async def run(
 
     :param which: a registered scenario's name, the path of a Python file with one, or a scenario object.
     :param models: by role a model's name or a ``Backend``; for the role whose models are compared one or several.
-    :param tasks: what the conversations are about, where the scenario takes tasks from Python.
+    :param tasks: what the conversations are about, where the scenario takes tasks from Python; or the path of a file
+        that holds them.
     :param out: the run folder to make; ``runs/NAME-TIME`` if None.
     :param settings: any other setting of the scenario, by name.
     :raises ConfigurationError: something of this is wrong; nothing has been asked of any model.
@@ -123,19 +171,32 @@ async def run(
 
 @asynccontextmanager
 async def start(
-    which: str | AnyScenario,
+    which: str | PathLike[str] | AnyScenario,
     *,
     models: Models,
-    tasks: Iterable[Any] | None = None,
+    tasks: Iterable[Any] | PathLike[str] | None = None,
     seed: int = 7,
     out: str | Path | None = None,
     clock: Clock | None = None,
     **settings: Any,
 ) -> AsyncIterator[LiveRun]:
     """As ``run``, for ``async with``: the run goes on inside, and leaving waits for its end. An error ends it."""
-    launch = _new(which, models, tasks, seed, out, clock, settings)
-    async with _going_on(launch) as live:
+    async with _going_on(checked_launch(which, models, tasks, seed, out, clock, settings)) as live:
         yield live
+
+
+def checked_launch(
+    which: str | PathLike[str] | AnyScenario,
+    models: Models,
+    tasks: Iterable[Any] | PathLike[str] | None,
+    seed: int,
+    out: str | Path | None,
+    clock: Clock | None,
+    settings: Mapping[str, Any],
+) -> Launch:
+    """A new run from the arguments of ``run``, at a place where it can go on."""
+    _check_place(clock)
+    return new_launch(which, models, tasks, seed, out, clock, settings)
 
 
 async def resume(
@@ -151,7 +212,8 @@ async def resume(
 
     :raises ConfigurationError: there is no run here, or what it was made from has changed since.
     """
-    _, given = _named(models or {})
+    _check_place(clock)
+    _, given = named_models(models or {})
     launch = resumed_run(Path(path), clock, retry_failed=retry_failed, changes=changes, given=given)
     async with _going_on(launch) as live:
         pass
@@ -165,7 +227,8 @@ async def fork(
 
     :raises ConfigurationError: nobody judged there, or ``changes`` touch more than the judging.
     """
-    names, given = _named({"judge": judge})
+    _check_place(clock)
+    names, given = named_models({"judge": judge})
     place = Path(out) if out is not None else fresh_folder("fork")
     launch = forked_run(Path(path), place, clock, changes={"evaluator": names["judge"], **changes}, given=given)
     async with _going_on(launch) as live:
@@ -181,132 +244,82 @@ def load(path: str | Path) -> Run:
     return Run(RunFolder.open(Path(path)))
 
 
-def run_sync(which: str | AnyScenario, **arguments: Any) -> Run:
+def run_sync(which: str | PathLike[str] | AnyScenario, *, clock: Clock | None = None, **arguments: Any) -> Run:
     """``run`` for programs without an event loop. Where one is running, as in a notebook, the run has a thread of its
-    own, and this call waits for it.
+    own, and this call waits for it; Ctrl-C ends the run, which can be resumed.
     """
-    return waited_for(lambda: run(which, **arguments))
+    return waited_for(lambda: run(which, clock=clock, **arguments), clock)
 
 
-def waited_for(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """The result of a coroutine, from synchronous code, whether or not an event loop is running in this thread."""
+def waited_for(make: Callable[[], Coroutine[Any, Any, T]], clock: Clock | None = None) -> T:
+    """The result of a coroutine, from synchronous code, whether or not an event loop is running in this thread. It runs
+    in an event loop that lives by ``clock``.
+    """
+    under_way: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
+
+    async def main() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        under_way.append((asyncio.get_running_loop(), task))
+        return await make()
+
+    def carry() -> T:
+        return clock.run(main) if isinstance(clock, VirtualClock) else asyncio.run(main())
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(make())
-    found: list[T] = []
-    failed: list[BaseException] = []
+        return carry()
+    ended: Future[T] = Future()
 
-    def carry() -> None:
+    def settle() -> None:
         try:
-            found.append(asyncio.run(make()))
+            ended.set_result(carry())
         except BaseException as error:
-            failed.append(error)
+            ended.set_exception(error)
 
-    thread = threading.Thread(target=carry, name="viva", daemon=True)
+    thread = threading.Thread(target=copy_context().run, args=(settle,), name="viva", daemon=True)
     thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return found[0]
+    try:
+        return ended.result()
+    except KeyboardInterrupt:
+        for loop, task in under_way:
+            with suppress(RuntimeError):  # the loop is closed: it has ended
+                loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+        raise
 
 
 @asynccontextmanager
 async def _going_on(launch: Launch) -> AsyncIterator[LiveRun]:
     live = LiveRun(launch)
-    failed: list[VivaError] = []
-
-    async def carry() -> None:
-        try:
-            live.outcome = await launch.run()
-            live.models = launch.pool.statistics()
-        except VivaError as error:  # kept, so that it is not raised inside a group of errors
-            failed.append(error)
-            launch.events.close()
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(carry)
-        yield live
-    if failed:
-        raise failed[0]
-    if live.outcome is not None and live.outcome.how == "failed" and live.outcome.error is not None:
-        raise live.outcome.error
-
-
-def _new(
-    which: str | AnyScenario,
-    models: Models,
-    tasks: Iterable[Any] | None,
-    seed: int,
-    out: str | Path | None,
-    clock: Clock | None,
-    settings: Mapping[str, Any],
-) -> Launch:
-    chosen = scenario(which) if isinstance(which, str) else which
-    files: dict[str, bytes] = {}
-    path = (Path(out) if out is not None else fresh_folder(chosen.name)).absolute()
-    names, given = _named(_by_role(chosen, models))
-    options = {**settings, **names, "seed": seed}
-    if tasks is not None:
-        if not isinstance(chosen, FunctionScenario):
-            raise ConfigurationError(f"{chosen.name}: takes its tasks from the setting '{chosen.data}', not tasks=")
-        chosen = chosen.with_tasks(tasks)
-        assert chosen.tasks is not None
-        files[_TASKS] = chosen.tasks.to_lines()
-        options["tasks"] = str(path / _TASKS)
-    return new_run(chosen, _settings(chosen, options), path, clock, given=given, files=files)
-
-
-def _by_role(which: AnyScenario, models: Models) -> dict[str, Any]:
-    """The models as the settings have them: a list for the role whose models are compared, else one."""
-    known = {role.name: role for role in which.roles}
-    unknown = sorted(models.keys() - known.keys())
-    if unknown:
-        raise ConfigurationError(f"{which.name} has no role '{unknown[0]}'; its roles: {', '.join(known)}")
-    found: dict[str, Any] = {}
-    for name, value in models.items():
-        several = isinstance(value, Sequence) and not isinstance(value, str)
-        if several and not known[name].many:
-            raise ConfigurationError(f"{which.name}: the role '{name}' is played by one model; give one, not a list")
-        found[name] = value if several or not known[name].many else [value]
-    return found
-
-
-def _named(models: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Backend]]:
-    """The models' names, and the backends among them by name."""
-    given: dict[str, Backend] = {}
-
-    def name(model: Model) -> str:
-        if isinstance(model, str):
-            return model
-        if not isinstance(model, Backend):
-            raise ConfigurationError(f"model {model!r}: expected a name, such as 'llama:a.gguf', or a viva.Backend")
-        text = f"{GIVEN}:{model.label}"
-        if ModelSpec.parse(text).label != model.label:
-            raise ConfigurationError(f"model {model!r}: its label '{model.label}' may hold no ?, # or &")
-        if model.price_in or model.price_out:
-            text += f"?price_in={model.price_in}&price_out={model.price_out}"
-        if given.setdefault(text, model) is not model:
-            raise ConfigurationError(f"two backends have the label '{model.label}'; give each one of its own")
-        return text
-
-    names = {
-        role: name(model) if isinstance(model, str | Backend) or not isinstance(model, Sequence)
-        else [name(one) for one in model]
-        for role, model in models.items()
-    }  # fmt: skip
-    return names, given
-
-
-def _settings(which: Scenario[Any, Any], options: Mapping[str, Any]) -> RunSettings:
+    live.begin()
     try:
-        settings: RunSettings = which.settings.model_validate(options)
-    except ValidationError as error:
-        problems = []
-        for detail in error.errors(include_url=False):
-            name = ".".join(map(str, detail["loc"]))
-            what = {"missing": "is missing", "extra_forbidden": "unknown setting"}.get(detail["type"], detail["msg"])
-            role = any(name == role.name for role in which.roles)
-            problems.append(f"{'models: ' if role else ''}{name}: {str(what).removeprefix('Value error, ')}")
-        raise ConfigurationError(f"{which.name}: {'; '.join(problems)}") from None
-    return settings
+        yield live
+    except BaseException as error:
+        await live.abandon(error)
+        raise
+    await live.finish()
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    """Cancel a task, once, and wait for its end, however often the waiting is cancelled itself.
+
+    No scope of anyio shields it: where the event loop ends meanwhile, none could be left.
+    """
+    task.cancel()
+    while not task.done():
+        with suppress(asyncio.CancelledError):  # what came before is raised again by the caller
+            await asyncio.wait([task])
+
+
+def _check_place(clock: Clock | None) -> None:
+    """:raises ConfigurationError: a file that is only read starts a run, or time would not pass by this clock in the
+    event loop that is running.
+    """
+    refuse_while_loading()
+    if isinstance(clock, VirtualClock) and not clock.rules(asyncio.get_running_loop()):
+        raise ConfigurationError(
+            "clock: a VirtualClock has an event loop of its own: use viva.run_sync(…, clock=clock), or hold everything "
+            "in clock.run(main) in place of asyncio.run(main())"
+        )

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import anyio
 from pydantic import ValidationError
 
 from viva.engine.backends.base import Backend
@@ -20,7 +19,7 @@ from viva.engine.backends.registry import BackendPool, build
 from viva.engine.budget import Budget
 from viva.engine.clock import Clock, RealClock
 from viva.engine.computation import Computer
-from viva.engine.errors import ConfigurationError, VivaError
+from viva.engine.errors import ConfigurationError
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
 from viva.engine.journal import Journal
@@ -91,7 +90,7 @@ class Launch:
                 try:
                     backends = {name: await self.pool.open(name) for name in self.prepared.models}
                     await self.pool.check(backends)
-                except (VivaError, anyio.get_cancelled_exc_class()):
+                except BaseException:
                     self.folder.remove()  # what was made for this try alone: the name is free for the next one
                     raise
                 with History(self.folder.journal) if self._resumed else nullcontext() as history:

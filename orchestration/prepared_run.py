@@ -40,8 +40,31 @@ class PreparedRun:
         self.notes = self.opened.notes
         self.models = list(dict.fromkeys(model for role in self.roles for model in role.models(settings)))
         self.repeats = which.repeats(settings)
+        self._check_keys()
         self.total = len(self.opened.tasks) * len(self.labels) * self.repeats
         self.converse = which.protocol(settings, self.pack, self.opened.records)
+
+    def _check_keys(self) -> None:
+        """See that no two conversations have one key; tasks are looked through only where that could be.
+
+        :raises ConfigurationError: two would have.
+        """
+        inner = {label.removeprefix(f"{other}/") for label in self.labels for other in self.labels
+                 if label.startswith(f"{other}/")}  # fmt: skip
+        if self.repeats < 2 and not inner:
+            return
+        names = {task.id for task in self.opened.tasks}
+        for name in names:
+            task, _, number = name.rpartition("#")
+            if number.isdecimal() and 2 <= int(number) <= self.repeats and task in names:
+                raise ConfigurationError(
+                    f"task '{name}': is also the key of repeat {number} of '{task}'; name it otherwise"
+                )
+            if any(name.startswith(f"{rest}/") for rest in inner):
+                raise ConfigurationError(
+                    f"task '{name}': its key could be that of another model's task, for one model's label begins with "
+                    "another's; tell them apart with ?label=NAME in the model's name"
+                )
 
     def manifest(self) -> dict[str, Any]:
         """What the run's folder will say of it, as plain data without secrets.

@@ -7,21 +7,25 @@ What never belongs here: training.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import chain
+from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from viva.engine.clock import Clock
+from viva.engine.errors import ConfigurationError
 from viva.engine.events import ConversationFailed, ConversationFinished
 from viva.engine.history import History
 from viva.engine.messages import Completion, Message
 from viva.engine.rerun import Exchange
+from viva.engine.stream import Subscription
 from viva.scenarios.contract import many_role
 from viva.scenarios.registry import AnyScenario
 
-from .embedding import Models, start
+from .arguments import Models
+from .embedding import LiveRun, checked_launch
+from .launch import Launch
 from .transcripts import Transcripts
 
 Reward: TypeAlias = "float | Sequence[float | None] | None"
@@ -63,53 +67,104 @@ class Rollout:
     error: Mapping[str, Any] | None = None
 
 
-async def rollouts(
-    which: str | AnyScenario,
+class Rollouts(AsyncIterator[Rollout]):
+    """The conversations of a run as they end. The run begins with the first ``anext``; dropping or closing the iterator
+    ends it. ``aclose`` also waits for that, as ``contextlib.aclosing`` does.
+    """
+
+    def __init__(self, launch: Launch, reward: Callable[[Any], Reward] | None) -> None:
+        self._live = LiveRun(launch)
+        self._reward = reward
+        self._events: Subscription | None = None
+        self._transcripts = Transcripts(self._live.folder)
+        self._ended = False
+
+    async def __anext__(self) -> Rollout:
+        if self._ended:
+            raise StopAsyncIteration
+        live = self._live
+        if self._events is None:
+            self._events = live.subscription()
+            live.begin()
+        try:
+            async for event in self._events:
+                if isinstance(event, ConversationFinished | ConversationFailed):
+                    await live.written()
+                    return await self._rollout(event)
+        except BaseException as error:
+            self._ended = True
+            await live.abandon(error)
+            raise
+        self._ended = True
+        await live.finish()
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """End the run, if it goes on, and wait for that."""
+        if self._events is not None and not self._ended:
+            self._events.close()
+            await self._live.abandon()
+        self._ended = True
+
+    def __del__(self) -> None:
+        if not getattr(self, "_ended", True):
+            self._live.forsake()
+
+    async def _rollout(self, event: ConversationFinished | ConversationFailed) -> Rollout:
+        with History(self._live.folder.journal) as history:
+            record = await self._transcripts.rerun(history, event.number)
+            key, item = history.started(event.number) or (event.conversation, None)
+        held = self._live.scenario
+        exchanges = [one for one in record.lines if isinstance(one, Exchange)]
+        task = None if item is None else held.given(held.task(item))
+        label = self._transcripts.label_of(key)
+        if isinstance(event, ConversationFailed):
+            return Rollout(key, label, task, _turns(exchanges, "", ()), error=event.error)
+        value = held.value(event.result)
+        earned = _own_reward(value) if self._reward is None else _checked(self._reward(value))
+        each = earned if isinstance(earned, Sequence) else ()
+        whole = sum(filter(None, each)) if isinstance(earned, Sequence) else earned
+        return Rollout(key, label, task, _turns(exchanges, many_role(held.roles).name, each), value, whole)
+
+
+def rollouts(
+    which: str | PathLike[str] | AnyScenario,
     *,
     models: Models,
-    tasks: Iterable[Any] | None = None,
+    tasks: Iterable[Any] | PathLike[str] | None = None,
     seed: int = 7,
     reward: Callable[[Any], Reward] | None = None,
     out: str | Path | None = None,
     clock: Clock | None = None,
     **settings: Any,
-) -> AsyncIterator[Rollout]:
+) -> Rollouts:
     """Hold conversations and give each as soon as it has ended; the run waits for a reader that is far behind.
 
     ``reward`` makes a reward of what the scenario returned: a number for the conversation, or a list with one for each
     turn of the compared role (the conversation's is their sum). Without it the value's ``reward`` or ``score`` counts.
     The other parameters and errors are those of ``run``. Leaving the loop early ends the run, which can be resumed.
     """
-    rewarded = reward or _own_reward
-    async with start(which, models=models, tasks=tasks, seed=seed, out=out, clock=clock, **settings) as live:
-        transcripts, held = Transcripts(live.folder), live.scenario
-        compared = many_role(held.roles).name
-        async with aclosing(live.events()) as events:
-            async for event in events:
-                if not isinstance(event, ConversationFinished | ConversationFailed):
-                    continue
-                await live.written()
-                with History(live.folder.journal) as history:
-                    record = await transcripts.rerun(history, event.number)
-                    key, item = history.started(event.number) or (event.conversation, None)
-                exchanges = [one for one in record.lines if isinstance(one, Exchange)]
-                task = None if item is None else held.given(held.task(item))
-                label = transcripts.label_of(key)
-                if isinstance(event, ConversationFailed):
-                    yield Rollout(key, label, task, _turns(exchanges, "", ()), error=event.error)
-                    continue
-                value = held.value(event.result)
-                earned = rewarded(value)
-                each = earned if isinstance(earned, Sequence) else ()
-                whole = sum(filter(None, each)) if isinstance(earned, Sequence) else earned
-                yield Rollout(key, label, task, _turns(exchanges, compared, each), value, whole)
+    return Rollouts(checked_launch(which, models, tasks, seed, out, clock, settings), reward)
+
+
+def _checked(earned: Any) -> Reward:
+    """:raises ConfigurationError: this is no reward."""
+    if not _is_reward(earned):
+        raise ConfigurationError(
+            f"reward: expected a number, None, or a list of them for the turns; the function gave {earned!r:.80}"
+        )
+    rewards: Reward = earned
+    return rewards
 
 
 def _own_reward(value: Any) -> Reward:
-    if isinstance(value, Mapping):
-        found = value.get("reward", value.get("score"))
-        return None if found is None or isinstance(found, str) else found
-    return float(value) if isinstance(value, int | float) else None
+    found = value.get("reward", value.get("score")) if isinstance(value, Mapping) else value
+    return found if _is_reward(found) and not (found is value and isinstance(value, Sequence)) else None
+
+
+def _is_reward(value: Any) -> bool:
+    each = value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
+    return all(one is None or isinstance(one, int | float) for one in each)
 
 
 def _turns(exchanges: Iterable[Exchange], compared: str, rewards: Sequence[float | None]) -> list[Turn]:

@@ -7,6 +7,7 @@ command-line options follow from the decorator and the function's annotations.
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,8 +24,10 @@ from .contract import Aggregate, Converse, Prepared, Role, Scenario
 from .given import GivenTask, GivenTasks, given_tasks, task_of, tasks_in_file
 from .measures import SCORE, Measures, named_values
 from .registry import define
+from .returned import plain_value
 from .settings import RunSettings, full_file
 
+_NAME = re.compile(r"\w[\w-]*")
 Holding = Callable[..., Awaitable[Any]]
 _TASKS = "Tasks as JSON lines, one a line, of the type that the scenario's function takes."
 
@@ -82,7 +85,7 @@ class FunctionScenario(Scenario[RunSettings, GivenTask]):
         async def converse(conversation: Conversation, task: GivenTask) -> dict[str, Any]:
             record: dict[str, Any] = {"task": task.id, "value": None}
             try:
-                record["value"] = await function(conversation, task.payload, *more)
+                record["value"] = plain_value(await function(conversation, task.payload, *more), self.name)
             except ConversationStopped as stop:
                 record["stopped"] = {"by": stop.by, "reason": stop.reason}
             record["usage"] = {role: used.to_record() for role, used in sorted(conversation.usage.items())}
@@ -138,7 +141,14 @@ def scenario(
     _check(roles, settings)
 
     def decorate(function: Holding) -> FunctionScenario:
+        if not inspect.iscoroutinefunction(inspect.unwrap(function)):
+            raise ConfigurationError(f"{getattr(function, '__name__', function)}: expected a coroutine function; write "
+                                     "`async def`, without `yield`")  # fmt: skip
         title = name or function.__name__
+        if not _NAME.fullmatch(title):
+            raise ConfigurationError(
+                f"name '{title}': expected letters, digits, '-' and '_': it stands in folders' names"
+            )
         summary = (inspect.getdoc(function) or f"The scenario {title}.").split("\n", 1)[0]
         made = type(
             title,
@@ -186,6 +196,8 @@ def _settings(title: str, roles: Sequence[Role], base: type[RunSettings]) -> typ
     if "tasks" in fields:
         checks["tasks_by_full_path"] = field_validator("tasks")(full_file)
     made: type[RunSettings] = create_model(f"{title}_settings", __base__=base, __validators__=checks, **fields)
+    if "tasks" in fields:
+        made.examples = {"tasks": "tasks.jsonl"} | base.examples
     return made
 
 

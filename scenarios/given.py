@@ -126,7 +126,8 @@ def _json(record: Any, id_: str) -> bytes:
     try:
         return orjson.dumps(record)
     except TypeError as error:
-        raise ConfigurationError(f"task '{id_}': cannot be written as JSON: {error}") from None
+        shown = id_.encode("utf-8", "backslashreplace").decode()
+        raise ConfigurationError(f"task '{shown}': cannot be written as JSON: {error}") from None
 
 
 def _complaint(error: ValidationError) -> str:

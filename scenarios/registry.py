@@ -5,10 +5,13 @@ What never belongs here: what a scenario is (``contract``).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+from viva.engine.blame import place_of
 from viva.engine.errors import ConfigurationError
 from viva.engine.plugins import registered
 from viva.engine.pyfile import module_of
@@ -16,17 +19,25 @@ from viva.engine.pyfile import module_of
 from .contract import Scenario
 
 GROUP = "viva.scenarios"
+_log = logging.getLogger("viva")
 AnyScenario: TypeAlias = "Scenario[Any, Any]"
 S = TypeVar("S", bound=Scenario[Any, Any])
 
-# Scenarios made in this process, by name: a run recorded with one is reported and resumed by its name.
-_defined: dict[str, AnyScenario] = {}
+# Scenarios made in this process, by name and file, the latest last: a run is reported and resumed with the one that it
+# was recorded with.
+_defined: dict[tuple[str, Path | None], AnyScenario] = {}
 
 
 def define(which: S) -> S:
-    """Make a scenario known by its name in this process; one of the same name takes the place of an earlier one."""
-    _defined[which.name] = which
+    """Make a scenario known by its name in this process; one of the same name and file replaces an earlier one."""
+    key = which.name, getattr(which, "file", None)
+    _defined.pop(key, None)
+    _defined[key] = which
     return which
+
+
+def _latest(name: str) -> AnyScenario | None:
+    return next((which for (known, _), which in reversed(_defined.items()) if known == name), None)
 
 
 def scenario(name: str) -> AnyScenario:
@@ -36,16 +47,14 @@ def scenario(name: str) -> AnyScenario:
     """
     points = registered(GROUP)
     if name in points:
-        loaded: AnyScenario = points[name].load()
-        return loaded
-    if name in _defined:
-        return _defined[name]
+        return _loaded(points[name])
+    if (latest := _latest(name)) is not None:
+        return latest
     if is_file(name):
         file, _, wanted = name.partition("#")
         return scenario_in(Path(file), wanted or None)
-    raise ConfigurationError(
-        f"unknown scenario '{name}'; known: {', '.join([*points, *_defined])}, or a file: FILE.py, FILE.py#NAME"
-    )
+    known = ", ".join(dict.fromkeys([*points, *(defined for defined, _ in _defined)]))
+    raise ConfigurationError(f"unknown scenario '{name}'; known: {known}, or a file: FILE.py, FILE.py#NAME")
 
 
 def recorded_scenario(manifest: Mapping[str, Any]) -> AnyScenario:
@@ -54,14 +63,44 @@ def recorded_scenario(manifest: Mapping[str, Any]) -> AnyScenario:
     :raises ConfigurationError: it is not to be found.
     """
     name, code = str(manifest["scenario"]), manifest.get("code")
-    if name in registered(GROUP) or name in _defined or not isinstance(code, dict):
+    if name in registered(GROUP) or not isinstance(code, dict):
         return scenario(name)
-    return scenario_in(Path(str(code.get("file"))), name)
+    file = Path(str(code.get("file")))
+    known = _defined.get((name, file)) or (None if file.is_file() else _latest(name))
+    return scenario_in(file, name) if known is None else known
 
 
 def scenarios() -> list[AnyScenario]:
-    """All scenarios of installed packages, by name."""
-    return [scenario(name) for name in registered(GROUP)]
+    """All scenarios of installed packages, by name. One that cannot be used is left out with a warning of the logger
+    ``viva``: it keeps nobody from the others.
+    """
+    found = []
+    for point in registered(GROUP).values():
+        try:
+            found.append(_loaded(point))
+        except ConfigurationError as error:
+            _log.warning("%s", error)
+    return found
+
+
+def _loaded(point: EntryPoint) -> AnyScenario:
+    """What an entry point names; an instance of it where that is a class.
+
+    :raises ConfigurationError: it cannot be imported, is no scenario, or one of another name.
+    """
+    where = f"the scenario '{point.name}' of the entry point '{point.value}'"
+    try:
+        made = point.load()
+        which: AnyScenario = made() if isinstance(made, type) and issubclass(made, Scenario) else made
+    except Exception as error:  # whatever a package does when it is imported
+        raise ConfigurationError(f"{where}: {type(error).__name__}: {error} (at {place_of(error)})") from error
+    if not isinstance(which, Scenario):
+        raise ConfigurationError(f"{where}: expected a viva.Scenario, found {type(which).__name__}")
+    if getattr(which, "name", None) != point.name:  # a recorded run finds its scenario by this name
+        raise ConfigurationError(
+            f"{where}: calls itself '{getattr(which, 'name', '')}'; give the entry point the same name"
+        )
+    return which
 
 
 def is_file(name: str) -> bool:
@@ -75,11 +114,14 @@ def scenario_in(file: Path, name: str | None = None) -> AnyScenario:
     :raises ConfigurationError: the file cannot be read or run, or defines none such, or several.
     """
     module = module_of(file)
-    found = {one.name: one for one in vars(module).values() if isinstance(one, Scenario)}
+    every = {id(one): one for one in vars(module).values() if isinstance(one, Scenario)}.values()
+    found = {one.name: one for one in every}
     wanted = [name] if name is not None else list(found)
     if len(wanted) != 1 or wanted[0] not in found:
         names = ", ".join(found) or "none"
         raise ConfigurationError(
             f"{file}: expected {f'the scenario {name}' if name else 'one scenario, or FILE.py#NAME'}; it has {names}"
         )
+    if sum(one.name == wanted[0] for one in every) > 1:
+        raise ConfigurationError(f"{file}: has several scenarios called '{wanted[0]}'; give each a name= of its own")
     return define(found[wanted[0]])

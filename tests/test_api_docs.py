@@ -17,11 +17,12 @@ import viva
 ROOT = Path(__file__).parents[1]
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE | re.DOTALL)
 FILES = {name: body for _, body in BLOCKS for name in re.findall(r"\A# (\w+\.\w+)\n", body)}
-SCRIPTS = ["compare", "interviews", "watching", "echoed", "rescored", "train"]
+SCRIPTS = ["compare", "interviews", "watching", "measured", "echoed", "rescored", "train"]
 _LAST_LINE = {
     "compare": "examiner: ",
     "interviews": "Outcome(how='done', finished=40, ",
     "watching": "{'operator: seen enough': 1}",
+    "measured": "longest word: ",
     "echoed": "{'score': ",
     "rescored": "best ",
     "train": "a/rust ",

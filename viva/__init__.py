@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from viva.agents.agent import Agent
+    from viva.agents.prompts import PackTemplates, PromptPack
     from viva.engine.backends.base import Backend
     from viva.engine.clock import RealClock, VirtualClock
     from viva.engine.conversation import Conversation, ConversationStopped
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from viva.engine.likelihood import Likelihood, Reading
     from viva.engine.messages import Completion, Message, Request, Sampling, View
     from viva.engine.runner import Outcome
+    from viva.engine.steps import Computed
     from viva.engine.tools import Toolbox, ToolCall
     from viva.orchestration.embedding import LiveRun, fork, load, resume, run, run_sync, start
     from viva.orchestration.recorded import Result, Run
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "viva.agents.agent": ("Agent",),
+    "viva.agents.prompts": ("PackTemplates", "PromptPack"),
     "viva.engine.backends.base": ("Backend",),
     "viva.engine.clock": ("RealClock", "VirtualClock"),
     "viva.engine.conversation": ("Conversation", "ConversationStopped"),
@@ -38,6 +41,7 @@ _HOMES = {
     "viva.engine.likelihood": ("Likelihood", "Reading"),
     "viva.engine.messages": ("Completion", "Message", "Request", "Sampling", "View"),
     "viva.engine.runner": ("Outcome",),
+    "viva.engine.steps": ("Computed",),
     "viva.engine.tools": ("ToolCall", "Toolbox"),
     "viva.orchestration.embedding": ("LiveRun", "fork", "load", "resume", "run", "run_sync", "start"),
     "viva.orchestration.recorded": ("Result", "Run"),
@@ -54,6 +58,7 @@ __all__ = [
     "BackendError",
     "CallFinished",
     "Completion",
+    "Computed",
     "ConfigurationError",
     "Conversation",
     "ConversationFailed",
@@ -65,7 +70,9 @@ __all__ = [
     "Message",
     "Noted",
     "Outcome",
+    "PackTemplates",
     "Prepared",
+    "PromptPack",
     "Reading",
     "RealClock",
     "Request",

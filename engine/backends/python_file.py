@@ -8,8 +8,9 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
+from ..blame import place_of
 from ..clock import Clock
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, VivaError
 from ..pyfile import module_of
 from .base import Backend, ModelSpec
 
@@ -32,7 +33,17 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
             f"model '{spec.text}': expected a subclass of viva.Backend in {spec.where}, named by #NAME where there are "
             f"several; found {found}"
         )
+    kind = kinds[wanted[0]]
+    if inspect.isabstract(kind):
+        raise ConfigurationError(f"model '{spec.text}': {kind.__name__} lacks `async def generate(self, request)`")
     try:
-        return kinds[wanted[0]]()
+        inspect.signature(kind).bind()
     except TypeError as error:
-        raise ConfigurationError(f"model '{spec.text}': {wanted[0]} is made without arguments: {error}") from None
+        raise ConfigurationError(f"model '{spec.text}': {kind.__name__} is made without arguments: {error}") from None
+    try:
+        return kind()
+    except VivaError:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error} (at {place_of(error)})"
+        raise ConfigurationError(f"model '{spec.text}': making {kind.__name__} raised {said}") from error

@@ -16,10 +16,11 @@ from pathlib import Path
 import anyio
 
 from ..clock import Clock
-from ..errors import BackendError, ConfigurationError, Unavailable
+from ..errors import ConfigurationError, Unavailable
 from ..limits import Limits, Rate
 from ..plugins import registered
 from .base import Backend, EventSink, ModelSpec
+from .checked import Checked
 from .credentials import refuse_credentials
 from .retry import Governed, RetryPolicy
 
@@ -48,6 +49,8 @@ def build(text: str, clock: Clock, publish: EventSink | None = None) -> Backend:
     inner = _factory(spec)(spec, clock)
     inner.label = spec.label
     inner.price_in, inner.price_out = spec.number("price_in", 0.0), spec.number("price_out", 0.0)
+    if spec.kind == "python":
+        inner = Checked(inner)
     per_minute, per_second = spec.whole("rpm"), spec.whole("rps")
     tokens, concurrency = spec.whole("tpm"), spec.whole("concurrency")
     attempts = spec.whole("retries", low=0)
@@ -163,6 +166,7 @@ class BackendPool:
 
     def _governed(self, backend: Backend) -> Backend:
         """A backend that somebody has made, with the usual retries where its calls can fail for passing reasons."""
+        backend = Checked(backend)
         if not needs_retries(backend):
             return backend
         return Governed(backend, Limits(self._clock), self._clock, RetryPolicy(), self._publish)
@@ -178,9 +182,9 @@ class BackendPool:
     async def check(self, names: Iterable[str]) -> None:
         """Ask open backends whether their models can be reached, all at once and within seconds; each name once.
 
-        :raises BackendError: the first that cannot; it is asked again next time.
+        :raises BackendError: the first that cannot; it is asked again next time. What else a check raises, too.
         """
-        failures: list[BackendError] = []
+        failures: list[Exception] = []
 
         async def check_one(name: str, backend: Backend) -> None:
             try:
@@ -189,7 +193,7 @@ class BackendPool:
                 self._reached.add(name)
             except TimeoutError:
                 failures.append(Unavailable(f"no answer within {_CHECK_SECONDS:g} s ({name})", model=backend.label))
-            except BackendError as error:
+            except Exception as error:  # not inside a group of errors
                 failures.append(error)
 
         async with anyio.create_task_group() as group:

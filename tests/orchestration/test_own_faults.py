@@ -1,0 +1,431 @@
+"""What goes wrong in a user's own code: it comes out as itself or fails as data, ends nothing else, loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+import viva
+from viva.cli.run import hold as hold_with_progress
+from viva.engine.errors import Unavailable
+from viva.orchestration.embedding import waited_for
+from viva.orchestration.launch import new_run
+
+TOPICS = [f"topic {number}" for number in range(8)]
+MODELS: dict[str, Any] = {"pupil": "simulated:a", "tutor": "simulated:t"}
+
+
+@viva.scenario(many="pupil", one="tutor")
+async def lesson(conversation: viva.Conversation, topic: str) -> float:
+    question = await viva.Agent(conversation, "tutor").ask(topic)
+    return float(len((await viva.Agent(conversation, "pupil").ask(question.text)).text))
+
+
+class Mine(Exception):
+    """The user's own."""
+
+
+def _recorded(path: Path) -> int:
+    """How many conversations have ended there; the run can go on to its end, and asks for nothing twice."""
+    before = sum(1 for _ in viva.load(path).results())
+    resumed = waited_for(lambda: viva.resume(path))
+    assert resumed.outcome is not None
+    assert (resumed.outcome.how, resumed.outcome.finished) == ("done", len(TOPICS))
+    assert resumed.outcome.restored >= before
+    return before
+
+
+async def _raise_while_looking_on(path: Path) -> None:
+    async with viva.start(lesson, tasks=TOPICS, models=MODELS, out=path, concurrency=1) as run:
+        async for event in run.events():
+            if isinstance(event, viva.ConversationFinished):
+                raise Mine
+
+
+async def _raise_in_rollouts(path: Path) -> None:
+    async for _ in viva.rollouts(lesson, tasks=TOPICS, models=MODELS, out=path, concurrency=1):
+        raise Mine
+
+
+async def _raise_in_a_reward(path: Path) -> None:
+    def reward(value: Any) -> float:
+        raise Mine
+
+    async for _ in viva.rollouts(lesson, tasks=TOPICS, models=MODELS, out=path, concurrency=1, reward=reward):
+        pass
+
+
+@pytest.mark.parametrize("act", [_raise_while_looking_on, _raise_in_rollouts, _raise_in_a_reward])
+def test_what_is_raised_inside_comes_out_as_itself_and_the_run_can_be_resumed(
+    tmp_path: Path, act: Callable[[Path], Coroutine[Any, Any, None]]
+) -> None:
+    with pytest.raises(Mine) as caught:
+        asyncio.run(act(tmp_path / "run"))
+    assert caught.value.__cause__ is None
+    assert _recorded(tmp_path / "run") >= 1
+
+
+async def _leave_events(path: Path) -> None:
+    async with viva.start(lesson, tasks=TOPICS, models=MODELS, out=path) as run:
+        async for _ in run.events(capacity=1):
+            break
+
+
+async def _leave_events_open(path: Path) -> None:
+    async with viva.start(lesson, tasks=TOPICS, models=MODELS, out=path) as run:
+        events = run.events(capacity=1)
+        await anext(events)
+    assert sum([isinstance(event, viva.ConversationFinished) async for event in events]) == len(TOPICS)
+
+
+@pytest.mark.parametrize("leave", [_leave_events, _leave_events_open])
+def test_events_that_nobody_reads_on_hold_no_run_up(
+    tmp_path: Path, leave: Callable[[Path], Coroutine[Any, Any, None]]
+) -> None:
+    asyncio.run(leave(tmp_path / "run"))
+    assert _recorded(tmp_path / "run") == len(TOPICS)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_rollouts_left_early_end_their_run_which_can_be_resumed(tmp_path: Path, held: bool) -> None:
+    clock = viva.VirtualClock()
+
+    async def take_one() -> None:
+        slow = {**MODELS, "tutor": "simulated:t?latency=1"}
+        rollouts = viva.rollouts(lesson, tasks=TOPICS, models=slow, out=tmp_path / "run", concurrency=1, clock=clock)
+        async for _ in rollouts:
+            break
+        if not held:
+            del rollouts
+            gc.collect()
+
+    clock.run(take_one)
+    assert sum(1 for _ in viva.load(tmp_path / "run").results()) == 1
+    again = viva.VirtualClock()
+    resumed = waited_for(lambda: viva.resume(tmp_path / "run", clock=again), again)
+    assert resumed.outcome is not None
+    assert (resumed.outcome.finished, resumed.outcome.restored) == (len(TOPICS), 1)
+
+
+def test_a_cancelled_run_is_cancelled_and_can_be_resumed(tmp_path: Path) -> None:
+    async def cancelled() -> None:
+        heard = asyncio.Event()
+
+        class Heard(viva.Backend):
+            label = "heard"
+
+            async def generate(self, request: viva.Request) -> viva.Completion:
+                heard.set()
+                await asyncio.sleep(3600)
+                raise AssertionError
+
+        models = {**MODELS, "pupil": Heard()}
+        task = asyncio.create_task(viva.run(lesson, tasks=TOPICS, models=models, out=tmp_path / "run"))
+        await heard.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(cancelled())
+    assert viva.load(tmp_path / "run").report()["candidates"]["heard"]["conversations"] == 0
+
+
+def test_a_virtual_clock_passes_time_in_its_own_loop_and_is_refused_in_another(tmp_path: Path) -> None:
+    slow = {**MODELS, "pupil": "simulated:a?latency=3600"}
+    clock = viva.VirtualClock()
+    run = viva.run_sync(lesson, tasks=TOPICS, models=slow, out=tmp_path / "run", clock=clock)
+    assert (run.outcome and run.outcome.how, clock.now() > 3600) == ("done", True)
+    with pytest.raises(viva.ConfigurationError, match=r"use viva\.run_sync\(…, clock=clock\), or hold everything in"):
+        asyncio.run(viva.run(lesson, tasks=TOPICS, models=MODELS, out=tmp_path / "no", clock=clock))
+    assert not (tmp_path / "no").exists()
+
+
+class Grade(BaseModel):
+    points: int
+
+
+RETURNED: list[tuple[Any, Any]] = [
+    ({"b", "a"}, ["a", "b"]),
+    ((1, 2), [1, 2]),
+    ({"score": math.nan}, {"score": None}),
+    (math.inf, None),
+    ({1: 0.5}, {"1": 0.5}),
+    (Grade(points=3), {"points": 3}),
+    ({"deep": [{"set": {1}}], "file": Path("x")}, {"deep": [{"set": [1]}], "file": "x"}),
+    (True, True),
+]
+
+
+def test_whatever_a_scenario_returns_is_recorded_as_json_or_fails_with_a_sentence(tmp_path: Path) -> None:
+    odd = [object(), print, 2**70, "\ud800", b"bytes", {"f": print}]
+
+    @viva.scenario(many="pupil")
+    async def returning(conversation: viva.Conversation, number: int) -> Any:
+        await viva.Agent(conversation, "pupil").ask("Begin.")
+        return RETURNED[number][0] if number < len(RETURNED) else odd[number - len(RETURNED)]
+
+    async def hold() -> dict[str, Any]:
+        tasks, models = range(len(RETURNED) + len(odd)), {"pupil": "simulated:a"}
+        async with viva.start(returning, tasks=tasks, models=models, out=tmp_path / "run") as run:
+            async for event in run.events():
+                if isinstance(event, viva.ConversationFinished):
+                    pass
+            return run.report_so_far()
+
+    live = asyncio.run(hold())
+    run = viva.load(tmp_path / "run")
+    results = list(run.results())
+    assert [result.value for result in results[: len(RETURNED)]] == [value for _, value in RETURNED]
+    for result in results[len(RETURNED) :]:
+        assert result.error is not None
+        assert result.error["message"].startswith("returning returned what cannot be recorded (")
+        assert result.error["message"].endswith("return a number, or a dict of numbers, truth values and texts")
+    assert run.report() == live
+
+
+def test_what_a_conversation_raises_fails_it_alone_whatever_it_is(tmp_path: Path) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    raised: list[BaseException] = [asyncio.CancelledError("mine"), SystemExit("bye"), ValueError("\ud800"), Mute()]
+
+    @viva.scenario(many="pupil")
+    async def raising(conversation: viva.Conversation, number: int) -> float:
+        if number < len(raised):
+            raise raised[number]
+        return float(len((await viva.Agent(conversation, "pupil").ask("Begin.")).text))
+
+    models = {"pupil": "simulated:a"}
+    run = viva.run_sync(raising, tasks=range(6), models=models, out=tmp_path / "run", concurrency=1)
+    assert run.outcome is not None
+    assert (run.outcome.how, run.outcome.finished, run.outcome.failed, run.outcome.interrupted) == ("done", 2, 4, 0)
+    errors = [result.error for result in run.results() if result.error is not None]
+    assert [error["type"] for error in errors] == ["CancelledError", "SystemExit", "ValueError", "Mute"]
+    assert [error["message"] for error in errors] == ["mine", "bye", "\\ud800", "(its message cannot be shown)"]
+    assert all(Path(__file__).name in error["at"] for error in errors)
+
+
+class Odd(viva.Backend):
+    """Gives what it is told to, or raises it."""
+
+    label = "odd"
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    async def generate(self, request: viva.Request) -> Any:
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ("text", "model 'odd': Odd.generate returned str; return viva.Completion(text)"),
+        (None, "returned NoneType"),
+        (viva.Completion(b"x"), "a Completion whose text is bytes"),  # type: ignore[arg-type]
+        (viva.Completion("x", "stop", -1), "prompt_tokens=-1; expected a count of tokens"),
+        (viva.Completion("x", "stop", 1, 1.5), "completion_tokens=1.5"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_model_whose_answer_is_none_ends_the_run_with_a_sentence(tmp_path: Path, answer: Any, message: str) -> None:
+    with pytest.raises(viva.ConfigurationError) as caught:
+        viva.run_sync(lesson, tasks=TOPICS, models={**MODELS, "pupil": Odd(answer)}, out=tmp_path / "run")
+    assert message in str(caught.value)
+    resumed = waited_for(lambda: viva.resume(tmp_path / "run", models={"pupil": Odd(viva.Completion("better"))}))
+    assert {result.value for result in resumed.results()} == {6.0}
+
+
+@pytest.mark.parametrize("error", [KeyError("mine"), asyncio.CancelledError(), Unavailable("\ud800", model="odd")])
+def test_a_model_that_raises_fails_conversations_as_data(tmp_path: Path, error: BaseException) -> None:
+    run = viva.run_sync(lesson, tasks=TOPICS, models={**MODELS, "pupil": Odd(error)}, out=tmp_path / "run")
+    assert run.outcome is not None
+    assert (run.outcome.how, run.outcome.failed) == ("done", len(TOPICS))
+    assert {result.error["type"] for result in run.results() if result.error} == {type(error).__name__}
+
+
+def test_text_that_no_journal_can_hold_is_mended(tmp_path: Path) -> None:
+    models = {**MODELS, "pupil": Odd(viva.Completion("half \ud800, whole \U0001f600"))}
+    run = viva.run_sync(lesson, tasks=["tides"], models=models, out=tmp_path / "run")
+    transcript = asyncio.run(run.transcript("odd/tides"))
+    assert transcript.speeches[-1].text == "half \ufffd, whole \U0001f600"
+
+
+@pytest.mark.parametrize("method", ["__aenter__", "check"])
+def test_a_model_that_cannot_be_opened_raises_its_own_error_and_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    async def failing(self: Any) -> None:
+        raise Mine
+
+    monkeypatch.setattr(Odd, method, failing, raising=False)
+    with pytest.raises(Mine):
+        viva.run_sync(lesson, tasks=TOPICS, models={**MODELS, "pupil": Odd("")}, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_a_model_raises_where_nothing_is_asked_of_it_harms_no_conversation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Loud(Odd):
+        def ended(self, affinity: str) -> None:
+            raise Mine("ended")
+
+        def statistics(self) -> dict[str, Any]:
+            raise Mine("counting")
+
+        async def __aexit__(self, *exc: object) -> None:
+            raise Mine("leaving")
+
+    models = {**MODELS, "pupil": Loud(viva.Completion("fine"))}
+    run = viva.run_sync(lesson, tasks=TOPICS, models=models, out=tmp_path / "run")
+    assert run.outcome is not None
+    assert (run.outcome.finished, run.outcome.failed) == (len(TOPICS), 0)
+    for message in (
+        "ended raised Mine: ended (",
+        "statistics raised Mine: counting (",
+        "closing it raised Mine: leaving (",
+    ):
+        assert caplog.text.count(f"model 'odd': {message}") == 1
+
+
+FILES = {
+    "lacks a method": ("class Model(viva.Backend): ...", "Model lacks `async def generate(self, request)`"),
+    "wants arguments": (
+        "class Model(viva.Backend):\n    def __init__(self, size): ...\n    async def generate(self, request): ...",
+        "Model is made without arguments: missing a required argument: 'size'",
+    ),
+    "raises": (
+        "class Model(viva.Backend):\n    def __init__(self): raise KeyError('mine')\n"
+        "    async def generate(self, request): ...",
+        "making Model raised KeyError: 'mine' (at ",
+    ),
+    "is not async": (
+        "class Model(viva.Backend):\n    def generate(self, request): return viva.Completion('x')",
+        "Model.generate is no coroutine function; write `async def generate`",
+    ),
+    "has none": ("", "expected a subclass of viva.Backend in "),
+    "fails": ("raise ValueError('mine')", "model.py: ValueError: mine (at "),
+}
+
+
+@pytest.mark.parametrize("what", FILES)
+def test_a_file_without_a_usable_model_is_told_what_it_lacks(tmp_path: Path, what: str) -> None:
+    text, message = FILES[what]
+    (tmp_path / "model.py").write_text(f"import viva\n{text}\n")
+    models = {**MODELS, "pupil": f"python:{tmp_path / 'model.py'}"}
+    with pytest.raises(viva.ConfigurationError) as caught:
+        viva.run_sync(lesson, tasks=TOPICS, models=models, out=tmp_path / "run")
+    assert message in str(caught.value)
+
+
+def test_two_runs_in_one_folder_are_kept_apart(tmp_path: Path) -> None:
+    async def both() -> None:
+        async with viva.start(lesson, tasks=TOPICS, models=MODELS, out=tmp_path / "run") as run:
+            async for event in run.events():
+                if isinstance(event, viva.CallFinished):
+                    break
+            with pytest.raises(viva.ConfigurationError, match="another process is running this run"):
+                await viva.resume(tmp_path / "run")
+            with pytest.raises(viva.ConfigurationError, match="already holds this run"):
+                await viva.run(lesson, tasks=TOPICS, models=MODELS, out=tmp_path / "run")
+
+    asyncio.run(both())
+    assert _recorded(tmp_path / "run") == len(TOPICS)
+
+
+class _Faulty:
+    """An aggregate that raises at the second result."""
+
+    def __init__(self) -> None:
+        self.results: list[Any] = []
+
+    def add(self, key: str, result: Any) -> None:
+        self.results.append(result)
+        if len(self.results) == 2:
+            raise Mine("in the aggregate")
+
+    def add_failure(self, key: str, error: dict[str, Any]) -> None:
+        raise AssertionError
+
+    def headline(self) -> str:
+        return str(len(self.results))
+
+    def report(self) -> dict[str, Any]:
+        return {"results": self.results}
+
+    def tables(self) -> list[Any]:
+        return []
+
+
+def test_an_aggregate_that_raises_loses_no_conversation_and_gives_no_part_for_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(type(lesson), "aggregate", lambda self, manifest, scoring: _Faulty())
+
+        async def hold() -> None:
+            async with viva.start(lesson, tasks=TOPICS, models=MODELS, out=tmp_path / "run") as run:
+                async for event in run.events():
+                    if isinstance(event, viva.ConversationFinished):
+                        pass
+                run.report_so_far()
+
+        with pytest.raises(Mine, match="in the aggregate"):
+            asyncio.run(hold())
+        assert "a listener raised and is not called any more: Mine: in the aggregate" in caplog.text
+        settings = {"pupil": ["simulated:a"], "tutor": "simulated:t"}
+        launch = new_run(lesson.with_tasks(TOPICS), lesson.settings(**settings), tmp_path / "command")
+        with pytest.raises(viva.ConfigurationError, match="lesson: its aggregate raised Mine: in the aggregate"):
+            hold_with_progress(launch)
+    assert _recorded(tmp_path / "run") == len(TOPICS)
+    assert viva.load(tmp_path / "run").report()["candidates"]["a"]["conversations"] == len(TOPICS)
+
+
+# -- steps ------------------------------------------------------------------------------------------------------------
+
+
+def _measured(text: str, how: str) -> Any:
+    if how == "raises":
+        raise Mine("not this text")
+    if how == "hangs":
+        threading.Event().wait()
+    return {"found": object()} if how == "odd" else len(text)
+
+
+@viva.scenario(many="pupil")
+async def measured(conversation: viva.Conversation, how: str) -> dict[str, Any]:
+    """A pupil answers, and a function of the user's measures the answer."""
+    text = (await viva.Agent(conversation, "pupil").ask("Begin.")).text
+    length = await conversation.compute("length", _measured, text, how, limit=0.05 if how == "hangs" else 60.0)
+    return {"score": length.value, "problem": None if length.error is None else length.error["message"]}
+
+
+def test_a_step_that_raises_hangs_or_gives_no_data_fails_as_data_and_is_not_computed_again(tmp_path: Path) -> None:
+    models = {"pupil": "simulated:a"}
+    run = viva.run_sync(measured, tasks=["works", "raises", "hangs", "odd"], models=models, out=tmp_path / "run")
+    values = {str(result.task): result.value for result in run.results()}
+    assert [value["score"] is None for value in values.values()] == [False, True, True, True]
+    assert [values[name]["problem"] for name in ("works", "raises", "hangs")] == [
+        None,
+        "not this text",
+        "no result after 0.05 s",
+    ]
+    assert values["odd"]["problem"].startswith("the result (dict) is not JSON data")
+    one = run.report()["candidates"]["a"]
+    assert (one["failed"], one["measures"]["score"]["n"], one["measures"]["score"]["unscored"]) == (0, 1, 3)
+    transcript = asyncio.run(run.transcript("a/raises"))
+    assert [speech.party for speech in transcript.speeches] == ["pupil", "length"]
+    assert transcript.speeches[1].text.startswith("Mine: not this text (")
+    assert run.report() == waited_for(lambda: viva.resume(tmp_path / "run")).report()
