@@ -37,7 +37,11 @@ def register(app: typer.Typer) -> None:
     """Add this group's commands."""
     from viva.engine.plugins import registered
 
-    runs = typer.Typer(help="Run a scenario, or fork an earlier run.", invoke_without_command=True, cls=_Scenarios)
+    runs = typer.Typer(
+        help="Run a scenario (one of those below, or that of a Python FILE.py), or fork an earlier run.",
+        invoke_without_command=True,
+        cls=_Scenarios,
+    )
     runs.callback()(guarded(_fork))
     for name in registered("viva.scenarios"):
         # Only the scenario that is asked for is imported: the others cost the command's start nothing.
@@ -106,8 +110,8 @@ def _example(name: str, command: str | None = None) -> str:
 
 def _fork(
     context: typer.Context,
-    fork: Annotated[Path | None, typer.Option("--fork", help="Judge the talks of this run anew.")] = None,
-    evaluator: Annotated[str | None, typer.Option("--evaluator", help="The other evaluator (with --fork).")] = None,
+    fork: Annotated[Path | None, typer.Option("--fork", help="Judge the conversations of this run anew.")] = None,
+    evaluator: Annotated[str | None, typer.Option("--evaluator", help="The model that judges (with --fork).")] = None,
     concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Conversations in flight.")] = None,
     out: Out = None,
     json: Json = False,

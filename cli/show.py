@@ -136,6 +136,12 @@ def _number(history: History, run: Path, conversation: str) -> int:
     number = int(conversation) if is_number else history.number_of(conversation)
     # Of one whose start is damaged the calls may be whole.
     if number is None or not (history.started(number) or history.calls(number)):
+        keys = history.keys()
+        several = [key for key in keys if conversation and key.endswith(conversation)][:3]
+        if several:
+            raise ConfigurationError(
+                f"{run}: several conversations end with '{conversation}', such as {' and '.join(several)}; name one by its key"
+            )
         raise ConfigurationError(f"{run}: no conversation '{conversation}'; `viva show {run}` lists them")
     return number
 

@@ -267,7 +267,9 @@ def test_an_unknown_conversation_is_refused(run: Path, name: str) -> None:
 
 def test_an_end_that_two_keys_share_names_neither(run: Path) -> None:
     item = _json("show", run, "--conversation", "0")["key"].partition("/")[2]
-    assert _viva("show", run, "--conversation", item).returncode == 2
+    done = _viva("show", run, "--conversation", item)
+    assert done.returncode == 2
+    assert f"several conversations end with '{item}', such as weak/{item} and good/{item}" in done.stderr
 
 
 @pytest.mark.parametrize("options", [[], ["--json"], ["--conversation", "0"]])
