@@ -140,7 +140,8 @@ def _number(history: History, run: Path, conversation: str) -> int:
         several = [key for key in keys if conversation and key.endswith(conversation)][:3]
         if several:
             raise ConfigurationError(
-                f"{run}: several conversations end with '{conversation}', such as {' and '.join(several)}; name one by its key"
+                f"{run}: several conversations end with '{conversation}', such as {' and '.join(several)}; "
+                "name one by its key"
             )
         raise ConfigurationError(f"{run}: no conversation '{conversation}'; `viva show {run}` lists them")
     return number
