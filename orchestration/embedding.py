@@ -16,6 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
+from viva.engine.backends.base import Backend
 from viva.engine.clock import Clock, VirtualClock
 from viva.engine.errors import ConfigurationError
 from viva.engine.events import Event
@@ -213,8 +214,13 @@ async def resume(
     :raises ConfigurationError: there is no run here, or what it was made from has changed since.
     """
     _check_place(clock)
-    _, given = named_models(models or {})
+    names, given = named_models(models or {})
     launch = resumed_run(Path(path), clock, retry_failed=retry_failed, changes=changes, given=given)
+    for role, named in names.items():
+        for name in [named] if isinstance(named, str) else named:
+            if name not in launch.prepared.models:
+                known = ", ".join(launch.prepared.models)
+                raise ConfigurationError(f"models: {role}: '{name}' is no model of this run; it has {known}")
     async with _going_on(launch) as live:
         pass
     return live.ended()
@@ -228,6 +234,8 @@ async def fork(
     :raises ConfigurationError: nobody judged there, or ``changes`` touch more than the judging.
     """
     _check_place(clock)
+    if not isinstance(judge, str | Backend):
+        raise ConfigurationError(f"judge: expected one model, by its name or as a viva.Backend; found {judge!r:.80}")
     names, given = named_models({"judge": judge})
     place = Path(out) if out is not None else fresh_folder("fork")
     launch = forked_run(Path(path), place, clock, changes={"evaluator": names["judge"], **changes}, given=given)

@@ -182,7 +182,7 @@ def resumed_run(
     foreign = changes.keys() - settings.circumstances
     if foreign:
         raise ConfigurationError(f"{', '.join(sorted(foreign))} cannot change when a run is resumed")
-    settings = settings.model_copy(update=changes)
+    settings = _changed(settings, changes)
     prepared = PreparedRun(which, settings)
     check_priced(settings, prepared.models)
     check_unchanged(folder, prepared)
@@ -271,7 +271,23 @@ def forked_run(
         if role is not judge:
             replays = [replayed(run, label, model) for label, model in _labelled(role, settings).items()]
             changes[role.name] = replays if role.many else next(iter(replays), None)
+    settings = _changed(settings, {name: changes.pop(name) for name in ("concurrency",) if name in changes})
     return new_run(which, settings.model_copy(update=changes), path, clock, given=given)
+
+
+def _changed(settings: RunSettings, changes: Mapping[str, Any]) -> RunSettings:
+    """A copy of the settings with other circumstances.
+
+    :raises ConfigurationError: a value is none that the setting may have.
+    """
+    copy = settings.model_copy()
+    for name, value in changes.items():
+        try:
+            type(copy).__pydantic_validator__.validate_assignment(copy, name, value)
+        except ValidationError as error:
+            message = str(error.errors(include_url=False)[0]["msg"]).removeprefix("Value error, ")
+            raise ConfigurationError(f"{name}: {message}, found {value!r:.80}") from None
+    return copy
 
 
 def _labelled(role: Role, settings: RunSettings) -> dict[str, str]:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast, get_type_hints
 
-from pydantic import Field, TypeAdapter, create_model, field_validator
+from pydantic import Field, PydanticSchemaGenerationError, TypeAdapter, create_model, field_validator
 
 from viva.agents.prompts import PromptPack
 from viva.engine.backends.registry import full_path
@@ -134,7 +134,7 @@ def scenario(
     :param settings: a subclass of ``RunSettings`` whose own fields become options too.
     :raises ConfigurationError: a role comes twice, or is no name of an option.
     """
-    others = [one] if isinstance(one, str) else list(one)
+    others = list(one) if isinstance(one, Sequence) and not isinstance(one, str) else [one]
     if judge is not None and judge not in others:
         others.append(judge)
     roles = (Role(many, many=True), *(Role(other, judge=other == judge) for other in others))
@@ -160,7 +160,7 @@ def scenario(
                 "roles": roles,
                 "settings": _settings(title, roles, settings),
                 "function": staticmethod(function),
-                "task_type": TypeAdapter(_task_type(function)),
+                "task_type": _adapter(function),
                 "file": _file_of(function),
                 "__doc__": function.__doc__,
                 "__module__": function.__module__,
@@ -173,10 +173,23 @@ def scenario(
 
 def _check(roles: Sequence[Role], settings: type[RunSettings]) -> None:
     names = [role.name for role in roles]
+    if not (isinstance(settings, type) and issubclass(settings, RunSettings)):
+        raise ConfigurationError(f"settings: expected a subclass of viva.RunSettings, found {settings!r:.80}")
     for name in names:
-        if not name.isidentifier() or names.count(name) > 1:
+        if not isinstance(name, str):
+            raise ConfigurationError(f'role {name!r}: expected a name; the compared role is one: many="pupil"')
+        if not name.isidentifier() or name.startswith("_") or names.count(name) > 1:
             raise ConfigurationError(f"role '{name}': expected a plain name that stands there once")
-        if name in settings.model_fields or name in ("tasks", "repeats", "out", "json", "config", "max_failures"):
+        if name in settings.model_fields or name in (
+            "tasks",
+            "repeats",
+            "out",
+            "json",
+            "config",
+            "max_failures",
+            "help",
+            "h",
+        ):
             raise ConfigurationError(f"role '{name}': is the name of a setting; choose another")
 
 
@@ -206,11 +219,25 @@ def _by_full_path(models: str | list[str]) -> str | list[str]:
 
 
 def _task_type(function: Holding) -> Any:
-    hints = get_type_hints(function)
+    try:
+        hints = get_type_hints(function)
+    except NameError as error:
+        raise ConfigurationError(f"{function.__name__}: its annotations cannot be read: {error}") from None
     parameters = list(inspect.signature(function).parameters)
-    if len(parameters) < 2:
+    if not 2 <= len(parameters) <= 3:
         raise ConfigurationError(f"{function.__name__}: takes (conversation, task), or (conversation, task, settings)")
     return hints.get(parameters[1], Any)
+
+
+def _adapter(function: Holding) -> TypeAdapter[Any]:
+    kind = _task_type(function)
+    try:
+        return TypeAdapter(kind)
+    except PydanticSchemaGenerationError:
+        raise ConfigurationError(
+            f"{function.__name__}: tasks of the type {kind!r} cannot be read from JSON; take a text, a number, a dict, "
+            "a dataclass or a pydantic model"
+        ) from None
 
 
 def _takes_settings(function: Holding) -> bool:

@@ -130,6 +130,49 @@ def test_tasks_whose_conversations_could_not_be_told_apart_are_refused(
     assert not (tmp_path / "run").exists()
 
 
+UNMADE: list[tuple[dict[str, Any], Any, str]] = [
+    ({"many": ["a", "b"]}, str, "role ['a', 'b']: expected a name; the compared role is one"),
+    ({"many": "a", "one": 3}, str, "role 3: expected a name"),
+    ({"many": "_a"}, str, "role '_a': expected a plain name"),
+    ({"many": "help"}, str, "role 'help': is the name of a setting; choose another"),
+    ({"many": "a", "settings": dict}, str, "settings: expected a subclass of viva.RunSettings, found <class 'dict'>"),
+    (
+        {"many": "a"},
+        asyncio.Event,
+        "cannot be read from JSON; take a text, a number, a dict, a dataclass or a pydantic",
+    ),
+    ({"many": "a"}, "Nowhere", "its annotations cannot be read: name 'Nowhere' is not defined"),
+]
+
+
+@pytest.mark.parametrize(("given", "kind", "message"), UNMADE)
+def test_a_scenario_that_cannot_be_made_is_told_what_to_write(given: dict[str, Any], kind: Any, message: str) -> None:
+    async def function(conversation: viva.Conversation, task: Any) -> float:
+        return 1.0
+
+    function.__annotations__["task"] = kind
+    with pytest.raises(viva.ConfigurationError) as caught:
+        viva.scenario(**given)(function)
+    assert message in str(caught.value)
+
+
+RESUMED: dict[str, tuple[dict[str, Any], str]] = {
+    "other model": ({"models": {"pupil": "simulated:b"}}, "'simulated:b' is no model of this run; it has simulated:a"),
+    "no concurrency": ({"concurrency": 0}, "concurrency: Input should be greater than or equal to 1, found 0"),
+    "no number": ({"max_calls": "many"}, "max_calls: Input should be a valid integer"),
+    "seed": ({"seed": 8}, "seed cannot change when a run is resumed"),
+}
+
+
+@pytest.mark.parametrize("what", RESUMED)
+def test_what_cannot_change_when_a_run_is_resumed_is_refused(tmp_path: Path, what: str) -> None:
+    viva.run_sync(named, tasks=[{"id": "a"}], models={"pupil": "simulated:a"}, out=tmp_path / "run")
+    changes, message = RESUMED[what]
+    with pytest.raises(viva.ConfigurationError) as caught:
+        waited_for(lambda: viva.resume(tmp_path / "run", **changes))
+    assert message in str(caught.value)
+
+
 MISUSES: dict[str, tuple[dict[str, Any], str]] = {
     "undecorated": ({"which": named.function}, "what @viva.scenario(many=…) makes; found the function named"),
     "nothing": ({"which": None}, "found NoneType"),
