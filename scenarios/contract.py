@@ -9,6 +9,7 @@ What never belongs here: anything about one system.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -130,7 +131,7 @@ class TakesReviews(Protocol):
         """Take it in, before the first result."""
 
 
-class Scenario(Generic[S, T]):
+class Scenario(ABC, Generic[S, T]):
     """A system. Subclasses set the class attributes and write the methods that raise here; the rest has defaults.
 
     ``roles``: whoever may speak, in the order in which reports name them. ``templates``: those of its prompt packs;
@@ -156,27 +157,27 @@ class Scenario(Generic[S, T]):
 
     # -- what a system must say -----------------------------------------------------------------------------------
 
+    @abstractmethod
     def prepare(self, settings: S) -> Prepared[T]:
         """Open the data and check everything that can be checked without a model.
 
         :raises ConfigurationError: something is wrong; the message names it.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def protocol(self, settings: S, pack: PromptPack | None, records: Mapping[str, Any]) -> Converse[T]:
         """The coroutine function that holds one conversation; what it returns is recorded.
 
         It is made from what a manifest holds and nothing else, so that a recorded conversation can be held again.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def task(self, record: Any) -> T:
         """The task of a record."""
-        raise NotImplementedError
 
+    @abstractmethod
     def aggregate(self, manifest: dict[str, Any], scoring: Any) -> Aggregate:
         """An empty aggregate for a run; ``scoring`` is an instance of the class attribute ``scoring``."""
-        raise NotImplementedError
 
     # -- what has a default ---------------------------------------------------------------------------------------
 

@@ -75,8 +75,8 @@ class Section(Generic[M]):
     anchor: str = ""
 
     def compute(self, material: M, report: Mapping[str, Any]) -> Any:
-        """The figures, as plain data; ``report`` has those of the sections before this one."""
-        raise NotImplementedError
+        """The figures, as plain data, of a section with a ``key``; ``report`` has those of the sections before it."""
+        return None
 
     def tables(self, report: Record) -> list[Table]:
         """Titled tables: title, header, rows. Those without rows are left out."""
