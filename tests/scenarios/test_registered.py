@@ -59,7 +59,7 @@ def test_one_that_cannot_be_used_says_why_and_harms_no_other(caplog: pytest.LogC
     said = {
         "missing": "ModuleNotFoundError: No module named 'talking_viva.nothing'",
         "misnamed": "the scenario 'misnamed' of the entry point 'talking_viva:echo': calls itself 'echo'; give the",
-        "nameless": "calls itself ''; give the entry point the same name",
+        "nameless": "Can't instantiate abstract class Nameless with abstract methods aggregate, prepare",
         "no-scenario": "expected a viva.Scenario, found module",
     }
     for name, message in said.items():
