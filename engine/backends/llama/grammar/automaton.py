@@ -7,6 +7,7 @@ Frames are values: equal frames accept equal texts. No frame is a dead end.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ _EMPTY: frozenset[int] = frozenset()
 _INTEGER = re.compile(rb"-?\d+")
 
 
-class Frame:
+class Frame(ABC):
     """A piece of text still to come. ``can_end``: nothing more of it is required."""
 
     __slots__ = ()
@@ -23,13 +24,13 @@ class Frame:
     def can_end(self) -> bool:
         return False
 
+    @abstractmethod
     def next_bytes(self) -> frozenset[int]:
         """The bytes with which it can continue."""
-        raise NotImplementedError
 
+    @abstractmethod
     def step(self, byte: int) -> Frames | None:
         """What remains of it after a byte, None if the byte is not among ``next_bytes``."""
-        raise NotImplementedError
 
 
 Frames = tuple[Frame, ...]
