@@ -22,6 +22,7 @@ from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError
 
 from .forecast import Use
+from .rated import TurnScores
 from .review import ReviewSheet
 from .settings import RunSettings
 from .validation import Validation
@@ -215,6 +216,23 @@ class Scenario(ABC, Generic[S, T]):
         watch. None where this system has no such score.
         """
         return None
+
+    def turn_scores(self, settings: S) -> Callable[[Any], list[TurnScores]]:
+        """A function that gives a result's scores by turn and criterion, which human ratings are set beside.
+
+        As it is: the score of ``score_of``, else the numbers among the named values of ``value``.
+        """
+        from .measures import SCORE, named_values
+
+        score = self.score_of(settings)
+
+        def whole(result: Any) -> list[TurnScores]:
+            if score is not None:
+                return [TurnScores(None, {SCORE: score(result)})]
+            named = {name: one for name, one in named_values(self.value(result)).items() if not isinstance(one, str)}
+            return [TurnScores(None, {name: None if one is None else float(one) for name, one in named.items()})]
+
+        return whole
 
     def in_random_order(self, cluster: str | None) -> dict[str, Any]:
         """The settings under which tasks come in an order that the seed gives, cluster by cluster: rules that stop a

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -46,16 +46,24 @@ def write_csv(report: Mapping[str, Any], file: Path) -> None:
 
     :raises ConfigurationError: the file cannot be written.
     """
+    write_rows(long_rows(report), COLUMNS, TEXTS, file)
+
+
+def write_rows(rows: Iterable[Row], columns: Sequence[str], texts: Sequence[str], file: Path) -> None:
+    """Rows as such a CSV file; ``texts`` are the columns that hold text.
+
+    :raises ConfigurationError: the file cannot be written.
+    """
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_harmless(row) for row in long_rows(report))
+    writer.writerows(_harmless(row, texts) for row in rows)
     _write(file, text.getvalue().encode())
 
 
-def _harmless(row: Row) -> Row:
+def _harmless(row: Row, texts: Sequence[str]) -> Row:
     """The row with an apostrophe before each text that a spreadsheet program would take for a formula."""
-    formulas = [name for name in TEXTS if str(row[name] or "").startswith(_FORMULA)]
+    formulas = [name for name in texts if str(row[name] or "").startswith(_FORMULA)]
     return row | {name: f"'{row[name]}" for name in formulas} if formulas else row
 
 

@@ -1,0 +1,90 @@
+"""``viva meta`` as a user types it: a run joined with ratings, files written, mistakes told."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+
+ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
+
+
+def _viva(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "viva", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six interviews of two candidates."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    models = ["--candidate", "simulated:a?knowledge=0.9", "--candidate", "simulated:b?knowledge=0.1"]
+    models += ["--interactor", "simulated:i", "--evaluator", "simulated:judge"]
+    done = _viva("run", "kieval", "--dataset", ITEMS, "-n", "6", *models, "--rounds", "2", "--out", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def _rated(run: Path, file: Path, rounds: bool = False) -> list[dict[str, object]]:
+    from viva.study.meta.runs import run_sheet
+
+    wanted = [row for row in run_sheet(run).rows if (row.turn is not None) == rounds]
+    records: list[dict[str, object]] = []
+    for at, row in enumerate(wanted):
+        record: dict[str, object] = {"item": row.item, "candidate": row.system, "rating": 1 + at * 7 % 4}
+        records.append(record | ({"turn": row.turn} if rounds else {}))
+    file.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return records
+
+
+def test_a_run_beside_ratings_of_whole_interviews_and_of_rounds(run: Path, tmp_path: Path) -> None:
+    whole, rounds = tmp_path / "whole.jsonl", tmp_path / "rounds.jsonl"
+    assert len(_rated(run, whole)) == 12
+    assert len(_rated(run, rounds, rounds=True)) >= 12
+    done = _viva("meta", run, "--ratings", whole, "--json", "--resamples", "100")
+    assert done.returncode == 0, done.stderr
+    report = orjson.loads(done.stdout)
+    [one] = report["criteria"]
+    assert [(judge["judge"], judge["n"]) for judge in one["judges"]] == [("kieval: judge", 12)]
+    assert (report["systems"], report["groups"]) == (2, 6)
+    done = _viva("meta", run, "--ratings", rounds, "--resamples", "100")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Over all, kieval: judge")
+
+
+def test_files_are_written_and_say_the_same(run: Path, tmp_path: Path) -> None:
+    ratings, table, page, plot = (tmp_path / name for name in ("r.jsonl", "m.csv", "m.html", "m.svg"))
+    _rated(run, ratings)
+    arguments = ["--ratings", ratings, "--jury", "mean", "--resamples", "100"]
+    done = _viva("meta", run, *arguments, "--csv", table, "--html", page, "--plot", plot, "--json")
+    assert done.returncode == 0, done.stderr
+    report = orjson.loads(done.stdout)
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    wanted = {(one["judge"], name): figure["value"] for one in report["criteria"][0]["judges"]
+              for name, figure in one["levels"]["item"].items()}  # fmt: skip
+    found = {(row["judge"], row["measure"]): row["value"] for row in rows
+             if (row["part"], row["level"]) == ("correlation", "item")}  # fmt: skip
+    assert {key: "" if value is None else repr(value) for key, value in wanted.items()} == found
+    assert "<svg" in page.read_text()
+    assert report["answer"].split(".")[0] in page.read_text()
+    assert plot.read_text().startswith("<?xml")
+
+
+def test_mistakes_are_told(run: Path, tmp_path: Path) -> None:
+    ratings = tmp_path / "r.jsonl"
+    records = _rated(run, ratings)
+    ratings.write_text(json.dumps(records[0] | {"item": "nowhere"}) + "\n")
+    done = _viva("meta", run, "--ratings", ratings)
+    assert done.returncode == 2
+    assert f"{ratings}:1: item 'nowhere', system" in done.stderr
+    done = _viva("meta", ratings, "--jury", "best")
+    assert done.returncode == 2
+    assert "--jury: found 'best', expected one of: mean, median, majority, fitted" in done.stderr
+    done = _viva("meta", run)
+    assert done.returncode == 2
+    assert done.stderr.strip().endswith("name the file with its human ratings: --ratings FILE")
