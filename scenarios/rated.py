@@ -1,4 +1,4 @@
-"""What a recorded conversation was given in scores, whole and turn by turn: what human ratings are set beside.
+"""What was said in a recorded conversation, and what it was given in scores, whole and turn by turn.
 
 What never belongs here: one system's scores (its own folder), and joining (``study.meta``).
 """
@@ -14,3 +14,14 @@ class TurnScores:
 
     turn: int | None
     scores: dict[str, float | None]
+
+
+@dataclass(slots=True, frozen=True)
+class RecordedReply:
+    """An answer of the compared model: what it was asked last, and what it said. ``number`` counts its calls from 0."""
+
+    label: str
+    item: str
+    number: int
+    question: str
+    reply: str

@@ -6,7 +6,6 @@ What never belongs here: joining ratings (``sheet``), calling models.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +16,9 @@ from viva.orchestration.launch import recorded_settings
 from viva.orchestration.transcripts import Transcripts
 from viva.scenarios.contract import judge_role, many_role
 from viva.scenarios.models import label_of
+from viva.scenarios.rated import RecordedReply
 
 from .sheet import Sheet, SheetRow
-
-
-@dataclass(slots=True, frozen=True)
-class RecordedReply:
-    """An answer of the compared model: what it was asked last, and what it said. ``number`` counts its calls from 0."""
-
-    label: str
-    item: str
-    number: int
-    question: str
-    reply: str
 
 
 def is_run(path: Path) -> bool:
