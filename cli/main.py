@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from viva.engine.descriptors import raise_limit
+from viva.engine.plugins import registered
 
 from . import correlate, data, lab, report, review, run, show, sweep, validate
 from .lazy_command import HELP, MODELS
@@ -61,6 +62,8 @@ data.register(app)
 validate.register(app)
 lab.register(app)
 correlate.register(app)
+for point in registered("viva.commands").values():
+    app.add_typer(point.load(), name=point.name)
 
 
 def main() -> None:

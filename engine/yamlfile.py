@@ -6,6 +6,7 @@ stay the text that they are: settings and tools speak JSON, which has none.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,30 @@ def parse_list(text: str, name: str) -> tuple[Any, list[int]]:
     value, node = _parsed(text, name)
     entries = node.value if isinstance(node, yaml.SequenceNode) else []
     return value, [entry.start_mark.line + 1 for entry in entries]
+
+
+def parse_places(text: str, name: str) -> tuple[Any, Callable[[Sequence[str | int]], int]]:
+    """As ``parse_yaml``, with a function that gives the 1-based line of a field: of its path of keys and places, as
+    pydantic's errors have it, as far as the text goes along with it.
+
+    :raises ConfigurationError: as ``parse_yaml``.
+    """
+    value, root = _parsed(text, name)
+
+    def line(path: Sequence[str | int]) -> int:
+        node, found = root, 1 if root is None else root.start_mark.line + 1
+        for step in path:
+            if isinstance(node, yaml.MappingNode):
+                pair = next((pair for pair in node.value if pair[0].value == str(step)), None)
+                if pair is None:
+                    continue  # pydantic names the branches of unions, too
+                found, node = pair[0].start_mark.line + 1, pair[1]
+            elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+                node = node.value[step]
+                found = node.start_mark.line + 1
+        return found
+
+    return value, line
 
 
 def _parsed(text: str, name: str) -> tuple[Any, yaml.Node | None]:

@@ -21,7 +21,7 @@ from viva.scenarios.models import model_labels, prices
 from viva.scenarios.registry import AnyScenario
 from viva.scenarios.settings import RunSettings
 
-_IDENTICAL = ("llama", "oracle", "replay", "simulated")  # kinds whose answers do not depend on other calls
+_IDENTICAL = ("llama", "oracle", "recorded", "replay", "simulated")  # kinds whose answers do not depend on other calls
 
 
 class PreparedRun:

@@ -1,0 +1,1 @@
+from .stub import Unreadable, expand, read_dialogs
