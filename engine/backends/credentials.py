@@ -1,6 +1,6 @@
 """Refuses model names that hold a credential: names are written to manifests, tables and messages.
 
-Redaction of what endpoints say belongs elsewhere (``openai_errors``).
+Redaction of what endpoints say belongs elsewhere (``endpoint_errors``).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import orjson
 from ..errors import Unavailable
 from ..messages import Completion, Pieces
 from ..tools import ToolCall, argument_text, numbered
-from .openai_json import decoded
+from .endpoint_json import decoded
 from .openai_message import finish_of, refuses, text_of, thoughts_of
 from .openai_usage import usage_of
 from .secrets import Redactor
