@@ -67,6 +67,32 @@ def parse_list(text: str, name: str) -> tuple[Any, list[int]]:
     return value, [entry.start_mark.line + 1 for entry in entries]
 
 
+def parse_with_lines(text: str, name: str) -> tuple[Any, dict[tuple[str | int, ...], int]]:
+    """As ``parse_yaml``, with the 1-based line of each entry, by its path of keys and indices; the value itself has the
+    path ``()``.
+
+    :raises ConfigurationError: as ``parse_yaml``.
+    """
+    value, node = _parsed(text, name)
+    lines: dict[tuple[str | int, ...], int] = {}
+    if node is not None:
+        _note_lines(node, (), node.start_mark.line + 1, lines)
+    return value, lines
+
+
+def _note_lines(
+    node: yaml.Node, path: tuple[str | int, ...], line: int, lines: dict[tuple[str | int, ...], int]
+) -> None:
+    lines[path] = line
+    if isinstance(node, yaml.MappingNode):
+        for key, inner in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                _note_lines(inner, (*path, key.value), key.start_mark.line + 1, lines)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, inner in enumerate(node.value):
+            _note_lines(inner, (*path, index), inner.start_mark.line + 1, lines)
+
+
 def _parsed(text: str, name: str) -> tuple[Any, yaml.Node | None]:
     try:
         loader = _Loader(text)
