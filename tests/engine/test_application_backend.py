@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from viva.engine.backends.application.mapping import inline_name
+from viva.engine.backends.application.mapping import Application, check_mapping, inline_name
 from viva.engine.backends.base import Backend
 from viva.engine.backends.registry import build, fingerprint, full_path
 from viva.engine.backends.retry import RetryPolicy
@@ -29,6 +29,7 @@ from viva.engine.errors import (
     Unavailable,
 )
 from viva.engine.messages import Completion, Request, Sampling, View, request_digest
+from viva.engine.yamlfile import parse_yaml
 
 _CLOCK = RealClock()
 _KEY = "sk-app-0123456789abcdef"
@@ -132,6 +133,22 @@ def test_a_file_holds_the_mapping_and_the_environment_the_key(
     assert place in str(caught.value) or "HTTP 500" in str(caught.value)
     file.write_text(file.read_text() + "timeout: 5\n")
     assert fingerprint(model) != before, "a resumed run sees that the mapping has changed"
+
+
+def test_no_header_and_no_parameter_is_shown(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("APP_KEY", _KEY)
+    monkeypatch.setenv("APP_CODE", "pin-4711-code")
+    headers = {"Authorization": "Bearer ${APP_KEY}", "X-Tenant": "tenant-0815-eu"}
+    body = {"text": "{message}", "echo": True, "also": "pin-4711-code"}
+    mapping = chat(place, "/sse?code=${APP_CODE}", headers=headers, body=body, stream="sse", answer="delta.text")
+    pieces: list[str] = []
+    completion = ask(mapping, on_text=pieces.append)
+    assert completion.text == "".join(pieces) == "key Bearer ***", "though it came in pieces of three characters"
+    assert log(place)[-1]["headers"]["X-Tenant"] == "tenant-0815-eu"
+    for word in ("leak", "404", "nothing"):
+        with pytest.raises(BackendError) as caught:
+            ask(mapping | {"timeout": 0.1}, f"do:{word}")
+        assert not any(secret in str(caught.value) for secret in (_KEY, "pin-4711", "tenant-0815"))
 
 
 @pytest.mark.parametrize(
@@ -346,3 +363,13 @@ def test_a_mapping_in_the_name_may_hold_any_sign(place: str) -> None:
     assert built.label == "bot"
     assert answers(name, request("hi"))[0].text == "You say hi."
     assert log(place)[-1]["body"] == {"text": "hi", "note": body["note"]}
+
+
+def test_the_example_of_the_documentation_is_a_mapping() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
+    section = text.partition("## `http`")[2].partition("\n## ")[0]
+    example = section.partition("```yaml\n")[2].partition("```")[0]
+    mapping = check_mapping(parse_yaml(example, "docs"), "docs")
+    assert mapping.open is not None
+    for name in Application.model_fields:
+        assert f"| `{name}`" in section, f"the table lacks {name}"

@@ -23,7 +23,7 @@ from ..openai_usage import ReportedUsage, usage_of
 from ..secrets import Redactor
 from ..sse import CallPieces
 from .answer_path import AnswerPath, MissingInAnswer, described
-from .events import Event, EventStream
+from .events import EventStream, StreamEvent
 from .mapping import Application
 
 _LONGEST_QUOTE = 200
@@ -102,6 +102,8 @@ class AnswerReader:
                 raise self._reported(event.data)
             if self._answer is None:
                 piece, found = event.data.decode("utf-8", "replace"), True
+            elif not event.data.strip():
+                continue  # sent to keep the connection alive
             else:
                 value = self._json(event.data, "an event of the stream")
                 parts = self._optional(self._calls, value)
@@ -142,7 +144,7 @@ class AnswerReader:
             usage_note=usage.note,
         )
 
-    def _ends(self, event: Event) -> bool:
+    def _ends(self, event: StreamEvent) -> bool:
         if isinstance(self._done, str):
             return self._done in (event.name, event.data.decode("utf-8", "replace").strip())
         return self._stream == "sse" and event.data.strip() == _USUAL_END

@@ -36,6 +36,7 @@ from .sessions import Session, Sessions
 T = TypeVar("T")
 
 _log = logging.getLogger("viva")
+_CLOSING_SECONDS = 10.0  # real ones, at the end of a run
 _KEY_ADVICE = "check the key in the headers of the mapping, and the environment variable that it comes from"
 # Headers whose values are no secrets; they may well occur in answers.
 _PLAIN_HEADERS = ("accept", "accept-encoding", "accept-language", "content-type", "origin", "referer", "user-agent")
@@ -117,8 +118,10 @@ class ApplicationBackend(Backend):
     async def __aexit__(self, *exc: object) -> None:
         try:
             if self._closing:
-                await asyncio.wait(self._closing)  # each ends by the timeout
+                await asyncio.wait(self._closing, timeout=_CLOSING_SECONDS)
         finally:
+            if self._closing:
+                self._warn("close", f"{len(self._closing)} sessions were not closed within {_CLOSING_SECONDS:g} s")
             for task in self._closing:
                 task.cancel()
             if self._opened is not None:

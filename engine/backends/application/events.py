@@ -13,7 +13,7 @@ from ..stream_lines import Lines
 _MOST_OTHER = 1000  # bytes that are kept of what is no event
 
 
-class Event(NamedTuple):
+class StreamEvent(NamedTuple):
     """``name`` is empty where none was given."""
 
     name: str
@@ -30,7 +30,7 @@ class EventStream:
         self._lines, self._named = Lines(body), named
         self.other = b""
 
-    async def next(self) -> Event | None:
+    async def next(self) -> StreamEvent | None:
         """The next event, None at the end. What an event held before the stream ended is one too.
 
         :raises BackendError: the stream broke off.
@@ -39,11 +39,11 @@ class EventStream:
         while (line := await self._lines.next()) is not None:
             if not self._named:
                 if line.strip():
-                    return Event("", line)
+                    return StreamEvent("", line)
                 continue
             if not line:
                 if data:
-                    return Event(name, b"\n".join(data))
+                    return StreamEvent(name, b"\n".join(data))
                 name = ""
                 continue
             field, _, value = line.partition(b":")
@@ -53,4 +53,4 @@ class EventStream:
                 name = value.strip().decode("utf-8", "replace")
             elif field and field not in (b"id", b"retry") and len(self.other) < _MOST_OTHER:
                 self.other += line[:_MOST_OTHER] + b"\n"
-        return Event(name, b"\n".join(data)) if data else None
+        return StreamEvent(name, b"\n".join(data)) if data else None
