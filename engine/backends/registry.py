@@ -98,6 +98,8 @@ def full_path(text: str, folder: Path = Path()) -> str:
     where, hash_, fragment = where.partition("#") if kind in ("python", "http") else (where, "", "")
     if kind not in ("llama", "replay", "python", "http") or not where or inline_place(text) is not None:
         return text
+    if kind == "http" and where.startswith("//"):  # a URL, which is refused as such
+        return text
     return f"{kind}:{(folder / Path(where).expanduser()).resolve()}{hash_}{fragment}{mark}{options}"
 
 

@@ -21,6 +21,7 @@ from viva.engine.errors import (
     AnswerTooLarge,
     BackendError,
     ConfigurationError,
+    Forbidden,
     Redirected,
     Rejected,
     Throttled,
@@ -158,7 +159,7 @@ def test_no_header_and_no_parameter_is_shown(place: str, monkeypatch: pytest.Mon
         ("500", Unavailable, "HTTP 500: status 500"),
         ("429", Throttled, "HTTP 429"),
         ("404", Rejected, "HTTP 404: status 404"),
-        ("401", Unauthorized, "check the key in the headers of the mapping"),
+        ("403", Forbidden, "the mapping sends no key"),
         ("empty", Unavailable, "the answer is empty; expected JSON"),
         ("cut", Unavailable, "the answer is not JSON"),
         ("otherwise", Rejected, "nothing stands at 'reply.text': 'reply' has the keys txt, lang"),
@@ -175,6 +176,12 @@ def test_each_trouble_has_its_own_message(place: str, word: str, kind: type[Back
     assert type(caught.value) is kind
     assert said in str(caught.value)
     assert caught.value.model == "bot"
+
+
+def test_a_refused_key_ends_the_run(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("APP_KEY", _KEY)
+    with pytest.raises(Unauthorized, match="check the key in the headers of the mapping"):
+        ask(chat(place, headers={"X-Api-Key": "${APP_KEY}"}), "do:401")
 
 
 def test_passing_trouble_is_asked_again(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,7 +358,7 @@ def test_a_wrong_mapping_is_named_by_file_line_and_field(tmp_path: Path, text: s
 )
 def test_a_wrong_name_is_refused(model: str, said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        build(model, _CLOCK)
+        build(full_path(model), _CLOCK)
     assert said in str(caught.value)
     assert "secret" not in str(caught.value)
 

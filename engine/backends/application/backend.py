@@ -19,7 +19,7 @@ import orjson
 from yarl import URL
 
 from ...clock import Clock
-from ...errors import BackendError, ConfigurationError, Rejected
+from ...errors import BackendError, ConfigurationError, Forbidden, Rejected, Unauthorized
 from ...messages import Completion, Request
 from ..base import Backend, ModelSpec
 from ..credentials import url_credentials
@@ -38,6 +38,7 @@ T = TypeVar("T")
 _log = logging.getLogger("viva")
 _CLOSING_SECONDS = 10.0  # real ones, at the end of a run
 _KEY_ADVICE = "check the key in the headers of the mapping, and the environment variable that it comes from"
+_NO_KEY_ADVICE = "the mapping sends no key; if the application wants one, give headers with ${NAME}"
 # Headers whose values are no secrets; they may well occur in answers.
 _PLAIN_HEADERS = ("accept", "accept-encoding", "accept-language", "content-type", "origin", "referer", "user-agent")
 
@@ -55,7 +56,8 @@ class _Opened:
         self.redact: Redactor = Redactors(self.secrets)
         place = self.redact(self.urls[application.url].partition("?")[0])
         fixed = {name: value for name, value in headers.items() if name not in self.by_session}
-        self.endpoint = Endpoint(place, self.redact, application.timeout, longest, fixed, _KEY_ADVICE)
+        advice = _KEY_ADVICE if self.secrets else _NO_KEY_ADVICE
+        self.endpoint = Endpoint(place, self.redact, application.timeout, longest, fixed, advice)
 
     def _url(self, template: str, field: str) -> str:
         place, slash, rest = _split(template)
@@ -225,10 +227,17 @@ class ApplicationBackend(Backend):
         url = filling.text(opened.urls[template.url], lambda value: quote(value, safe=""))
         body = None if template.body is None else orjson.dumps(filling.json(template.body))
         headers = {name: filling.text(value) for name, value in opened.by_session.items()} | session.cookie_header(url)
-        async with self._trust.call():
-            return await opened.endpoint.ask(
-                self.label, url, body, receive, accept=_is_success, method=template.method, headers=headers
-            )
+        try:
+            async with self._trust.call():
+                return await opened.endpoint.ask(
+                    self.label, url, body, receive, accept=_is_success, method=template.method, headers=headers
+                )
+        except Unauthorized as error:
+            if opened.secrets:
+                raise
+            # No key can be wrong: the application refuses this conversation, and the run goes on.
+            said = str(error).removeprefix(f"{error.model}: ")
+            raise Forbidden(said, model=error.model, status=error.status) from None
 
     def _look_at_history(self, request: Request) -> None:
         """See that an application which is not sent the history can know it."""
