@@ -14,6 +14,8 @@ import yaml
 
 from .errors import ConfigurationError
 
+LineOf = Callable[[Sequence[str | int]], int]  # the line of a field, by its path of keys and places
+
 MOST_BYTES = 2_000_000  # of a file; PyYAML reads some 100 kB a second
 MOST_LEVELS = 60  # of lists and mappings in one another
 MOST_REPEATED = 200_000  # characters and values that aliases may stand for, all together
@@ -68,7 +70,7 @@ def parse_list(text: str, name: str) -> tuple[Any, list[int]]:
     return value, [entry.start_mark.line + 1 for entry in entries]
 
 
-def parse_places(text: str, name: str) -> tuple[Any, Callable[[Sequence[str | int]], int]]:
+def parse_places(text: str, name: str) -> tuple[Any, LineOf]:
     """As ``parse_yaml``, with a function that gives the 1-based line of a field: of its path of keys and places, as
     pydantic's errors have it, as far as the text goes along with it.
 

@@ -127,7 +127,7 @@ def _breaks_identity(models: list[str]) -> list[str]:
     reasons = []
     for text in models:
         spec = ModelSpec.parse(text)
-        if spec.kind == "openai":
+        if spec.kind in ("openai", "http"):
             reasons.append(f"{text}: an endpoint does not promise the same answer twice")
         elif spec.kind == "llama" and spec.take("strict") == "off":
             reasons.append(f"{text}: strict=off computes prompts in shared")

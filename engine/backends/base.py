@@ -19,6 +19,7 @@ from ..events import Event
 from ..likelihood import Reading
 from ..messages import Completion, Request
 from .credentials import refuse_credentials
+from .inline_place import inline_place
 
 EventSink = Callable[[Event], None]
 
@@ -56,6 +57,12 @@ class Backend(ABC):
 
     def ended(self, affinity: str) -> None:
         """A conversation has ended (``Request.affinity``): what is kept for it can be freed."""
+
+    def interrupted(self, affinity: str) -> None:
+        """A conversation was interrupted: what is kept for it in this process can be freed. Unlike one that has ended,
+        it may go on in a resumed run.
+        """
+        self.ended(affinity)
 
     async def check(self) -> None:
         """Find out within seconds whether the model can be reached at all.
@@ -102,6 +109,11 @@ class ModelSpec:
         :raises ConfigurationError: it has no kind, or holds a credential (see ``refuse_credentials``).
         """
         refuse_credentials(text)
+        inline = inline_place(text)
+        if inline is not None:
+            fragment, _, query = inline.behind.partition("?")
+            options = dict(parse_qsl(query, keep_blank_values=True))
+            return cls(text, inline.kind, inline.text, fragment.removeprefix("#"), options)
         head, _, query = text.partition("?")
         kind, colon, where = head.partition(":")
         if not colon or not kind:
@@ -158,5 +170,6 @@ class ModelSpec:
 
     @property
     def label(self) -> str:
-        """``label=`` if given, else the fragment or the place."""
-        return self.take("label") or self.fragment or self.where or self.kind
+        """``label=`` if given, else the fragment or the place; the kind where the place is a JSON object."""
+        place = "" if self.where.startswith("{") else self.where
+        return self.take("label") or self.fragment or place or self.kind

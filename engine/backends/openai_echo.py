@@ -15,7 +15,7 @@ import orjson
 from ..errors import Rejected
 from ..likelihood import Likelihood
 from ..messages import Completion
-from .openai_json import decoded
+from .endpoint_json import decoded
 from .openai_usage import usage_of
 from .secrets import Redactor
 

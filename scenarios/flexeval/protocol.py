@@ -134,7 +134,8 @@ class SuiteProtocol:
             return dict(computed.value)
         one_by_one: Found = {}
         for metric in metrics:
-            computed = await step([metric], known | one_by_one)
+            if len(metrics) > 1:
+                computed = await step([metric], known | one_by_one)
             if computed.failed:
                 error = computed.error
                 failed = [[None, error["type"], error["message"][:2000], error["at"]]]

@@ -5,13 +5,13 @@ What never belongs here: what a suite file may say (``spec``), and settings of e
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from viva.engine.backends.application.mapping import inline_name
 from viva.engine.backends.base import ModelSpec
 from viva.engine.backends.registry import full_path
 
@@ -116,10 +116,8 @@ def system_models(suite: Suite) -> list[str]:
     if isinstance(suite.system, str):
         return [suite.system]
     if "url" in suite.system:
-        return [application_name(suite.system)]
-    return [
-        labelled(one if isinstance(one, str) else application_name(one), label) for label, one in suite.system.items()
-    ]
+        return [inline_name(suite.system)]
+    return [labelled(one if isinstance(one, str) else inline_name(one), label) for label, one in suite.system.items()]
 
 
 def grader_models(suite: Suite) -> dict[str, str]:
@@ -133,9 +131,4 @@ def labelled(model: str, label: str) -> str:
     """A model's name that goes by this label in tables and keys."""
     if ModelSpec.parse(model).options.get("label") is not None:
         return model
-    return f"{model}{'&' if '?' in model else '?'}label={label}"
-
-
-def application_name(mapping: Mapping[str, Any]) -> str:
-    """The model's name of an HTTP application's mapping."""
-    return "http:" + json.dumps(mapping, ensure_ascii=False, separators=(",", ":"))
+    return f"{model}{'&' if ModelSpec.parse(model).options else '?'}label={label}"

@@ -6,22 +6,22 @@ What never belongs here: what a suite may say (``spec``), and opening its conver
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from viva.engine.backends.application.mapping import check_mapping
 from viva.engine.backends.registry import full_path
 from viva.engine.errors import ConfigurationError
-from viva.engine.yamlfile import parse_places, read_text
+from viva.engine.yamlfile import LineOf, parse_places, read_text
 
 from .builtin.rubrics import SHIPPED, shipped_rubric
 from .spec import Rubric, Suite
 from .upstream import from_upstream, is_upstream, upstream_rubrics
-
-_Line = Callable[[Sequence[str | int]], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def read_suite(path: Path, name: str | None = None) -> SuiteFile:
     return SuiteFile(_self_contained(suite, folder, path, line), folder, notes)
 
 
-def checked(kind: type[Any], value: Any, path: Path, line: _Line) -> Any:
+def checked(kind: type[Any], value: Any, path: Path, line: LineOf) -> Any:
     """A part of a suite from plain data.
 
     :raises ConfigurationError: it does not have the form; the message has file, line and field of each mistake.
@@ -68,7 +68,7 @@ def checked(kind: type[Any], value: Any, path: Path, line: _Line) -> Any:
         raise ConfigurationError("\n".join(dict.fromkeys(told))) from None
 
 
-def _told(detail: Any, kind: type[BaseModel], path: Path, line: _Line) -> str:
+def _told(detail: Any, kind: type[BaseModel], path: Path, line: LineOf) -> str:
     loc = _field(detail)
     where = ".".join(str(step) for step in loc)
     told = f"{path}:{line(loc)}: " + (f"{where}: " if where else "")
@@ -110,7 +110,7 @@ def _models(annotation: Any) -> list[Any]:
     return [one for part in getattr(annotation, "__args__", ()) for one in _models(part)]
 
 
-def _self_contained(suite: Suite, folder: Path, path: Path, line: _Line) -> Suite:
+def _self_contained(suite: Suite, folder: Path, path: Path, line: LineOf) -> Suite:
     rubrics = _rubrics(suite, folder, path, line)
     functions = [str(_there(folder, one, path, line(["functions", place])))
                  for place, one in enumerate(suite.functions)]  # fmt: skip
@@ -127,6 +127,8 @@ def _self_contained(suite: Suite, folder: Path, path: Path, line: _Line) -> Suit
             full = _there(folder, file, path, line(["metrics", place]))
             metric = metric.model_copy(update={"function": f"{full}#{wanted or metric.name}"})
         metrics.append(metric)
+    for within, mapping in _applications(suite):
+        check_mapping(mapping, str(path), partial(_line_within, line, within))
     models = {
         "interactor": None if suite.interactor is None else full_path(suite.interactor, folder),
         "grader": _full(suite.grader, folder),
@@ -138,6 +140,19 @@ def _self_contained(suite: Suite, folder: Path, path: Path, line: _Line) -> Suit
     )
 
 
+def _line_within(line: LineOf, within: tuple[str, ...], path: Sequence[str | int]) -> int:
+    return line([*within, *path])
+
+
+def _applications(suite: Suite) -> list[tuple[tuple[str, ...], dict[str, Any]]]:
+    """The mappings of HTTP applications, each with its place in the file."""
+    if isinstance(suite.system, str):
+        return []
+    if "url" in suite.system:
+        return [(("system",), suite.system)]
+    return [(("system", label), one) for label, one in suite.system.items() if isinstance(one, dict)]
+
+
 def _full(models: Any, folder: Path) -> Any:
     if isinstance(models, str):
         return full_path(models, folder)
@@ -146,7 +161,7 @@ def _full(models: Any, folder: Path) -> Any:
     return models
 
 
-def _rubrics(suite: Suite, folder: Path, path: Path, line: _Line) -> dict[str, Rubric]:
+def _rubrics(suite: Suite, folder: Path, path: Path, line: LineOf) -> dict[str, Rubric]:
     if isinstance(suite.rubrics, dict):
         return dict(suite.rubrics)
     found: dict[str, Rubric] = {}
@@ -169,7 +184,7 @@ def read_rubrics(file: Path) -> dict[str, Rubric]:
         raise ConfigurationError(f"{file}:1: expected rubrics by name, found {_kind(value)}")
     found = {}
     for name, body in upstream_rubrics(value).items():
-        found[str(name)] = checked(Rubric, body, file, lambda path, name=name: line([name, *path]))  # type: ignore[misc]
+        found[str(name)] = checked(Rubric, body, file, partial(_line_within, line, (name,)))
     return found
 
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, cast
 import aiohttp
 import pytest
 
-from viva.engine.backends import openai, openai_http
+from viva.engine.backends import endpoint, openai
 from viva.engine.backends.base import ModelSpec
-from viva.engine.backends.openai_errors import parse_retry_after
+from viva.engine.backends.endpoint_errors import parse_retry_after
 from viva.engine.backends.registry import build
 from viva.engine.backends.retry import RetryPolicy
 from viva.engine.clock import RealClock
@@ -145,7 +145,7 @@ def test_line_24_a_packed_bomb_is_not_unpacked(
         def __getattr__(self, name: str) -> Any:
             return getattr(self._inner, name)
 
-    monkeypatch.setattr(openai_http.zlib, "decompressobj", Counting)
+    monkeypatch.setattr(endpoint.zlib, "decompressobj", Counting)
     server = chaos({"default": {"do": "raw", "status": status, "zeros": 30, "packed": True}})
     expected = AnswerTooLarge if status == 200 else Unavailable
     with pytest.raises(expected) as caught:
@@ -181,7 +181,7 @@ def test_line_24_gzip_in_several_parts_and_filled_up_is_read(pieces: int) -> Non
         status = 200
         content = Content()
 
-    body = openai_http.Body(cast(aiohttp.ClientResponse, Response()), 100, "m")
+    body = endpoint.Body(cast(aiohttp.ClientResponse, Response()), 100, "m")
     assert _CLOCK.run(body.whole) == b"one two"
 
 

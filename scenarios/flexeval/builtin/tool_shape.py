@@ -1,4 +1,4 @@
-"""Whether a tool call has the shape that its tool declares."""
+"""Whether a tool call has the shape that its tool declares: a built-in metric of single calls."""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ def init(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in _FILES:
-            (folder / name).write_text((_TEMPLATES / name).read_text(encoding="utf-8"), encoding="utf-8")
+            template = (_TEMPLATES / name).with_suffix(".txt" if name.endswith(".py") else Path(name).suffix)
+            (folder / name).write_text(template.read_text(encoding="utf-8"), encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"{folder}: cannot be made: {error.strerror}") from None
     for name, what in zip(

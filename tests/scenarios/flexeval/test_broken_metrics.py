@@ -68,10 +68,13 @@ def test_a_broken_function_is_an_error_of_its_metric_alone(tmp_path: Path, name:
 def test_a_function_that_no_signal_reaches_is_killed_and_the_rest_is_computed(tmp_path: Path) -> None:
     from viva.scenarios.flexeval import protocol
 
-    metrics = [{"function": "hangs_beyond_reach", "seconds": 0.1, "role": "assistant"}, {"function": "length_of_it"}]
+    metrics = [
+        {"function": "hangs_beyond_reach", "seconds": 0.1, "role": "assistant"},
+        {"function": "length_of_it", "seconds": 0.1},
+    ]
     suite = write_suite(tmp_path, [TALK], FUNCTIONS, metrics=metrics)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(protocol, "_START", 3.0)
+        patch.setattr(protocol, "_START", 2.0)
         outcome, report = run_suite(suite, tmp_path / "run")
     assert outcome.failed == 0
     [told] = metric(report, "hangs_beyond_reach")["errors"]
