@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -99,7 +100,8 @@ class ModelSpec:
     def parse(cls, text: str) -> ModelSpec:
         """Read ``kind:where[#fragment][?option=value&…]``.
 
-        :raises ConfigurationError: it has no kind, or holds a credential (see ``refuse_credentials``).
+        :raises ConfigurationError: it has no kind, gives an option twice, or holds a credential (see
+            ``refuse_credentials``).
         """
         refuse_credentials(text)
         head, _, query = text.partition("?")
@@ -115,7 +117,11 @@ class ModelSpec:
                 "once more, or a line of its own in YAML)"
             )
         where, _, fragment = where.partition("#")
-        return cls(text, kind, where, fragment, dict(parse_qsl(query, keep_blank_values=True)))
+        options = parse_qsl(query, keep_blank_values=True)
+        for name, times in Counter(name for name, _ in options).items():
+            if times > 1:
+                raise ConfigurationError(f"model '{text}': the option {name} is given {times} times; give it once")
+        return cls(text, kind, where, fragment, dict(options))
 
     def take(self, name: str, default: str | None = None) -> str | None:
         """The option's text, or ``default``."""
