@@ -13,8 +13,9 @@ from typer.core import TyperGroup
 from viva.engine.descriptors import raise_limit
 
 from . import correlate, data, lab, report, review, run, show, sweep, validate
+from .exit_codes import complain
 from .lazy_command import HELP, MODELS
-from .output import show_log, steady_streams
+from .output import Unwritten, forsake_stdout, show_log, steady_streams
 
 
 class _Commands(TyperGroup):
@@ -68,4 +69,8 @@ def main() -> None:
     steady_streams()
     show_log()
     raise_limit()
-    app()
+    try:
+        app()
+    except Unwritten as error:  # help and version are printed outside of any command
+        forsake_stdout()
+        complain(error)

@@ -9,8 +9,8 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import orjson
 
@@ -20,6 +20,7 @@ from viva.reports.controls import harmless
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+T = TypeVar("T")
 Table = tuple[str, list[str], list[list[str]]]
 _WIDE = 10_000  # of lines that go to a file or another program
 
@@ -78,6 +79,45 @@ def print_rich(*parts: RenderableType, width: int | None = None) -> None:
         console.print(part, soft_wrap=isinstance(part, str))
     text = "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
     _write(text.encode(sys.stdout.encoding or "utf-8", "replace"))
+
+
+class Unwritten(ConfigurationError):
+    """Stdout cannot take what is printed."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"cannot write the results to stdout: {error.strerror}")
+
+
+def forsake_stdout() -> None:
+    """Send what is printed from here on nowhere, so that the interpreter's last flush does not fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class _Results:
+    """A stdout that says what is wrong with it: typer prints help and version on it by itself."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write, or say why not."""
+        return self._tried(lambda: self._stream.write(text))
+
+    def flush(self) -> None:
+        """Flush, or say why not."""
+        self._tried(self._stream.flush)
+
+    @staticmethod
+    def _tried(act: Callable[[], T]) -> T:
+        try:
+            return act()
+        except BrokenPipeError:  # the reader has left: typer and Python know what to do
+            raise
+        except OSError as error:
+            raise Unwritten(error) from None
 
 
 class SteadyStream:
@@ -144,6 +184,7 @@ def steady_streams() -> None:
             if nowhere != number and not _is_open(number):
                 os.dup2(nowhere, number)
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    sys.stdout = cast("TextIO", _Results(sys.stdout))
     sys.stderr = cast("TextIO", SteadyStream(sys.stderr))
 
 
@@ -156,13 +197,13 @@ def _is_open(number: int) -> bool:
 
 
 def _write(data: bytes) -> None:
-    """:raises ConfigurationError: stdout cannot take it (a full disk behind a redirection, say)."""
+    """:raises Unwritten: stdout cannot take it (a full disk behind a redirection, say)."""
     try:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         # The reader has left (`viva show | head`): the rest is for nobody, and no reason to fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        forsake_stdout()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise ConfigurationError(f"cannot write the results to stdout: {error.strerror}") from None
+        forsake_stdout()
+        raise Unwritten(error) from None
