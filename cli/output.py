@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import select
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Table = tuple[str, list[str], list[list[str]]]
+_PATIENCE = 1.0  # seconds
 _WIDE = 10_000  # of lines that go to a file or another program
 
 
@@ -124,28 +126,44 @@ class SteadyStream:
     """A text stream for progress and notes that nobody may be left to read: what cannot be written is dropped.
 
     The first failure sends the file descriptor to /dev/null, so that the interpreter's last flush does not fail either.
+    A reader that takes nothing (a pipe that is full, a stopped terminal) is waited for once, ``_PATIENCE`` seconds;
+    from then on text is dropped until there is room again, for a run must neither stop nor become deaf to signals.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._line = ""  # whose end has not come
+        self._stalled = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write, or drop."""
-        try:
-            return self._stream.write(text)
-        except (OSError, ValueError):
-            self._give_up()
-            return len(text)
+        """Write whole lines, or drop them; what follows the last is written by ``flush``, too."""
+        self._line += text
+        if "\n" in text:
+            self.flush()
+        return len(text)
 
     def flush(self) -> None:
-        """Flush, or drop."""
+        """Write, or drop."""
+        text, self._line = self._line, ""
+        if not text:
+            return
         try:
-            self._stream.flush()
+            file = self._stream.fileno()
+            rest = memoryview(text.encode(self._stream.encoding, "backslashreplace"))
+            while rest and self._has_room(file):
+                rest = rest[os.write(file, rest[: select.PIPE_BUF]) :]  # so much never blocks where there is room
+        except BlockingIOError:
+            self._stalled = True
         except (OSError, ValueError):
             self._give_up()
+
+    def _has_room(self, file: int) -> bool:
+        room = bool(select.select([], [file], [], 0 if self._stalled else _PATIENCE)[1])
+        self._stalled = not room
+        return room
 
     def _give_up(self) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
