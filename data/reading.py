@@ -19,6 +19,7 @@ import orjson
 from viva.engine.errors import ConfigurationError, DatasetError
 
 from .fields import Raw
+from .json_lines import KeyTwice, parse_line
 from .lines import LIMIT, BadLine, check_regular, read_lines
 
 JSON_ENDINGS = (".jsonl", ".json", ".ndjson")
@@ -56,7 +57,9 @@ def _read_jsonl(path: Path) -> Iterator[Record]:
 
 def _json_record(path: Path, number: int, line: str) -> Raw | DatasetError:
     try:
-        raw = orjson.loads(line)
+        raw = parse_line(line)
+    except KeyTwice as error:
+        return DatasetError(str(error), path=str(path), line=number)
     except orjson.JSONDecodeError as error:
         hint = ""
         if number == 1 and line.lstrip().startswith("["):
