@@ -49,22 +49,26 @@ def expand(patterns: Sequence[str], folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def read_all(paths: Sequence[Path], form: LogForm | None = None) -> Iterator[Dialog | Unreadable]:
-    """The dialogs of several files, each with an id of its own: where an id was there before, the dialog is called
-    ``FILESTEM:ID`` instead, or with a number behind it. ``#`` becomes ``:``, for behind it a conversation's key has the
-    number of the repeat. A dialog's own id is then in its metadata as ``id``.
+def read_all(
+    paths: Sequence[Path], form: LogForm | None = None, known: set[bytes] | None = None
+) -> Iterator[Dialog | Unreadable]:
+    """The dialogs of several files, each with an id of its own, lines that cannot be read too: where an id was there
+    before, the later one is called ``FILESTEM:ID`` instead, or with a number behind it. ``#`` becomes ``:``, for behind
+    it a conversation's key has the number of the repeat. A dialog's own id is then in its metadata as ``id``.
 
+    :param known: digests of the ids so far; added to.
     :raises DatasetError: as ``read_dialogs``.
     """
-    known: set[bytes] = set()
+    known = set() if known is None else known
     for path in paths:
         for one in read_dialogs(path, form):
-            if isinstance(one, Dialog):
-                id_ = _free(one.id.replace("#", ":"), path, known)
-                known.add(_digest(id_))
-                if id_ != one.id:
-                    one = replace(one, id=id_, metadata={"id": one.id, **one.metadata})
-            yield one
+            own = one.id.replace("#", ":") if isinstance(one, Dialog) else place_of(path, one.line)
+            id_ = _free(own, path, known)
+            known.add(_digest(id_))
+            if isinstance(one, Dialog) and id_ != one.id:
+                yield replace(one, id=id_, metadata={"id": one.id, **one.metadata})
+            else:
+                yield one if isinstance(one, Dialog) else replace(one, id=id_)
 
 
 def read_dialogs(path: Path, form: LogForm | None = None) -> Iterator[Dialog | Unreadable]:

@@ -26,11 +26,14 @@ _SHAREGPT_ROLES = {"claude": "assistant", "bard": "assistant", "bing": "assistan
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A line of a file that no dialog could be made of; ``line`` is 1-based."""
+    """A line of a file that no dialog could be made of; ``line`` is 1-based. ``id`` is what a dialog of it would be
+    called, empty where it was read by itself.
+    """
 
     path: str
     line: int
     message: str
+    id: str = ""
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.message}"
