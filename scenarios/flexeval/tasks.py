@@ -17,7 +17,7 @@ from viva.data.unchanged import FirstReading
 from viva.engine.errors import ConfigurationError
 
 from .protocol import DialogTask
-from .readers import Unreadable, read_dialogs
+from .readers import Unreadable, read_all
 
 
 class DialogTasks:
@@ -25,7 +25,7 @@ class DialogTasks:
 
     ``unreadable`` counts lines that hold none.
 
-    :raises ConfigurationError: there is no conversation, or two conversations have one id.
+    :raises ConfigurationError: there is no conversation.
     :raises DatasetError: a file cannot be read.
     """
 
@@ -34,18 +34,13 @@ class DialogTasks:
         self._limit = limit
         self._first = FirstReading()
         self.unreadable = 0
-        digest, seen = hashlib.sha256(), set[str]()
+        digest = hashlib.sha256()
         for task in self._read():
-            if task.id in seen:
-                raise ConfigurationError(
-                    f"{self._place}: the id '{task.id}' stands in an earlier line; give each conversation its own"
-                )
-            seen.add(task.id)
             self.unreadable += task.dialog is None
             record = task.to_record()
             self._first.add(record)
             digest.update(orjson.dumps(record, option=orjson.OPT_SORT_KEYS) + b"\n")
-        if not seen:
+        if not self._first:
             raise ConfigurationError(f"{', '.join(map(str, self.files))}: hold no conversation")
         self.digest = digest.hexdigest()[:16]
 
@@ -62,14 +57,15 @@ class DialogTasks:
 
     def _read(self) -> Iterator[DialogTask]:
         taken = 0
+        known: set[bytes] = set()
         for file in self.files:
             self._place = str(file)
-            for one in read_dialogs(file):
+            for one in read_all([file], known=known):
                 if self._limit is not None and taken == self._limit:
                     return
                 taken += 1
                 if isinstance(one, Unreadable):
-                    yield DialogTask(f"{file.stem}:{one.line}", None, one.message, str(one.path), one.line)
+                    yield DialogTask(one.id, None, one.message, str(one.path), one.line)
                 else:
                     yield DialogTask(one.id, one)
 
