@@ -11,10 +11,12 @@ import typer
 from typer.core import TyperGroup
 
 from viva.engine.descriptors import raise_limit
+from viva.engine.plugins import registered
 
 from . import correlate, data, judge, lab, meta, report, review, run, show, sweep, validate
+from .exit_codes import complain
 from .lazy_command import HELP, MODELS
-from .output import show_log, steady_streams
+from .output import Unwritten, forsake_stdout, show_log, steady_streams
 
 
 class _Commands(TyperGroup):
@@ -63,6 +65,8 @@ lab.register(app)
 correlate.register(app)
 meta.register(app)
 judge.register(app)
+for point in registered("viva.commands").values():
+    app.add_typer(point.load(), name=point.name)
 
 
 def main() -> None:
@@ -70,4 +74,8 @@ def main() -> None:
     steady_streams()
     show_log()
     raise_limit()
-    app()
+    try:
+        app()
+    except Unwritten as error:  # help and version are printed outside of any command
+        forsake_stdout()
+        complain(error)

@@ -21,7 +21,7 @@ from viva.scenarios.models import model_labels, prices
 from viva.scenarios.registry import AnyScenario
 from viva.scenarios.settings import RunSettings
 
-_IDENTICAL = ("llama", "oracle", "replay", "simulated")  # kinds whose answers do not depend on other calls
+_IDENTICAL = ("llama", "oracle", "recorded", "replay", "simulated")  # kinds whose answers do not depend on other calls
 
 
 class PreparedRun:
@@ -127,7 +127,7 @@ def _breaks_identity(models: list[str]) -> list[str]:
     reasons = []
     for text in models:
         spec = ModelSpec.parse(text)
-        if spec.kind == "openai":
+        if spec.kind in ("openai", "http"):
             reasons.append(f"{text}: an endpoint does not promise the same answer twice")
         elif spec.kind == "llama" and spec.take("strict") == "off":
             reasons.append(f"{text}: strict=off computes prompts in shared")
