@@ -52,6 +52,13 @@ class GradeScale:
         """
         return self.labels.index(str(label)) / (len(self.labels) - 1)
 
+    def points(self, label: str | int) -> float:
+        """A label as a number: itself on a scale of numbers, else its place, 1 for the worst.
+
+        :raises ValueError: it is not one of the labels.
+        """
+        return float(label) if self.numeric else 1.0 + self.labels.index(str(label))
+
     def words(self) -> str:
         """The labels in words, for prompts."""
         if self.numeric:

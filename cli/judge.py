@@ -1,6 +1,6 @@
-"""``viva judge``: the group of commands about judges. Each command lives in a file of its own.
+"""``viva judge``: looking at a judge. Each of its commands lives in a module of its own.
 
-What never belongs here: work.
+What never belongs here: any command's work.
 """
 
 from __future__ import annotations
@@ -8,10 +8,12 @@ from __future__ import annotations
 import typer
 
 from . import judge_audit
+from .lazy_command import HELP
+
+judge = typer.Typer(no_args_is_help=True, context_settings=HELP, rich_markup_mode=None)
+judge_audit.register(judge)
 
 
 def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    judges = typer.Typer(help="Examine judges: audit them for biases.", no_args_is_help=True)
-    judge_audit.register(judges)
-    app.add_typer(judges, name="judge")
+    """Add the group."""
+    app.add_typer(judge, name="judge", help="Look at a judge: how far its figures can be trusted.")

@@ -48,6 +48,13 @@ def _meta(
     unscored: Annotated[Names, typer.Option("--unscored", help="A value that stands for no score.")] = None,
     scale: Annotated[str | None, typer.Option("--scale", help="nominal, ordinal or interval (default: seen).")] = None,
     jury: Annotated[Names, typer.Option("--jury", help="Pool judges: mean, median, majority or fitted.")] = None,
+    baselines: Annotated[
+        Names, typer.Option("--baselines", help="rouge, meteor, bleu, chrf, bertscore=MODEL, single (extra `metrics`).")
+    ] = None,
+    judge: Annotated[Names, typer.Option("--judge", help="Model of the baseline `single`: grades each answer.")] = None,
+    output: Annotated[str | None, typer.Option("--output", help="Field with the text that is rated.")] = None,
+    reference: Annotated[str | None, typer.Option("--reference", help="Field with its reference text.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Run folder of the baseline `single`.")] = None,
     permutation: Annotated[
         str, typer.Option("--permutation", help="Exchange rows (both) or groups (inputs).")
     ] = "both",
@@ -64,6 +71,7 @@ def _meta(
     """Correlate scores with human ratings: intervals, tests between judges, kappas, juries."""
     from viva.study.meta.columns import Named
     from viva.study.meta.figures import meta_report
+    from viva.study.meta.sheet import check_scored
 
     from .drawing import check_drawable
     from .targets import check_targets
@@ -73,7 +81,12 @@ def _meta(
         check_drawable(plot)
     choices = _choices(scale, permutation, jury or [], resamples, level, seed)
     named = Named(item, group, system, turn, judge_field, human or [], annotator or [], score or [])
-    sheet = _sheet(source, ratings, named, unscored or [])
+    sheet = _sheet(source, ratings, named, unscored or [], with_baselines=bool(baselines))
+    if baselines:
+        from .meta_baselines import add_baselines
+
+        add_baselines(sheet, baselines, judge or [], output, reference, out, source)
+    check_scored(sheet)
     report = meta_report(sheet, choices)
     _show(report, json, csv, plot, html)
 
@@ -95,24 +108,25 @@ def _choices(scale: Any, permutation: Any, jury: list[Any], resamples: int, leve
     return Choices(seed, resamples, level, permutation, scale, tuple(dict.fromkeys(jury)))
 
 
-def _sheet(source: Path, ratings: Path | None, named: Named, unscored: list[str]) -> Sheet:
+def _sheet(source: Path, ratings: Path | None, named: Named, unscored: list[str], *, with_baselines: bool) -> Sheet:
     """:raises DatasetError: naming file, line and field."""
     from viva.engine.errors import ConfigurationError
     from viva.study.meta.runs import is_run, run_sheet
-    from viva.study.meta.sheet import check_scored, joined, read_sheet
+    from viva.study.meta.sheet import joined, read_sheet
 
     if is_run(source):
         if ratings is None:
             raise ConfigurationError(f"{source} is a run; name the file with its human ratings: --ratings FILE")
-        sheet = joined(run_sheet(source), read_sheet(ratings, named, unscored))
-    elif ratings is not None:
-        sheet = joined(
-            read_sheet(source, named.of_scores(), unscored), read_sheet(ratings, named.of_people(), unscored)
-        )
-    else:
-        sheet = read_sheet(source, named, unscored)
-    check_scored(sheet)
-    return sheet
+        scored = run_sheet(source)
+        if with_baselines:
+            from .meta_baselines import add_replies
+
+            add_replies(scored, source)
+        return joined(scored, read_sheet(ratings, named.of_people(), unscored))
+    if ratings is not None:
+        scores = read_sheet(source, named.of_scores(), unscored)
+        return joined(scores, read_sheet(ratings, named.of_people(), unscored))
+    return read_sheet(source, named, unscored)
 
 
 def _show(report: dict[str, Any], json: bool, csv: Path | None, plot: Path | None, html: Path | None) -> None:

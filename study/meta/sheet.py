@@ -122,7 +122,7 @@ def joined(scores: Sheet, ratings: Sheet) -> Sheet:
             message = f"rates {_told(row)} once more (line {met[id(row)]} does already); keep one of them"
             raise DatasetError(message, path=ratings.source, line=rating.line)
         met[id(row)] = rating.line
-        row.human, row.texts = rating.human, row.texts | rating.texts
+        row.human, row.texts = rating.human, rating.texts | row.texts
         row.group = row.group or rating.group
     rated = [row for row in scores.rows if id(row) in met]
     notes = [*scores.notes, *ratings.notes]

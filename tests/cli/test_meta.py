@@ -88,3 +88,20 @@ def test_mistakes_are_told(run: Path, tmp_path: Path) -> None:
     done = _viva("meta", run)
     assert done.returncode == 2
     assert done.stderr.strip().endswith("name the file with its human ratings: --ratings FILE")
+
+
+def test_baselines_stand_beside_the_judge_and_grades_are_recorded(run: Path, tmp_path: Path) -> None:
+    ratings, graded = tmp_path / "r.jsonl", tmp_path / "graded"
+    records = [record | {"reference": "It follows from the principle."} for record in _rated(run, ratings, rounds=True)]
+    ratings.write_text("".join(json.dumps(record) + "\n" for record in records))
+    arguments = ["meta", run, "--ratings", ratings, "--baselines", "rouge,meteor,single", "--judge", "simulated:g"]
+    done = _viva(*arguments, "--out", graded, "--resamples", "100", "--json")
+    assert done.returncode == 0, done.stderr
+    [one] = orjson.loads(done.stdout)["criteria"]
+    judges = ["kieval: judge", "rouge-1", "rouge-2", "rouge-l", "meteor", "single: g"]
+    assert [judge["judge"] for judge in one["judges"]] == judges
+    assert {judge["n"] for judge in one["judges"]} == {len(records)}
+    again = _viva(*arguments, "--out", graded, "--resamples", "100", "--json")
+    assert again.stdout == done.stdout
+    assert f"{len(records)}/{len(records)} done" in again.stderr
+    assert " 0 calls" in again.stderr or "0.0/s" in again.stderr  # all of it was recorded
