@@ -130,12 +130,14 @@ def compare_judges(
     second: Sequence[float],
     *,
     seed: int,
-    permutation: Permutation = "both",
+    permutation: Permutation = "inputs",
     resamples: int = 1_000,
     level: float = 0.95,
     names: Sequence[CoefficientName] = COEFFICIENTS,
 ) -> dict[Key, JudgeDifference]:
     """The first judge against the second on the same rows, at each level.
+
+    Where rows of a group have errors in common, exchanging row by row refutes too often; exchanging groups does not.
 
     The p-value counts how many of ``resamples`` random exchanges of the two judges' scores, standardised before, give
     a difference as far from 0; it is at least 1 / (``resamples`` + 1).

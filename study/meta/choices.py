@@ -19,6 +19,6 @@ class Choices:
     seed: int = 7
     resamples: int = 1_000
     level: float = 0.95
-    permutation: Permutation = "both"
+    permutation: Permutation = "inputs"
     scale: Scale | None = None
     juries: tuple[Pooling, ...] = ()
