@@ -56,8 +56,8 @@ def _meta(
     reference: Annotated[str | None, typer.Option("--reference", help="Field with its reference text.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Run folder of the baseline `single`.")] = None,
     permutation: Annotated[
-        str, typer.Option("--permutation", help="Exchange rows (both) or groups (inputs).")
-    ] = "both",
+        str, typer.Option("--permutation", help="What tests of two judges exchange: groups (inputs) or rows (both).")
+    ] = "inputs",
     resamples: Annotated[int, typer.Option("--resamples", min=100, max=100_000, help="Of intervals, tests.")] = 1_000,
     level: Annotated[float, typer.Option("--level", help="Confidence level of intervals.")] = 0.95,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Every random choice derives from it.")] = 7,

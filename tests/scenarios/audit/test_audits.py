@@ -10,13 +10,19 @@ from direct_audits import audited, drawn_cases
 from scipy.stats import binomtest
 
 from viva.agents.grades import SCALES, PairVerdict, grade_form
+from viva.engine.backends.registry import build
+from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError
+from viva.orchestration.embedding import load
+from viva.orchestration.launch import new_run
 from viva.scenarios.audit.cases import AuditCase, open_cases, reply_cases
 from viva.scenarios.audit.report import answer
 from viva.scenarios.audit.scenario import families_of
 from viva.scenarios.audit.settings import AuditSettings
 from viva.scenarios.audit.variants import listed, padded, sentences
+from viva.scenarios.grading.scenario import Grading, GradingSettings
 from viva.scenarios.rated import RecordedReply
+from viva.study.meta.runs import run_sheet
 
 
 def _found(count: int, audit: str, **options: Any) -> list[dict[str, Any]]:
@@ -160,3 +166,23 @@ def test_a_judges_family_is_named_or_part_of_its_label() -> None:
         families_of(AuditSettings(judge=["simulated:x"], family=["y=birch"]), cases)
     with pytest.raises(ConfigurationError, match="no answer is of the family 'oak'; the cases have: aster, birch"):
         families_of(AuditSettings(judge=["simulated:x"], family=["x=oak"]), cases)
+
+
+@pytest.mark.parametrize("traits", ["position", "position:much", "position:1.5", ":0.5"])
+def test_habits_that_cannot_be_planted_are_refused(traits: str) -> None:
+    with pytest.raises(ConfigurationError, match="expected NAME:AMOUNT, from -1 to 1"):
+        build(f"simulated:j?traits={traits}", VirtualClock())
+
+
+def test_single_answer_grading_is_reported_by_judge(tmp_path: Path) -> None:
+    tasks = [{"id": str(at), "question": f"q{at}", "answer": "a", "reference": "r" * (at % 2)} for at in range(5)]
+    which, out = Grading(tasks), tmp_path / "run"
+    settings = GradingSettings(tasks=str(out / "tasks.jsonl"), judge=["simulated:g", "simulated:h"], scale="letters")
+    assert which.given_tasks is not None
+    launch = new_run(which, settings, out, VirtualClock(), files={"tasks.jsonl": which.given_tasks.to_lines()})
+    assert launch.clock.run(launch.run).how == "done"
+    report = load(out).report()
+    assert {label: one["measures"]["score"]["n"] for label, one in report["candidates"].items()} == {"g": 5, "h": 5}
+    assert all(1 <= one["measures"]["score"]["mean"] <= 5 for one in report["candidates"].values())
+    [row, *_] = run_sheet(out).rows
+    assert (row.item, row.system, list(row.scores)) == ("0", "g", [("grading", "score")])
