@@ -5,7 +5,7 @@ What never belongs here: wording (the pack), comparing with people (``viva meta`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -121,9 +121,6 @@ class Grading(Scenario[GradingSettings, GivenTask]):
 
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> Aggregate:
         return Measures(manifest, JUDGE)
-
-    def score_of(self, settings: GradingSettings) -> Callable[[Any], float | None]:
-        return lambda result: (result["value"] or {}).get(SCORE)
 
     def forecast(
         self, settings: GradingSettings, prepared: Prepared[GivenTask], pack: PromptPack | None
