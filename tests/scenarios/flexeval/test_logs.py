@@ -94,6 +94,14 @@ def test_calls_that_continue_nothing_are_dialogs_of_their_own(tmp_path: Path) ->
     assert {one.id: len(one.messages) for one in _read(path)} == {"t1": 2, "t1:2": 4}
 
 
+def test_an_answer_that_the_application_rewrote_is_still_that_answer(tmp_path: Path) -> None:
+    sent = [*TALK[:1], ("assistant", "Hello, shortened."), TALK[2]]
+    again = _span(TALK[:1], "Another answer to the same.")
+    [first, second] = _read(_write(tmp_path / "s.jsonl", _span(TALK[:1], "Hello."), again, _span(sent, "Four.")))
+    assert [(one.id, len(one.messages)) for one in (first, second)] == [("t1", 2), ("t1:2", 4)]
+    assert _texts(second) == [*sent, ("assistant", "Four.")]
+
+
 def test_spans_exported_by_otlp_with_several_in_a_line(tmp_path: Path) -> None:
     lines = [_otlp(_span(TALK[:n], TALK[n][1], **{"gen_ai.usage.input_tokens": n})) for n in (1, 3)]
     lines[0]["resourceSpans"] += lines[1]["resourceSpans"]
