@@ -136,7 +136,7 @@ def untested(path: Path) -> list[tuple[str, _Row]]:
     if len(ended) == manifest["dataset"]["chosen"] * len(labels) * repeats:
         return []
     try:
-        tasks = DialogTasks(manifest["dataset"]["files"], Path("/"), manifest["settings"]["n"])
+        tasks = DialogTasks([Path(file) for file in manifest["dataset"]["files"]], manifest["settings"]["n"])
     except ConfigurationError:
         return []
     found = []

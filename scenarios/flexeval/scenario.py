@@ -18,6 +18,7 @@ from ..settings import RunSettings
 from .figures import TESTS
 from .graph import Measured, measured
 from .protocol import CANDIDATE, GRADER, INTERACTOR, DialogTask, SuiteProtocol
+from .readers import expand
 from .report import SuiteAggregate, SuiteScoring
 from .rubric import TEMPLATES
 from .settings import FlexEvalSettings, grader_models, read_named
@@ -75,7 +76,7 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask]):
         check_thresholds(suite, metrics, where)
         if suite.complete != "dialog" and settings.interactor is not None:
             raise ConfigurationError("interactor: only a dialog held anew has one; write `complete: dialog`")
-        tasks = DialogTasks(suite.conversations, file.folder, settings.n)
+        tasks = DialogTasks(expand(suite.conversations, file.folder), settings.n)
         notes = list(file.notes)
         if tasks.unreadable:
             notes.append(f"{tasks.unreadable} of {len(tasks)} conversations cannot be read; they count as failed")

@@ -17,7 +17,7 @@ from viva.data.unchanged import FirstReading
 from viva.engine.errors import ConfigurationError
 
 from .protocol import DialogTask
-from .readers import Unreadable, expand, read_dialogs
+from .readers import Unreadable, read_dialogs
 
 
 class DialogTasks:
@@ -25,12 +25,12 @@ class DialogTasks:
 
     ``unreadable`` counts lines that hold none.
 
-    :raises ConfigurationError: there is no file, no conversation, or two conversations have one id.
+    :raises ConfigurationError: there is no conversation, or two conversations have one id.
     :raises DatasetError: a file cannot be read.
     """
 
-    def __init__(self, patterns: Sequence[str], folder: Path, limit: int | None = None) -> None:
-        self.files = expand(patterns, folder)
+    def __init__(self, files: Sequence[Path], limit: int | None = None) -> None:
+        self.files = list(files)
         self._limit = limit
         self._first = FirstReading()
         self.unreadable = 0
