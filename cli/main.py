@@ -14,8 +14,9 @@ from viva.engine.descriptors import raise_limit
 from viva.engine.plugins import registered
 
 from . import correlate, data, lab, report, review, run, show, sweep, validate
+from .exit_codes import complain
 from .lazy_command import HELP, MODELS
-from .output import show_log, steady_streams
+from .output import Unwritten, forsake_stdout, show_log, steady_streams
 
 
 class _Commands(TyperGroup):
@@ -71,4 +72,8 @@ def main() -> None:
     steady_streams()
     show_log()
     raise_limit()
-    app()
+    try:
+        app()
+    except Unwritten as error:  # help and version are printed outside of any command
+        forsake_stdout()
+        complain(error)

@@ -144,10 +144,12 @@ class Runner:
     def interrupt(self) -> None:
         """Finish the requests under way; each conversation is interrupted where it would make its next."""
         self.drain()
+        self._journal.hasten()
         self.services.stop.ask()
 
     def halt(self) -> None:
         """Stop now. What is in flight is interrupted and goes on when the run is resumed."""
+        self._journal.hasten()
         self._end("halted")
 
     async def flush(self) -> None:

@@ -1,7 +1,7 @@
 """Reads YAML that a user wrote: bounded in size, depth and aliases, and strict about keys.
 
 Every file and text in YAML is read here, so that an error names file, line and column, and no file takes long. Dates
-stay the text that they are: settings and tools speak JSON, which has none.
+and times of day stay the text that they are: settings and tools speak JSON, which has none.
 """
 
 from __future__ import annotations
@@ -133,6 +133,12 @@ class _Loader(yaml.SafeLoader):
         **yaml.SafeLoader.yaml_constructors,
         "tag:yaml.org,2002:timestamp": yaml.SafeLoader.construct_yaml_str,
     }
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        """The tag of a node. ``21:05`` is text: YAML 1.1 takes it for a number to the base of 60."""
+        tag = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+        plain = kind is yaml.ScalarNode and tag in _NUMBERS and ":" in value
+        return "tag:yaml.org,2002:str" if plain else tag
 
     def __init__(self, text: str) -> None:
         self._level = self._repeated = 0

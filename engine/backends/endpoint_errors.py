@@ -120,7 +120,7 @@ def _advice(error: BaseException, cause: BaseException) -> str:
         return "; no such host: mend the name in the URL"
     if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
         return "; nothing listens there: start the server, or mend host and port in the model's name"
-    if isinstance(error, aiohttp.ClientResponseError):
+    if isinstance(error, aiohttp.ClientResponseError) and "Expected HTTP/" in error.message:
         return "; that is no HTTP: if the endpoint speaks TLS, write https:// instead of http://"
     return ""
 

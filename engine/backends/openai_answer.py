@@ -27,9 +27,10 @@ def parse_completion(
     usage is 0 where it is unknown.
 
     :raises Unavailable: it is not the answer of a chat endpoint; a proxy's page or half a body may pass, so retried.
+    :raises AnswerTooLarge: it holds more values than an answer may.
     """
     try:
-        answer = decoded(data)
+        answer = decoded(data, label)
         choice = answer["choices"][0]
         message = choice["message"]
         text = text_of(message.get("content"))

@@ -30,9 +30,10 @@ def parse_echo(data: bytes, before: str, continuation: str, label: str, redact: 
     the text or one that opens every text, may have no log-probability and is then left out.
 
     :raises Rejected: the endpoint did not echo the prompt with its log-probabilities, or not those of its tokens.
+    :raises AnswerTooLarge: it holds more values than an answer may.
     """
     try:
-        answer = decoded(data)
+        answer = decoded(data, label)
         told = answer["choices"][0]["logprobs"]
         tokens, values = told["tokens"], told["token_logprobs"]
         tops = told.get("top_logprobs") or [None] * len(tokens)

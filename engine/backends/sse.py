@@ -59,7 +59,7 @@ async def read_stream(
             ended = True
             break
         try:
-            chunk = decoded(data)
+            chunk = decoded(data, label)
             problem = chunk.get("error")
             if chunk.get("usage"):
                 usage = usage_of(chunk["usage"], redact)
@@ -112,6 +112,7 @@ class CallPieces:
 
     def __init__(self) -> None:
         self._parts: dict[int, tuple[list[str], list[str], list[str]]] = {}
+        self._last = -1  # the highest index
 
     def add(self, parts: list[dict[str, Any]]) -> None:
         """Take the pieces of a chunk.
@@ -122,10 +123,10 @@ class CallPieces:
             id_, function = part.get("id"), part.get("function") or {}
             index = part.get("index")
             if index is None:  # some endpoints send each call whole and do not number them
-                last = max(self._parts, default=-1)
-                index = last if last >= 0 and not id_ and not function.get("name") else last + 1
+                index = self._last if self._last >= 0 and not id_ and not function.get("name") else self._last + 1
             elif type(index) is not int:
                 raise TypeError(f"a call's index is {index!r}, not a number")
+            self._last = max(self._last, index)
             ids, names, arguments = self._parts.setdefault(index, ([], [], []))
             for value, texts in ((id_, ids), (function.get("name"), names)):
                 if value:

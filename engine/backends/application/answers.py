@@ -161,7 +161,7 @@ class AnswerReader:
         if not data.strip():
             raise Unavailable(f"{what} is empty; expected JSON", model=self._label)
         try:
-            return decoded(data)
+            return decoded(data, self._label)
         except orjson.JSONDecodeError as error:
             self._refuse_html(data, "JSON")
             shown = self._redact.quote(data, _LONGEST_QUOTE)

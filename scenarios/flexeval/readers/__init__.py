@@ -1,1 +1,4 @@
-from .stub import Unreadable, expand, read_dialogs
+from .files import expand, read_all, read_dialogs
+from .records import Unreadable
+
+__all__ = ["Unreadable", "expand", "read_all", "read_dialogs"]
