@@ -10,10 +10,11 @@ import random
 from pathlib import Path
 
 TURNS = 10  # of a conversation; user and assistant take turns
-_WORDS = (
+_TEXT = (
     "the answer is that we could try another way because every number of this list divides it without a remainder "
     "please look at my question again and tell me why water boils earlier on mountains than by the sea"
-).split()
+)
+_WORDS = _TEXT.split()
 
 
 def sentence(draw: random.Random) -> str:
