@@ -1,8 +1,8 @@
 """The gate: a suite's thresholds against the figures of a run, and against a baseline run on the same conversations.
 
-Falls and rises are tested conversation by conversation (``scoring.comparison``), one-sided, and corrected by Holm for
-all comparisons of the suite: so the chance of any false alarm stays below the suite's ``alpha``. What never belongs
-here: what a figure is.
+Falls and rises are tested conversation by conversation (``scoring.comparison.fall_of``), one-sided, and corrected by
+Holm for all comparisons of the suite: so the chance of any false alarm stays below the suite's ``alpha`` where the
+releases differ by chance alone. What never belongs here: what a figure is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from viva.engine.errors import ConfigurationError
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
-from viva.scoring.comparison import compare, corrected
+from viva.scoring.comparison import corrected, fall_of
 
 from ..models import label_of
 from .figures import TESTS, keeps, statistic, test_figures
@@ -150,21 +150,13 @@ def _against(
         reason = f"the baseline has no system '{label}'; it has {', '.join(baseline)}"
         return Check(label, threshold.name, None, bound, True, reason=reason)
     now, then = (_by_dialog(one, threshold, passes) for one in (collected, other))
-    most = max((abs(value) for one in (now, then) for value in one.values() if value is not None), default=0.0) or 1.0
-    compared = compare("now", "then", {"now": now, "then": then}, most=2 * most)
-    if compared.mean is None:
+    fall = fall_of(now, then, margin) if way == "fall" else fall_of(then, now, margin)
+    if fall is None:
         reason = "no conversation was measured in both runs"
         return Check(label, threshold.name, None, bound, True, reason=reason)
-    # One-sided against a change of ``margin``: what is compared is shifted by it.
-    shift = margin if way == "fall" else -margin
-    shifted = {key: None if value is None else value + shift for key, value in now.items()}
-    moved = compare("now", "then", {"now": shifted, "then": then}, most=2 * most + abs(shift))
-    worse = (moved.mean or 0.0) < 0 if way == "fall" else (moved.mean or 0.0) > 0
-    p = 1.0 if moved.p is None else moved.p / 2 if worse else 1.0 - moved.p / 2
-    shared = [key for key in now.keys() & then.keys() if now[key] is not None and then[key] is not None]
-    before = math.fsum(then[key] or 0.0 for key in shared) / len(shared)
-    found = math.fsum(now[key] or 0.0 for key in shared) / len(shared)
-    return Check(label, threshold.name, found, bound, False, abs(moved.mean or 0.0), before, p, compared.n)
+    found, before = (fall.first, fall.second) if way == "fall" else (fall.second, fall.first)
+    beyond = fall.second - fall.first - margin
+    return Check(label, threshold.name, found, bound, False, max(0.0, beyond), before, fall.p, fall.n)
 
 
 def _by_dialog(collected: Collected, threshold: Threshold, passes: Mapping[str, Bounds]) -> _ByDialog:
@@ -181,7 +173,7 @@ def _by_dialog(collected: Collected, threshold: Threshold, passes: Mapping[str, 
         pairs = zip(collected.dialogs(values.number_tests), values.numbers.tolist(), strict=True)
     for dialog, value in pairs:
         sums.setdefault(dialog, []).append(value)
-    return {(dialog, ""): math.fsum(one) / len(one) for dialog, one in sums.items()}
+    return {(dialog, ""): one[0] if len(one) == 1 else math.fsum(one) / len(one) for dialog, one in sums.items()}
 
 
 def collected_of(path: Path) -> dict[str, Collected]:

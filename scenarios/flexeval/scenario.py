@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from viva.agents.prompts import PromptPack
@@ -23,7 +24,7 @@ from .report import SuiteAggregate, SuiteScoring
 from .rubric import TEMPLATES
 from .settings import FlexEvalSettings, grader_models, read_named
 from .spec import Suite
-from .tasks import DialogTasks
+from .tasks import DialogTasks, WatchedTasks
 
 if TYPE_CHECKING:
     from ..study.sections import SystemStudy
@@ -65,6 +66,8 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask]):
     def prepare(self, settings: FlexEvalSettings) -> Prepared[DialogTask]:
         file = read_named(settings.suite)
         suite, where = file.suite, settings.suite
+        if settings.watched is not None:
+            suite = suite.model_copy(update={"complete": "none", "scored": "new"})
         graders = self._graders(settings, suite)
         metrics = measured(suite, list(graders), where)
         for metric in metrics:
@@ -76,7 +79,11 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask]):
         check_thresholds(suite, metrics, where)
         if suite.complete != "dialog" and settings.interactor is not None:
             raise ConfigurationError("interactor: only a dialog held anew has one; write `complete: dialog`")
-        tasks = DialogTasks(expand(suite.conversations, file.folder), settings.n)
+        tasks: DialogTasks | WatchedTasks
+        if settings.watched is not None:
+            tasks = WatchedTasks(Path(settings.watched))
+        else:
+            tasks = DialogTasks(expand(suite.conversations, file.folder), settings.n)
         notes = list(file.notes)
         if tasks.unreadable:
             notes.append(f"{tasks.unreadable} of {len(tasks)} conversations cannot be read; they count as failed")

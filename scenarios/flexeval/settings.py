@@ -34,6 +34,9 @@ class FlexEvalSettings(RunSettings):
     interactor: str | None = Field(default=None, description="Model that plays the user, in place of the suite's.")
     repeats: int = Field(default=1, ge=1, le=1000, description="How often each conversation is tested.")
     n: int | None = Field(default=None, ge=1, description="Only the first so many conversations.")
+    watched: str | None = Field(
+        default=None, description="Dialogs of a log that is watched, in place of the suite's conversations."
+    )
     baseline: str | None = Field(default=None, description="Run folder that the gate compares with.")
     pack: str = Field(default="flexeval", description="Prompt pack: a shipped name or a YAML file.")
 
@@ -46,10 +49,11 @@ class FlexEvalSettings(RunSettings):
         if not isinstance(data, Mapping) or not isinstance(data.get("suite"), str) or data.keys() >= _WHOLE:
             return data
         suite = read_named(data["suite"], folder_of(info)).suite
+        live = bool(data.get("watched"))
         told: dict[str, Any] = {
-            "candidate": system_models(suite),
-            "interactor": suite.interactor if suite.complete == "dialog" else None,
-            "repeats": suite.repeats,
+            "candidate": [AS_RECORDED] if live else system_models(suite),
+            "interactor": suite.interactor if suite.complete == "dialog" and not live else None,
+            "repeats": 1 if live else suite.repeats,
             "baseline": suite.baseline,
             "seed": suite.seed,
             "concurrency": suite.concurrency,
@@ -116,7 +120,7 @@ def system_models(suite: Suite) -> list[str]:
     if isinstance(suite.system, str):
         return [suite.system]
     if "url" in suite.system:
-        return [inline_name(suite.system)]
+        return [labelled(inline_name(suite.system), "application")]
     return [labelled(one if isinstance(one, str) else inline_name(one), label) for label, one in suite.system.items()]
 
 

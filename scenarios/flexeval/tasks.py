@@ -19,6 +19,8 @@ from viva.engine.errors import ConfigurationError
 from .protocol import DialogTask
 from .readers import Unreadable, read_all
 
+STATE = b'{"state":'
+
 
 class DialogTasks:
     """The conversations of these files, in the order of their names and lines; the first ``limit`` of them.
@@ -78,3 +80,49 @@ class DialogTasks:
             "files": [str(file) for file in self.files],
             "unreadable": self.unreadable,
         }
+
+
+class WatchedTasks:
+    """The dialogs of a watched log that have come so far, as they lie in the run's folder: batches of records, one a
+    line, each batch with where the log goes on behind it (``STATE``). A batch that was not written whole counts for
+    nothing.
+    """
+
+    unreadable = 0
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __iter__(self) -> Iterator[DialogTask]:
+        batch: list[DialogTask] = []
+        for line in self._lines():
+            if line.startswith(STATE):
+                yield from batch
+                batch = []
+            else:
+                batch.append(DialogTask.from_record(orjson.loads(line)))
+
+    def recovered(self) -> dict[str, Any] | None:
+        """Cut off what was not written whole; where the log goes on, None at its beginning."""
+        state: bytes | None = None
+        end = place = 0
+        for line in self._lines():
+            place += len(line)
+            if line.startswith(STATE):
+                state, end = line, place
+        if self._file.exists() and self._file.stat().st_size > end:
+            with self._file.open("r+b") as file:
+                file.truncate(end)
+        return None if state is None else orjson.loads(state)["state"]
+
+    def _lines(self) -> Iterator[bytes]:
+        if self._file.exists():
+            with self._file.open("rb") as lines:
+                yield from (line for line in lines if line.endswith(b"\n"))
+
+    def to_record(self, name: str) -> dict[str, Any]:
+        """What the manifest says of them: nothing that would change."""
+        return {"name": name, "digest": "watched", "chosen": 0, "files": [str(self._file)], "unreadable": 0}

@@ -33,7 +33,7 @@ def bars(title: str, rows: Mapping[str, Bar], label: str) -> str:
         figure, axes = style.panel(_ROW * max(1, len(rows)) + 0.1, left=1.1)
         style.title(axes, title)
         names = style.short(list(rows), 16)
-        for place, (name, bar) in enumerate(rows.items()):
+        for place, bar in enumerate(rows.values()):
             axes.barh(place, bar.value, height=0.62, color=style.colour("point"))
             if bar.low is not None and bar.high is not None:
                 reach = [[max(0.0, bar.value - bar.low)], [max(0.0, bar.high - bar.value)]]
