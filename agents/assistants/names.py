@@ -1,0 +1,72 @@
+"""Assistants by name: ``rouge-l``, ``bleu@fact``, ``logprob:MODEL``, ``judge:MODEL``, ``nli:FOLDER``, ``FILE.py#name``.
+
+``@TEXT`` behind a name says which of the example's texts the response is compared with.
+
+What never belongs here: what an assistant does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from viva.engine.backends.registry import full_path
+from viva.engine.errors import ConfigurationError
+
+from .assistant import Assistant
+from .metric import Metric
+from .text_metrics import METRICS
+
+_AGAINST = re.compile(r"@([A-Za-z_]\w*)$")
+_MODELS = ("logprob", "judge")  # kinds behind whose colon a model is named
+_FOLDERS = ("nli", "embedding")  # kinds behind whose colon a folder is named
+KNOWN = f"{', '.join(METRICS)}, logprob:MODEL, judge:MODEL, nli:FOLDER, embedding:FOLDER, FILE.py#NAME"
+
+
+def full_name(text: str, folder: Path = Path()) -> str:
+    """An assistant's name with paths made absolute, so that it means the same from any folder. Relative paths begin at
+    ``folder``.
+
+    :raises ConfigurationError: a model's name holds a credential.
+    """
+    kind, colon, rest = text.partition(":")
+    if colon and kind in _MODELS:
+        return f"{kind}:{full_path(rest, folder)}"
+    if colon and kind in _FOLDERS:
+        where, against = _split(rest)
+        return f"{kind}:{(folder / Path(where).expanduser()).resolve()}{against}"
+    where, hash_, name = text.partition("#")
+    return f"{(folder / Path(where).expanduser()).resolve()}#{name}" if hash_ and where.endswith(".py") else text
+
+
+def assistant(text: str) -> Assistant:
+    """The assistant of a name. Nothing is opened or imported for it.
+
+    :raises ConfigurationError: there is none of this name; the message lists what there is.
+    """
+    plain, against = _split(text)
+    if plain in METRICS:
+        return Metric.named(text, plain, against.removeprefix("@") or None)
+    raise ConfigurationError(f"assistant '{text}': unknown; there are {KNOWN}")
+
+
+def assistants(names: Sequence[str]) -> tuple[Assistant, ...]:
+    """The assistants of some names; those that ask a model get the roles ``assistant-1``, ``assistant-2``, … by place.
+
+    :raises ConfigurationError: one is unknown, or named twice.
+    """
+    found: list[Assistant] = []
+    for place, name in enumerate(names, 1):
+        if name in names[: place - 1]:
+            raise ConfigurationError(f"assistant '{name}': is named twice")
+        made = assistant(name)
+        found.append(made if made.model is None else replace(made, role=f"assistant-{place}"))
+    return tuple(found)
+
+
+def _split(text: str) -> tuple[str, str]:
+    """A name, and the ``@TEXT`` behind it (empty where there is none)."""
+    match = _AGAINST.search(text)
+    return (text, "") if match is None else (text[: match.start()], match.group())
