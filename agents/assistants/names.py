@@ -16,12 +16,16 @@ from viva.engine.backends.registry import full_path
 from viva.engine.errors import ConfigurationError
 
 from .assistant import Assistant
+from .judged import OtherJudge
+from .likelihood import Likelihood
 from .metric import Metric
+from .neural import KINDS, Neural
 from .text_metrics import METRICS
+from .user_function import UserFunction
 
 _AGAINST = re.compile(r"@([A-Za-z_]\w*)$")
-_MODELS = ("logprob", "judge")  # kinds behind whose colon a model is named
-_FOLDERS = ("nli", "embedding")  # kinds behind whose colon a folder is named
+# Kinds behind whose colon a model is named; those of ``KINDS`` name a folder there.
+_MODELS: dict[str, type[Likelihood] | type[OtherJudge]] = {"logprob": Likelihood, "judge": OtherJudge}
 KNOWN = f"{', '.join(METRICS)}, logprob:MODEL, judge:MODEL, nli:FOLDER, embedding:FOLDER, FILE.py#NAME"
 
 
@@ -34,7 +38,7 @@ def full_name(text: str, folder: Path = Path()) -> str:
     kind, colon, rest = text.partition(":")
     if colon and kind in _MODELS:
         return f"{kind}:{full_path(rest, folder)}"
-    if colon and kind in _FOLDERS:
+    if colon and kind in KINDS:
         where, against = _split(rest)
         return f"{kind}:{(folder / Path(where).expanduser()).resolve()}{against}"
     where, hash_, name = text.partition("#")
@@ -49,6 +53,14 @@ def assistant(text: str) -> Assistant:
     plain, against = _split(text)
     if plain in METRICS:
         return Metric.named(text, plain, against.removeprefix("@") or None)
+    kind, colon, rest = text.partition(":")
+    if colon and rest and kind in _MODELS:
+        return _MODELS[kind].named(text, rest)
+    if colon and rest and kind in KINDS:
+        where, against = _split(rest)
+        return Neural.named(text, kind, where, against.removeprefix("@") or None)
+    if "#" in text and text.partition("#")[0].endswith(".py"):
+        return UserFunction.named(text)
     raise ConfigurationError(f"assistant '{text}': unknown; there are {KNOWN}")
 
 
