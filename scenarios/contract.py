@@ -63,12 +63,14 @@ class Role:
     """A part that a model plays; the setting of the same name holds its model.
 
     ``many``: the setting holds several models, which are compared: each has conversations of its own. ``judge``: the
-    model that a fork may exchange, for what it says changes nothing that the others are asked.
+    model that a fork may exchange, for what it says changes nothing that the others are asked. ``replayed``: a fork
+    repeats what its model said; of another role the model is called anew.
     """
 
     name: str
     many: bool = False
     judge: bool = False
+    replayed: bool = True
 
     def models(self, settings: RunSettings) -> list[str]:
         """The names of its models in these settings; none where the setting is empty."""

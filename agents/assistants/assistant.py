@@ -9,7 +9,7 @@ What never belongs here: how one kind of assistant works, and what its number is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,14 +26,15 @@ Better = Literal["high", "low"]
 
 @dataclass(frozen=True, kw_only=True)
 class Assistant(ABC):
-    """See the module. ``name`` is as the user wrote it, ``title`` what the judge reads; ``low`` and ``high`` bound its
-    numbers, and ``better`` says which end is the good one.
+    """See the module. ``name`` stands for it in prompts, plans and reports, ``title`` says what it is; ``low`` and
+    ``high`` bound its numbers, and ``better`` says which end is the good one.
 
-    ``compares``: the response with what, in words. ``model`` is the name of the model that it asks under the role
-    ``role``; None where it asks none.
+    ``spec`` is what the user wrote. ``compares``: the response with what, in words. ``model`` is the name of the model
+    that it asks under the role ``role``; None where it asks none.
     """
 
     name: str
+    spec: str
     title: str
     compares: str
     low: float = 0.0
@@ -67,9 +68,9 @@ class Assistant(ABC):
         }
 
     def line(self) -> str:
-        """Itself in a line, for a judge: title, what it compares, range and direction."""
-        ends = f"{self.low:g} to {self.high:g}"
-        return f"{self.title}: {self.compares}; from {ends}, {'higher' if self.better == 'high' else 'lower'} is better"
+        """Itself in a line, for a judge: name, title, what it compares, range and direction."""
+        better = "higher" if self.better == "high" else "lower"
+        return f"{self.name}: {self.title}, {self.compares}; from {self.low:g} to {self.high:g}, {better} is better"
 
     async def consult(self, conversation: Conversation, example: Example) -> Advice:
         """Its number, or the gap that it leaves.
@@ -128,15 +129,6 @@ async def consult(conversation: Conversation, assistants: Sequence[Assistant], e
 def _first(errors: ExceptionGroup[Exception]) -> Exception:
     """The error that tells most: one that is no failed call, where there is one."""
     return next((one for one in errors.exceptions if not isinstance(one, BackendError)), errors.exceptions[0])
-
-
-def rendered(assistants: Iterable[Assistant], advice: Iterable[Advice]) -> str:
-    """The assistants' numbers for a prompt, a line each; a gap says that there is no number, and why."""
-    lines = []
-    for assistant, one in zip(assistants, advice, strict=True):
-        said = f"no number ({one.problem})" if one.value is None else f"{one.value:.4g}"
-        lines.append(f"- {assistant.line()}: {said}")
-    return "\n".join(lines)
 
 
 def share(facts: dict[str, Any], value: float) -> float:

@@ -6,23 +6,18 @@ What never belongs here: its wording (``packs/assistants.yaml``).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 from pydantic import BaseModel, Field
 
-from viva.engine.backends.base import ModelSpec
 from viva.engine.conversation import Conversation
 from viva.engine.messages import Sampling
 
 from ..agent import Agent
-from ..prompts import PackTemplates, PromptPack
 from .assistant import Assistant
 from .example import AssistantFailed, Example
+from .likelihood import short_label
+from .words import open_words
 
-TEMPLATES = PackTemplates({
-    "judge.system": frozenset(),
-    "judge.question": frozenset({"texts", "response"}),
-})  # fmt: skip
 _TOKENS = 512
 
 
@@ -38,15 +33,20 @@ class OtherJudge(Assistant):
     """A model's own grade of the response, 1 to 10, at temperature 0. It sees all texts of the example."""
 
     @classmethod
-    def named(cls, name: str, model: str) -> OtherJudge:
+    def named(cls, spec: str, model: str) -> OtherJudge:
         """The assistant that asks ``model``."""
-        label = ModelSpec.parse(model).label.rpartition("/")[2]
-        title = f"another judge ({label})"
-        compares = "its grade of the response as a whole"
-        return cls(name=name, title=title, compares=compares, low=1.0, high=10.0, model=model)
+        return cls(
+            name=f"judge:{short_label(model)}",
+            spec=spec,
+            title="another judge",
+            compares="its grade of the response as a whole",
+            low=1.0,
+            high=10.0,
+            model=model,
+        )
 
     async def score(self, conversation: Conversation, example: Example) -> float:
-        pack = _pack()
+        pack = open_words()
         agent = Agent(
             conversation,
             self.role,
@@ -59,8 +59,3 @@ class OtherJudge(Assistant):
         if answer is None:
             raise AssistantFailed("its grade could not be read, twice")
         return float(answer.grade)
-
-
-@cache
-def _pack() -> PromptPack:
-    return TEMPLATES.open("assistants")

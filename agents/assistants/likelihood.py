@@ -26,12 +26,12 @@ class Likelihood(Assistant):
     """
 
     @classmethod
-    def named(cls, name: str, model: str) -> Likelihood:
+    def named(cls, spec: str, model: str) -> Likelihood:
         """The assistant that has ``model`` read."""
-        label = ModelSpec.parse(model).label
         return cls(
-            name=name,
-            title=f"token probability ({_short(label)})",
+            name=f"logprob:{short_label(model)}",
+            spec=spec,
+            title="token probability",
             compares="how probable a language model finds the response after its context, as a mean over tokens",
             model=model,
         )
@@ -48,6 +48,7 @@ class Likelihood(Assistant):
         return math.exp(found[0].total / len(found[0].logprobs))
 
 
-def _short(label: str) -> str:
-    """The file of a label that is a path."""
+def short_label(model: str) -> str:
+    """The label of a model by its name; of a path its last part."""
+    label = ModelSpec.parse(model).label
     return label.rpartition("/")[2] or label

@@ -35,6 +35,7 @@ class Metric(Assistant):
         title, function, package = METRICS[metric]
         return cls(
             name=name,
+            spec=name,
             title=title,
             compares=f"the response with {against or 'the reference'}",
             function=function,

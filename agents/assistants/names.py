@@ -1,6 +1,7 @@
 """Assistants by name: ``rouge-l``, ``bleu@fact``, ``logprob:MODEL``, ``judge:MODEL``, ``nli:FOLDER``, ``FILE.py#name``.
 
-``@TEXT`` behind a name says which of the example's texts the response is compared with.
+``@TEXT`` behind a name says which of the example's texts the response is compared with; ``LABEL=`` before it is what it
+is called in prompts, plans and reports.
 
 What never belongs here: what an assistant does.
 """
@@ -23,6 +24,7 @@ from .neural import KINDS, Neural
 from .text_metrics import METRICS
 from .user_function import UserFunction
 
+_LABEL = re.compile(r"([A-Za-z][\w-]*)=(?=.)")
 _AGAINST = re.compile(r"@([A-Za-z_]\w*)$")
 # Kinds behind whose colon a model is named; those of ``KINDS`` name a folder there.
 _MODELS: dict[str, type[Likelihood] | type[OtherJudge]] = {"logprob": Likelihood, "judge": OtherJudge}
@@ -35,6 +37,11 @@ def full_name(text: str, folder: Path = Path()) -> str:
 
     :raises ConfigurationError: a model's name holds a credential.
     """
+    label, text = _labelled(text)
+    return f"{label}={_full(text, folder)}" if label else _full(text, folder)
+
+
+def _full(text: str, folder: Path) -> str:
     kind, colon, rest = text.partition(":")
     if colon and kind in _MODELS:
         return f"{kind}:{full_path(rest, folder)}"
@@ -50,6 +57,12 @@ def assistant(text: str) -> Assistant:
 
     :raises ConfigurationError: there is none of this name; the message lists what there is.
     """
+    label, name = _labelled(text)
+    made = _unlabelled(name)
+    return replace(made, name=label) if label else made
+
+
+def _unlabelled(text: str) -> Assistant:
     plain, against = _split(text)
     if plain in METRICS:
         return Metric.named(text, plain, against.removeprefix("@") or None)
@@ -67,15 +80,21 @@ def assistant(text: str) -> Assistant:
 def assistants(names: Sequence[str]) -> tuple[Assistant, ...]:
     """The assistants of some names; those that ask a model get the roles ``assistant-1``, ``assistant-2``, … by place.
 
-    :raises ConfigurationError: one is unknown, or named twice.
+    :raises ConfigurationError: one is unknown, or two have one name.
     """
     found: list[Assistant] = []
-    for place, name in enumerate(names, 1):
-        if name in names[: place - 1]:
-            raise ConfigurationError(f"assistant '{name}': is named twice")
-        made = assistant(name)
+    for place, text in enumerate(names, 1):
+        made = assistant(text)
+        if any(made.name == other.name for other in found):
+            raise ConfigurationError(f"assistant '{text}': two are called '{made.name}'; name one LABEL={text}")
         found.append(made if made.model is None else replace(made, role=f"assistant-{place}"))
     return tuple(found)
+
+
+def _labelled(text: str) -> tuple[str, str]:
+    """The label of a name (empty where it has none), and the name without it."""
+    match = _LABEL.match(text)
+    return ("", text) if match is None else (match.group(1), text[match.end() :])
 
 
 def _split(text: str) -> tuple[str, str]:

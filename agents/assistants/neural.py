@@ -72,12 +72,13 @@ class Neural(Assistant):
     against: str | None = None
 
     @classmethod
-    def named(cls, name: str, kind: str, folder: str, against: str | None) -> Neural:
+    def named(cls, spec: str, kind: str, folder: str, against: str | None) -> Neural:
         """The assistant of a kind in ``KINDS`` that has this folder's model compute."""
         title, _, _, low, compares = KINDS[kind]
         return cls(
-            name=name,
-            title=f"{title} ({Path(folder).name})",
+            name=f"{kind}:{Path(folder).name}{f'@{against}' if against else ''}",
+            spec=spec,
+            title=title,
             compares=compares.format(against or "the reference"),
             low=low,
             kind=kind,
@@ -88,14 +89,14 @@ class Neural(Assistant):
     async def score(self, conversation: Conversation, example: Example) -> float:
         other, function = example.text(self.against), KINDS[self.kind][1]
         return number_of(
-            await conversation.compute(self.kind, function, str(self.folder), other, example.response, limit=_SECONDS)
+            await conversation.compute(self.name, function, str(self.folder), other, example.response, limit=_SECONDS)
         )
 
     def check(self) -> None:
         require_package(self.name, KINDS[self.kind][2], EXTRA)
         if not (self.folder / "config.json").is_file():
             raise ConfigurationError(
-                f"assistant '{self.name}': {self.folder} holds no model (no config.json); name a folder that "
+                f"assistant '{self.spec}': {self.folder} holds no model (no config.json); name a folder that "
                 "save_pretrained has written"
             )
 

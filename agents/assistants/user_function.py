@@ -32,30 +32,31 @@ class UserFunction(Assistant):
     limit: float
 
     @classmethod
-    def named(cls, name: str) -> UserFunction:
+    def named(cls, spec: str) -> UserFunction:
         """The function of a name. Options: ``low``, ``high`` (its range, 0 and 1), ``better`` (high or low), ``limit``
         (seconds, 10), ``compares`` (in words, for the judge).
 
         :raises ConfigurationError: an option is unknown, or has a value that it cannot have.
         """
-        head, _, query = name.partition("?")
+        head, _, query = spec.partition("?")
         file, _, function = head.partition("#")
         options = dict(parse_qsl(query, keep_blank_values=True))
         unknown = sorted(options.keys() - {*_OPTIONS, "better", "compares"})
         if unknown or not function.isidentifier():
             what = f"unknown option {unknown[0]}" if unknown else "names no function"
             raise ConfigurationError(
-                f"assistant '{name}': {what}; write FILE.py#NAME?low=0&high=1&better=high&limit=10"
+                f"assistant '{spec}': {what}; write FILE.py#NAME?low=0&high=1&better=high&limit=10"
             )
-        numbers = {key: _number(name, key, options.get(key), default) for key, default in _OPTIONS.items()}
+        numbers = {key: _number(spec, key, options.get(key), default) for key, default in _OPTIONS.items()}
         better = options.get("better", "high")
         if not numbers["low"] < numbers["high"] or numbers["limit"] <= 0:
-            raise ConfigurationError(f"assistant '{name}': expected low below high, and a limit above 0")
+            raise ConfigurationError(f"assistant '{spec}': expected low below high, and a limit above 0")
         if better not in ("high", "low"):
-            raise ConfigurationError(f"assistant '{name}': better={better}: expected high or low")
+            raise ConfigurationError(f"assistant '{spec}': better={better}: expected high or low")
         return cls(
-            name=name,
-            title=function,
+            name=function,
+            spec=spec,
+            title="a function",
             compares=options.get("compares", "a figure of the response"),
             low=numbers["low"],
             high=numbers["high"],
@@ -67,7 +68,7 @@ class UserFunction(Assistant):
 
     async def score(self, conversation: Conversation, example: Example) -> float:
         step = await conversation.compute(
-            self.function, call, str(self.file), self.function, example.to_record(), limit=self.limit, where="process"
+            self.name, call, str(self.file), self.function, example.to_record(), limit=self.limit, where="process"
         )
         return number_of(step)
 
@@ -94,11 +95,11 @@ def call(file: str, name: str, example: dict[str, Any]) -> Any:
     return function_of(Path(file), name)(example)
 
 
-def _number(name: str, key: str, text: str | None, default: float) -> float:
+def _number(spec: str, key: str, text: str | None, default: float) -> float:
     try:
         value = default if text is None else float(text)
     except ValueError:
         value = float("nan")
     if not abs(value) < float("inf"):
-        raise ConfigurationError(f"assistant '{name}': {key}={text}: expected a number")
+        raise ConfigurationError(f"assistant '{spec}': {key}={text}: expected a number")
     return value

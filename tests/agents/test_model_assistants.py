@@ -47,7 +47,7 @@ def test_token_probability_is_the_geometric_mean_of_what_a_local_model_gives_eac
     [read] = call.completion.likelihoods or []
     assert len(read.logprobs) > 3
     assert one["value"] == math.exp(sum(read.logprobs) / len(read.logprobs))
-    assert assistants([f"logprob:{model}"])[0].line().startswith("token probability (tiny.gguf): how probable")
+    assert assistants([f"logprob:{model}"])[0].line().startswith("logprob:tiny.gguf: token probability, how probable")
 
 
 def test_a_text_that_the_model_has_no_room_for_leaves_a_gap(tmp_path: Path) -> None:
@@ -95,13 +95,13 @@ def word(example):
 def test_a_function_of_the_users_gives_a_number_and_whatever_else_it_does_is_a_gap(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(_FILE)
-    names = ["length?high=100", "length?high=5", "broken", "slow?limit=0.2", "dying", "word"]
-    asked = assistants([f"{file}#{name}" for name in names])
+    names = ["length?high=100", "broken", "slow?limit=0.2", "dying", "word"]
+    asked = assistants([f"short={file}#length?high=5", *(f"{file}#{name}" for name in names)])
     for one in asked:
         one.check()
     advice = _advice(tmp_path, asked)
-    assert advice[0]["value"] == len("the cat sat") + len("what did they do")
-    problems = [one.get("problem", "") for one in advice[1:]]
+    assert advice[1]["value"] == len("the cat sat") + len("what did they do")
+    problems = [one["problem"] for one in advice if one["value"] is None]
     for problem, said in zip(
         problems, ["27 is outside of its range, 0 to 5", "ValueError: no idea", "no result after 0.2 s",
                    "exit code 3", "'a cat sat' (str), not a number"], strict=True
@@ -131,4 +131,6 @@ def test_names_are_remembered_by_full_paths(tmp_path: Path) -> None:
     assert full_name("nli:models/a@fact", tmp_path) == f"nli:{tmp_path}/models/a@fact"
     assert full_name("logprob:llama:a.gguf?ctx=9", tmp_path) == f"logprob:llama:{tmp_path}/a.gguf?ctx=9"
     assert full_name("mine.py#f?low=1", tmp_path) == f"{tmp_path}/mine.py#f?low=1"
+    assert full_name("lm=logprob:llama:a.gguf?ctx=9", tmp_path) == f"lm=logprob:llama:{tmp_path}/a.gguf?ctx=9"
     assert full_name("rouge-l@fact", tmp_path) == "rouge-l@fact"
+    assert assistants(["lm=logprob:llama:a.gguf?ctx=9", "r=bleu"])[0].name == "lm"

@@ -9,9 +9,10 @@ import pytest
 from small_runs import results, small_run
 
 from viva.agents.assistants import text_metrics
-from viva.agents.assistants.assistant import consult, rendered, share
-from viva.agents.assistants.example import Example
+from viva.agents.assistants.assistant import consult, share
+from viva.agents.assistants.example import Advice, Example
 from viva.agents.assistants.names import assistants
+from viva.agents.assistants.words import advised, described, numbers
 from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError
 from viva.engine.history import History
@@ -44,7 +45,7 @@ def _consulted(folder: Path, names: list[str], example: Example, **how: Any) -> 
 
     async def converse(conversation: Conversation, payload: int) -> Any:
         advice = await consult(conversation, asked, example)
-        return [[one.to_record() for one in advice], rendered(asked, advice)]
+        return [[one.to_record() for one in advice], numbers(advice), described(asked)]
 
     small_run(folder, converse=converse, count=1, **how)
     [(_, failed, result)] = results(folder)
@@ -54,9 +55,10 @@ def _consulted(folder: Path, names: list[str], example: Example, **how: Any) -> 
 
 def test_assistants_compare_with_the_text_that_they_name_and_are_recorded_once(tmp_path: Path) -> None:
     example = Example("the cat sat", {"fact": "the cat sat", "talk": "a dog ran"}, against="fact")
-    advice, prompt = _consulted(tmp_path, ["rouge-l", "rouge-l@talk", "bleu"], example)
+    advice, said, told = _consulted(tmp_path, ["rouge-l", "rouge-l@talk", "bleu"], example)
     assert [one["value"] for one in advice] == [1.0, 0.0, pytest.approx(1.0)]
-    assert prompt.splitlines()[1] == ("- ROUGE-L: the response with talk; from 0 to 1, higher is better: 0")
+    assert said.splitlines()[1] == "- rouge-l@talk: 0"
+    assert told.splitlines()[1] == "- rouge-l@talk: ROUGE-L, the response with talk; from 0 to 1, higher is better"
     with History(tmp_path / "journal.sqlite") as history:
         assert sorted(call.role for call in history.calls(0)) == [
             "compute:bleu", "compute:rouge-l", "compute:rouge-l@talk",
@@ -65,16 +67,19 @@ def test_assistants_compare_with_the_text_that_they_name_and_are_recorded_once(t
 
 def test_a_metric_that_fails_leaves_a_gap_and_the_others_go_on(tmp_path: Path) -> None:
     example = Example("고양이", {"fact": "고양이가 앉았다", "empty": " "}, against="fact")
-    advice, prompt = _consulted(tmp_path, ["rouge-l", "chrf", "bleu@empty", "bleu@nowhere"], example)
+    advice, said, _ = _consulted(tmp_path, ["rouge-l", "chrf", "bleu@empty", "bleu@nowhere"], example)
     assert [one["value"] is None for one in advice] == [True, False, True, True]
     assert "no word of Latin letters" in advice[0]["problem"]
     assert "the example has no text 'empty'" in advice[2]["problem"]
-    assert "no number (the example has no text 'nowhere')" in prompt
+    assert "no number (the example has no text 'nowhere')" in said
 
 
 @pytest.mark.parametrize(
     ("names", "what"),
-    [(["rouge-5"], "rouge-5': unknown; there are rouge-1"), (["bleu", "bleu"], "'bleu': is named twice")],
+    [
+        (["rouge-5"], "rouge-5': unknown; there are rouge-1"),
+        (["bleu", "bleu"], "two are called 'bleu'; name one LABEL=bleu"),
+    ],
 )
 def test_names_that_mean_nothing_are_refused(names: list[str], what: str) -> None:
     with pytest.raises(ConfigurationError, match=what):
@@ -90,6 +95,14 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
 def test_numbers_map_to_shares_by_range_and_direction() -> None:
     assert share({"range": [1, 3], "better": "high"}, 2.5) == 0.75
     assert share({"range": [1, 3], "better": "low"}, 2.5) == 0.25
+
+
+def test_a_prompt_is_followed_by_the_numbers_with_their_meaning() -> None:
+    [one] = assistants(["bleu"])
+    told = advised("Judge this.", [one], [Advice("bleu", 0.25)])
+    assert told.startswith("Judge this.\n\nAssistants have measured")
+    assert told.endswith("- bleu: BLEU, the response with the reference; from 0 to 1, higher is better: 0.25")
+    assert advised("Judge this.", [], []) == "Judge this."
 
 
 def test_meteor_says_whether_it_has_word_lists() -> None:
