@@ -5,12 +5,14 @@ What never belongs here: what assistants compute (``agents.assistants``), and wh
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from viva.agents.assistants.assistant import Assistant
 from viva.agents.assistants.names import assistant, assistants, full_name
+from viva.engine.errors import ConfigurationError
 
 from .contract import Role
 from .settings import RunSettings
@@ -48,6 +50,26 @@ def full_names(names: list[str], folder: Path) -> list[str]:
     found = [full_name(name, folder) for name in names]
     assistants(found)
     return found
+
+
+def check_texts(asked: Iterable[Assistant], texts: Sequence[str], default: str | None, where: str) -> None:
+    """See that each assistant has a text to compare the response with. ``where`` says in errors who names the texts,
+    ``default`` is the one that assistants take which name none.
+
+    :raises ConfigurationError: one has none.
+    """
+    for one in asked:
+        against = (one.against or default) if one.comparing else None
+        if one.comparing and against is None:
+            raise ConfigurationError(
+                f"assistant '{one.name}': {where} names no text to compare with; write @TEXT behind it, one of: "
+                f"{', '.join(texts)}"
+            )
+        if against is not None and against not in texts:
+            raise ConfigurationError(
+                f"assistant '{one.name}': {where} has no text '{against}' besides the response; it has "
+                f"{', '.join(texts)}"
+            )
 
 
 def checked(names: list[str]) -> tuple[tuple[Assistant, ...], list[dict[str, Any]]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import anyio
 
@@ -30,8 +30,11 @@ class Assistant(ABC):
     ``high`` bound its numbers, and ``better`` says which end is the good one.
 
     ``spec`` is what the user wrote. ``compares``: the response with what, in words. ``model`` is the name of the model
-    that it asks under the role ``role``; None where it asks none.
+    that it asks under the role ``role``; None where it asks none. ``comparing`` kinds compare the response with one
+    text: ``against`` names it, and None leaves that to the example.
     """
+
+    comparing: ClassVar[bool] = False
 
     name: str
     spec: str
@@ -42,6 +45,7 @@ class Assistant(ABC):
     better: Better = "high"
     model: str | None = None
     role: str = ""
+    against: str | None = None
 
     @abstractmethod
     async def score(self, conversation: Conversation, example: Example) -> float:
@@ -131,8 +135,7 @@ def _first(errors: ExceptionGroup[Exception]) -> Exception:
     return next((one for one in errors.exceptions if not isinstance(one, BackendError)), errors.exceptions[0])
 
 
-def share(facts: dict[str, Any], value: float) -> float:
-    """A number mapped to 0–1 by its assistant's range, 1 being the good end; ``facts`` as ``Assistant.facts``."""
-    low, high = facts["range"]
+def share(low: float, high: float, better: Better, value: float) -> float:
+    """A number mapped to 0–1 by its assistant's range, 1 being the good end."""
     part = (value - low) / (high - low)
-    return float(part if facts["better"] == "high" else 1.0 - part)
+    return part if better == "high" else 1.0 - part

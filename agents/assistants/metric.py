@@ -20,11 +20,11 @@ _SECONDS = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Metric(Assistant):
-    """A text metric. ``against`` names the text to compare the response with; None leaves that to the example."""
+    """A text metric."""
 
+    comparing = True
     function: Callable[[str, str], float]
     package: str
-    against: str | None = None
 
     @classmethod
     def named(cls, name: str, metric: str, against: str | None) -> Metric:

@@ -65,11 +65,11 @@ KINDS: dict[str, tuple[str, Callable[[str, str, str], float], str, float, str]] 
 
 @dataclass(frozen=True, kw_only=True)
 class Neural(Assistant):
-    """One of ``KINDS`` by a model in a local folder. ``against`` as in ``Metric``."""
+    """One of ``KINDS`` by a model in a local folder."""
 
+    comparing = True
     kind: str
     folder: Path
-    against: str | None = None
 
     @classmethod
     def named(cls, spec: str, kind: str, folder: str, against: str | None) -> Neural:

@@ -93,8 +93,8 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
 
 
 def test_numbers_map_to_shares_by_range_and_direction() -> None:
-    assert share({"range": [1, 3], "better": "high"}, 2.5) == 0.75
-    assert share({"range": [1, 3], "better": "low"}, 2.5) == 0.25
+    assert share(1, 3, "high", 2.5) == 0.75
+    assert share(1, 3, "low", 2.5) == 0.25
 
 
 def test_a_prompt_is_followed_by_the_numbers_with_their_meaning() -> None:
