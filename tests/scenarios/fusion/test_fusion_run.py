@@ -24,6 +24,7 @@ import viva
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError
 from viva.orchestration.launch import resumed_run
+from viva.study.study import Study, tables_of
 
 DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve()
 TOPICAL = DATA / "topicalchat" / "unieval_predictions.json"
@@ -136,7 +137,7 @@ def test_expected_scores_are_those_of_the_models_probabilities(tmp_path: Path) -
 
 
 def test_a_planner_writes_the_plan_once_and_the_run_keeps_it(tmp_path: Path) -> None:
-    files = make_files(tmp_path, 2)
+    files = make_files(tmp_path, 5)
     plan = tmp_path / "written.yaml"
     settings = {"mode": "plan", "assistant": ["bleu", "chrf"], "plan": str(plan), "planner": "simulated:p", **files}
     run = judged(tmp_path / "one", ["simulated:j"], **settings)
@@ -152,6 +153,10 @@ def test_a_planner_writes_the_plan_once_and_the_run_keeps_it(tmp_path: Path) -> 
     clock = VirtualClock()
     forked = clock.run(lambda: viva.fork(tmp_path / "one", judge="simulated:k", out=tmp_path / "f", clock=clock))
     assert forked.manifest["plan"] == run.manifest["plan"]
+    # Judges are what is compared, so a study of both runs has them side by side.
+    tables = tables_of(Study([tmp_path / "one", tmp_path / "f"]).report())
+    agreement = next(rows for title, _, rows in tables if title == "Agreement with people: Spearman by example")
+    assert {(row[0], row[1]) for row in agreement} == {("one", "j"), ("f", "k")}
     assert _prompts(forked, "k/e1")[0] == _prompts(run, "j/e1")[0]
 
 
