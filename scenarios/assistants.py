@@ -72,12 +72,13 @@ def check_texts(asked: Iterable[Assistant], texts: Sequence[str], default: str |
             )
 
 
-def checked(names: list[str]) -> tuple[tuple[Assistant, ...], list[dict[str, Any]]]:
-    """The assistants, and what a manifest says of them, once it is seen that each can be used.
+def checked_facts(asked: Iterable[Assistant]) -> list[dict[str, Any]]:
+    """What a manifest says of the assistants, once it is seen that each can be used.
 
     :raises ConfigurationError: one cannot; the message says what is missing.
     """
-    found = assistants(names)
-    for one in found:
+    found = []
+    for one in asked:
         one.check()
-    return found, [one.facts() for one in found]
+        found.append(one.facts())
+    return found

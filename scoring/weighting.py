@@ -1,6 +1,6 @@
 """Several scores of the same things made into one: plain averages, and averages weighted by correlation with people.
 
-Shu et al. 2023 (Fusion-Eval, section 3.2): AVG and CorrW. Columns hold the scores of one source, on one scale with the
+Shu et al. 2023 (section 3.2): AVG and CorrW. Columns hold the scores of one source, on one scale with the
 good end at the top; None is a gap, and the sources that have a score stand in for it. What never belongs here: where
 scores come from, and mapping them to one scale.
 """

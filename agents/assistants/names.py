@@ -52,39 +52,41 @@ def _full(text: str, folder: Path) -> str:
     return f"{(folder / Path(where).expanduser()).resolve()}#{name}" if hash_ and where.endswith(".py") else text
 
 
-def assistant(text: str) -> Assistant:
-    """The assistant of a name. Nothing is opened or imported for it.
+def assistant(text: str, default: str | None = None) -> Assistant:
+    """The assistant of a name; one that names no text to compare with takes ``default``, or where that is None the
+    example's. Nothing is opened or imported for it.
 
     :raises ConfigurationError: there is none of this name; the message lists what there is.
     """
     label, name = _labelled(text)
-    made = _unlabelled(name)
+    made = _unlabelled(name, default)
     return replace(made, name=label) if label else made
 
 
-def _unlabelled(text: str) -> Assistant:
+def _unlabelled(text: str, default: str | None) -> Assistant:
     plain, against = _split(text)
     if plain in METRICS:
-        return Metric.named(text, plain, against.removeprefix("@") or None)
+        return Metric.named(text, plain, against.removeprefix("@") or default)
     kind, colon, rest = text.partition(":")
     if colon and rest and kind in _MODELS:
         return _MODELS[kind].named(text, rest)
     if colon and rest and kind in KINDS:
         where, against = _split(rest)
-        return Neural.named(text, kind, where, against.removeprefix("@") or None)
+        return Neural.named(text, kind, where, against.removeprefix("@") or default)
     if "#" in text and text.partition("#")[0].endswith(".py"):
         return UserFunction.named(text)
     raise ConfigurationError(f"assistant '{text}': unknown; there are {KNOWN}")
 
 
-def assistants(names: Sequence[str]) -> tuple[Assistant, ...]:
-    """The assistants of some names; those that ask a model get the roles ``assistant-1``, ``assistant-2``, … by place.
+def assistants(names: Sequence[str], default: str | None = None) -> tuple[Assistant, ...]:
+    """The assistants of some names, ``default`` as in ``assistant``; those that ask a model get the roles
+    ``assistant-1``, ``assistant-2``, … by place.
 
     :raises ConfigurationError: one is unknown, or two have one name.
     """
     found: list[Assistant] = []
     for place, text in enumerate(names, 1):
-        made = assistant(text)
+        made = assistant(text, default)
         if any(made.name == other.name for other in found):
             raise ConfigurationError(f"assistant '{text}': two are called '{made.name}'; name one LABEL={text}")
         found.append(made if made.model is None else replace(made, role=f"assistant-{place}"))

@@ -76,7 +76,7 @@ class Neural(Assistant):
         """The assistant of a kind in ``KINDS`` that has this folder's model compute."""
         title, _, _, low, compares = KINDS[kind]
         return cls(
-            name=f"{kind}:{Path(folder).name}{f'@{against}' if against else ''}",
+            name=f"{kind}:{Path(folder).name}{spec.partition(folder)[2]}",
             spec=spec,
             title=title,
             compares=compares.format(against or "the reference"),

@@ -131,9 +131,7 @@ class FusionAggregate:
 
     def tables(self) -> list[Table]:
         report = self.report()
-        tables = [self._scores(report), self._spreads(report)]
-        for label in report["candidates"]:
-            tables += self._agreement(report, label)
+        tables = [self._scores(report), self._spreads(report), *self._agreement(report)]
         return [*tables, self._gaps(report), failed_table(report), irregular_of(report), usage_table(report)]
 
     def _scores(self, report: dict[str, Any]) -> Table:
@@ -159,20 +157,19 @@ class FusionAggregate:
         ]
         return ("Spread of an example's predictions (standard deviation)", [JUDGE, *criteria], rows)
 
-    def _agreement(self, report: dict[str, Any], label: str) -> list[Table]:
-        found = report["candidates"][label]["agreement"]
-        if not found:
-            return []
-        names = list(found)
-        sources = list(next(iter(found.values()))["sources"])
-        sources += [one for name in names for one in found[name]["sources"] if one not in sources]
-        sources = list(dict.fromkeys(sources))
+    def _agreement(self, report: dict[str, Any]) -> list[Table]:
+        every = {label: one["agreement"] for label, one in report["candidates"].items() if one["agreement"]}
+        names = [name for name in self._task.criteria if any(name in found for found in every.values())]
         tables: list[Table] = []
         for coefficient, what in (("spearman", "Spearman by example"), ("system_kendall", "Kendall over systems")):
-            rows = [[source, *(_cell(found[name]["sources"].get(source), coefficient) for name in names)]
-                    for source in sources]  # fmt: skip
-            if any(cell != DASH for row in rows for cell in row[1:]):
-                tables.append((f"Agreement with people, {label}: {what}", ["source", *names], rows))
+            rows = []
+            for label, found in every.items():
+                for source in dict.fromkeys(source for one in found.values() for source in one["sources"]):
+                    kept = [found[name]["sources"].get(source) if name in found else None for name in names]
+                    cells = [_cell(one, coefficient) for one in kept]
+                    rows.append([label, source, *cells])
+            if any(cell != DASH for row in rows for cell in row[2:]):
+                tables.append((f"Agreement with people: {what}", [JUDGE, "source", *names], rows))
         return tables
 
     def _gaps(self, report: dict[str, Any]) -> Table:

@@ -14,7 +14,7 @@ from viva.data.records import DataRecord, ManifestPart
 from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Sampling
 
-from ..assistants import assistant_roles, checked
+from ..assistants import assistant_roles, checked_facts
 from ..contract import Aggregate, Converse, Prepared, Role, Scenario, Scoring
 from ..forecast import Use
 from .examples_file import Examples, JudgedExample
@@ -57,11 +57,11 @@ class Fusion(Scenario[FusionSettings, JudgedExample]):
     def prepare(self, settings: FusionSettings) -> Prepared[JudgedExample]:
         words = self._words(settings)
         _check_whole(settings, words)
-        asked, facts = checked(settings.assistant)
+        facts = checked_facts(words.assistants)
         examples = Examples(Path(settings.data), words.task, limit=settings.n, seed=settings.seed)
         records = {"dataset": examples.to_record(), "assistants": facts, **words.records(settings)}
-        notes = [f"{one.name}: WordNet is not installed, so METEOR matches no synonyms"
-                 for one in asked if one.facts().get("wordnet") is False]  # fmt: skip
+        notes = [f"{one['name']}: WordNet is not installed, so METEOR matches no synonyms"
+                 for one in facts if one.get("wordnet") is False]  # fmt: skip
         return Prepared(examples, records, notes)
 
     def protocol(

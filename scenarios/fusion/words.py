@@ -104,7 +104,7 @@ def open_pack(settings: FusionSettings) -> PromptPack:
     pack = TEMPLATES.open(settings.pack)
     written = task_text(settings.task)
     task = read_task(written, settings.task)
-    asked = named_assistants(settings.assistant)
+    asked = named_assistants(settings.assistant, task.against)
     texts = [text for text in task.texts if text != task.response]
     check_texts(asked, texts, task.against, settings.task)
     planned: str | None = None
@@ -126,7 +126,7 @@ def words_of(pack: PromptPack, settings: FusionSettings) -> Words:
     """
     held = _held(pack.text)
     task = read_task(held[_TASK], settings.task)
-    asked = named_assistants(settings.assistant)
+    asked = named_assistants(settings.assistant, task.against)
     plan = None if held[_PLAN] is None else read_plan(held[_PLAN], settings.plan or "plan", task, asked)
     return Words(pack, settings.mode, task, plan, asked)
 

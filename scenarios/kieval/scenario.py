@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from viva.agents.assistants.names import assistants
 from viva.agents.prompts import PromptPack
 from viva.data.items import Item
 from viva.data.selection import Dataset, open_dataset
 from viva.engine.detectors import detector_makers
 from viva.engine.messages import Sampling
 
+from ..assistants import assistant_roles, check_texts, checked_facts
 from ..contract import Converse, Prepared, Role, Scenario
 from ..forecast import Use
 from ..probes.questions import TEMPLATES as PROBE_TEMPLATES
@@ -21,7 +23,7 @@ from ..probes.questions import Questions
 from ..probes.shots import Shots, open_examples
 from ..rated import TurnScores
 from .forecast import interview_use
-from .interview import InterviewProtocol
+from .interview import ANSWER, COMPARED, InterviewProtocol
 from .manifest import KievalManifest
 from .pack import TEMPLATES
 from .rated import interview_scores
@@ -49,7 +51,10 @@ class Kieval(Scenario[KievalSettings, Item]):
     scoring = KievalScoring
     templates = TEMPLATES
     manifest = KievalManifest
-    judging = frozenset({"evaluator_tokens", "early_stop", "scorer", "decay"})
+    judging = frozenset({"evaluator_tokens", "early_stop", "scorer", "decay", "assistant"})
+
+    def roles_of(self, settings: KievalSettings) -> tuple[Role, ...]:
+        return (*self.roles, *assistant_roles(settings.assistant))
 
     def prepare(self, settings: KievalSettings) -> Prepared[Item]:
         dataset: Dataset = open_dataset(
@@ -72,6 +77,10 @@ class Kieval(Scenario[KievalSettings, Item]):
             shots = Shots.drawn(examples, _SHOTS, settings.seed)
             shots.check(dataset)
             records |= {"examples": examples.to_record(), "shots": shots.to_record()}
+        if settings.assistant:
+            asked = assistants(settings.assistant, ANSWER)
+            check_texts(asked, COMPARED, ANSWER, "an interview")
+            records["assistants"] = checked_facts(asked)
         return Prepared(dataset, records, dataset.notes)
 
     def protocol(self, settings: KievalSettings, pack: PromptPack | None, records: Mapping[str, Any]) -> Converse[Item]:
@@ -97,6 +106,7 @@ class Kieval(Scenario[KievalSettings, Item]):
             detector_makers(settings.detectors),
             sampling,
             settings.first_answer,
+            assistants=assistants(settings.assistant, ANSWER),
         )
         if "shots" in records:
             questions, shots = Questions(PROBE_TEMPLATES.open(_SHOTS_PACK)), Shots.from_record(records["shots"])
