@@ -22,6 +22,7 @@ from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError
 
 from .forecast import Use
+from .graded import GradedAnswer, Grading
 from .review import ReviewSheet
 from .settings import RunSettings
 from .validation import Validation
@@ -215,6 +216,17 @@ class Scenario(ABC, Generic[S, T]):
         watch. None where this system has no such score.
         """
         return None
+
+    def grading(self, settings: S, *, by_round: bool = False) -> Grading | None:
+        """What a judge's grades are in such a run, so that people's can be set beside them: of whole conversations, or
+        ``by_round``. None where there are none; as it is, the scores of ``score_of``, of whole conversations.
+        """
+        score_of = self.score_of(settings)
+        if by_round or score_of is None:
+            return None
+        return Grading(
+            0.0, 100.0, lambda key, label, task, result: [GradedAnswer(key, label, task.id, score_of(result))]
+        )
 
     def in_random_order(self, cluster: str | None) -> dict[str, Any]:
         """The settings under which tasks come in an order that the seed gives, cluster by cluster: rules that stop a

@@ -18,15 +18,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..intervals import Estimate, Floats, check_level
 from .means import corrected_difference, corrected_mean
 from .sample import Sample
 from .tuned import Tuned
 
-_DRAWS = 10_000
+Which: TypeAlias = NDArray[np.bool_]
+
+_DRAWS = 4_000
 _SEED = 28
 # A judge that tells good from bad no better than this has no rate computed from its words.
 _LEAST = 0.01
@@ -155,7 +159,7 @@ def _correlation(one: Floats, other: Floats) -> float:
     return float(a @ b) / scale if scale > 0.0 else 0.0
 
 
-def _share(sample: Sample, among: Floats, which: Floats, weights: Floats | None = None) -> Share:
+def _share(sample: Sample, among: Which, which: Which, weights: Floats | None = None) -> Share:
     """The weighted share of ``which`` ``among`` answers, and of how many independent ones it is worth.
 
     That is Kish's effective number of clusters for weights, times or over what clustering adds to the variance (the
