@@ -25,7 +25,7 @@ FLOOR = 0.2
 # As many labels of average spread are mixed into each answer's estimate: a few labels are a poor guide.
 _PRIOR = 5.0
 # Answers whose scores are closer than this share of the scores' spread tell about each other.
-_NEAR = 0.35
+_NEAR = 0.2
 
 
 @dataclass(frozen=True, slots=True)

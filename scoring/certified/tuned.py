@@ -49,10 +49,10 @@ class Parts:
         """The variance of what clusters add to ``on_all``, over that among the clusters with grades: few of these may
         by chance have scores that vary more or less than all do.
         """
-        squares = self.all_deviations**2
-        here = float(squares @ self.weights / self.weights.sum())
-        held = squares[squares > 0.0]
-        ratio = float(held.mean()) / here if here > 0.0 and held.size else 1.0
+        shares = self.weights / self.weights.sum()
+        here = float(shares @ (self.all_deviations - shares @ self.all_deviations) ** 2)
+        held = self.all_deviations[self.all_deviations != 0.0]
+        ratio = float((held**2).mean()) / here if here > 0.0 and held.size else 1.0
         return min(max(ratio, 0.1), 10.0)
 
 
@@ -123,7 +123,8 @@ def tune(parts: Sequence[Parts], signs: Sequence[float], powers: Sequence[float]
         [sign * (one.all_deviations - one.graded_deviations) for one, sign in zip(parts, signs, strict=True)]
     )
     if powers is None:
-        held, others = _best(directs, gains, np.sqrt([one.spread for one in parts]), clusters)
+        spreads = np.stack([np.where(one.weights > 0.0, math.sqrt(one.spread), 1.0) for one in parts])
+        held, others = _best(directs, gains, spreads, clusters)
     else:
         held = np.array(powers, dtype=np.float64)
         others = np.repeat(held[:, None], directs.size, axis=1)
@@ -140,7 +141,7 @@ def tune(parts: Sequence[Parts], signs: Sequence[float], powers: Sequence[float]
 
 def _best(directs: Floats, gains: Floats, spreads: Floats, clusters: float) -> tuple[Floats, Floats]:
     """The powers with the least variance, and by cluster those that the other clusters give; 0 for scores without
-    spread.
+    spread. ``spreads``: by how much each deviation of a gain is to be multiplied to be typical.
     """
     held, others = np.zeros(len(gains)), np.zeros_like(gains)
     scale = np.sqrt((gains**2).sum(axis=1))
@@ -148,8 +149,8 @@ def _best(directs: Floats, gains: Floats, spreads: Floats, clusters: float) -> t
     if not usable.any():
         return held, others
     rows = gains[usable] / scale[usable, None]
-    spread = spreads[usable]
-    inverse = np.linalg.pinv(rows @ rows.T * np.outer(spread, spread), rcond=1e-8, hermitian=True)
+    typical = rows * spreads[usable]
+    inverse = np.linalg.pinv(typical @ typical.T, rcond=1e-8, hermitian=True)
     products = rows * directs
     whole = products.sum(axis=1, keepdims=True)
     left = np.where(directs != 0.0, (whole - products) * clusters / (clusters - 1.0), whole)
