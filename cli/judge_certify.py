@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated
 
 import typer
 
 from .exit_codes import guarded
+
+_WIDTH = 80
 
 
 def register(app: typer.Typer) -> None:
@@ -91,7 +94,7 @@ def _certify(
     if json:
         print_json(record)
     else:
-        print_text("".join(f"{one}\n" for one in sentences(record)) + "\n")
+        print_text("".join(f"{fill(one, _WIDTH)}\n" for one in sentences(record)) + "\n")
         print_tables(tables(record))
     for note in notes(record):
         print(f"viva: note: {note}", file=sys.stderr)

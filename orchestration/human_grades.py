@@ -28,7 +28,7 @@ class HumanGrades:
     """What people said, by the place of the answer in ``GradedAnswers.answers``, in the order of the file.
 
     ``probabilities``: with which each answer was to be graded; empty where the file does not say, and then all were
-    alike. They may be there for answers without a grade. ``waiting``: answers that were chosen and have no grade yet.
+    alike. They may be there for answers without a grade. ``waiting``: lines that have neither grade nor probability.
     ``on_unscored``: grades of answers that the judge gave no score.
     """
 
@@ -55,12 +55,13 @@ def read_grades(path: Path, answers: GradedAnswers) -> HumanGrades:
     has candidates.
 
     :raises DatasetError: a grade joins no answer or several, is there twice or out of range, or only some have a
-        probability; the error names file, line and field.
+        probability; or an answer that was chosen with a known probability has no grade. The error names file, line and
+        field.
     """
     places: dict[Name, list[int]] = {}
     for place, one in enumerate(answers.answers):
         places.setdefault((one.key, one.round), []).append(place)
-    found, lines, without = HumanGrades(), dict[int, int](), 0
+    found, lines, without, waiting = HumanGrades(), dict[int, int](), 0, 0
     for line, raw in read_records(path, required=("key", "grade")):
         if isinstance(raw, DatasetError):
             raise raw
@@ -73,7 +74,9 @@ def read_grades(path: Path, answers: GradedAnswers) -> HumanGrades:
             if probability is not None:
                 found.probabilities[place] = probability
             if grade is None:
-                found.waiting += not _left_out(raw)
+                if not _left_out(raw):
+                    found.waiting += 1
+                    waiting = waiting or line
                 continue
             if _left_out(raw):
                 raise FieldError("chosen", "says no, but there is a grade; grade only what was chosen, or say yes")
@@ -88,6 +91,9 @@ def read_grades(path: Path, answers: GradedAnswers) -> HumanGrades:
     if found.probabilities and without:
         message = "is missing, though other grades have one; give it for all, or for none if all were drawn evenly"
         raise DatasetError(message, path=str(path), line=without, field="probability")
+    if found.probabilities and waiting:
+        message = "is empty, though the answer was chosen; probabilities hold once all that were chosen are graded"
+        raise DatasetError(message, path=str(path), line=waiting, field="grade")
     if not found.grades:
         raise DatasetError("holds no grade of an answer that has a score", path=str(path))
     return found

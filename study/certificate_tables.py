@@ -27,7 +27,7 @@ def sentences(record: Record) -> list[str]:
     for one in record["differences"][:6]:
         was, now = _apart(one["judged"]), _apart(one["corrected"])
         if one["corrected"] is not None and was != now:
-            said.append(f"The judge alone {_verdict(one, was)}; corrected, the labels {_verdict(one, now)}.")
+            said.append(f"By the judge alone {_verdict(one, was)}; corrected, {_verdict(one, now)}.")
     if len(record["differences"]) > 1 and told:
         said.append(f"Corrected, {len(told)} of {len(record['differences'])} pairs are told apart.")
     found = record.get("drift")
@@ -49,8 +49,8 @@ def notes(record: Record) -> list[str]:
         said.append(f"{record['labels_on_unscored']} labels are of answers that the judge left unscored, and not used")
     if record["waiting"]:
         said.append(
-            f"{record['waiting']} chosen answers have no grade yet; the figures hold if which ones has nothing to do "
-            "with their grades"
+            f"{record['waiting']} lines have no grade; the figures hold if which ones has nothing to do with what the "
+            "grades would be"
         )
     for name, one in record["candidates"].items():
         if one["corrected"] is None:
@@ -112,9 +112,9 @@ def _apart(one: Record | None) -> int:
 
 def _verdict(one: Record, sign: int) -> str:
     if sign == 0:
-        return f"do not tell {one['first']} and {one['second']} apart"
+        return f"{one['first']} and {one['second']} are not told apart"
     better, worse = (one["first"], one["second"]) if sign > 0 else (one["second"], one["first"])
-    return f"put {better} above {worse}"
+    return f"{better} is above {worse}"
 
 
 def _candidates(record: Record) -> Table:

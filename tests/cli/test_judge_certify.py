@@ -106,10 +106,15 @@ def test_rounds_are_drawn_graded_corrected_and_drawn_again(interviews: Path, tmp
     assert sum(row["grade"] != "" for row in again) == 60
     before = {(row["key"], row["round"]): float(row["probability"]) for row in rows}
     assert all(float(row["probability"]) > before[row["key"], row["round"]] for row in again)
-    # The second draw's file is a labels file as it is; who waits for a grade is counted.
-    half, notes = _viva("judge", "certify", interviews, "--labels", second, "--json")
-    assert json.loads(half)["waiting"] == 30
-    assert "30 chosen answers have no grade yet" in notes
+    # Its probabilities hold only once all that was chosen is graded.
+    _, error = _viva("judge", "certify", interviews, "--labels", second, ok=False)
+    assert f"{second}:2: field 'grade': is empty, though the answer was chosen" in error
+    for row in again[:30]:
+        row["grade"] = row["score"]
+    whole = _write(tmp_path / "whole.csv", again)
+    more = json.loads(_viva("judge", "certify", interviews, "--labels", whole, "--json")[0])
+    assert more["labels"] == 90
+    assert more["candidates"]["a"]["corrected"]["value"] < more["candidates"]["a"]["judged"]["value"]
 
 
 def test_the_answer_comes_first_and_tables_fit_80_columns(interviews: Path, tmp_path: Path) -> None:
@@ -123,7 +128,8 @@ def test_the_answer_comes_first_and_tables_fit_80_columns(interviews: Path, tmp_
     out, _ = _viva("judge", "certify", interviews, "--labels", labels, "--csv", figures)
     lines = out.splitlines()
     assert lines[0].startswith("a: people's mean grade would be ")
-    assert "the judge says" in lines[0]
+    assert "the judge says" in " ".join(lines[:2])
+    assert max(map(len, lines[: lines.index("")])) <= 80
     table = [line for line in lines if line.startswith("  ")]
     assert table
     assert max(map(len, table)) <= 90
