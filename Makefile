@@ -75,6 +75,7 @@ bench: venv peers
 	$(BIN)/python benches/dialogs.py $(QUICK)
 	$(BIN)/python benches/audit.py $(QUICK)
 	$(BIN)/python benches/fusion.py $(QUICK)
+	$(BIN)/python benches/certified.py $(QUICK)
 
 clean:
 	rm -rf .venv .inspect .peers build *.egg-info

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import typer
 
-from . import judge_audit
+from . import judge_audit, judge_certify
 from .lazy_command import HELP
 
 judge = typer.Typer(no_args_is_help=True, context_settings=HELP, rich_markup_mode=None)
 judge_audit.register(judge)
+judge_certify.register(judge)
 
 
 def register(app: typer.Typer) -> None:

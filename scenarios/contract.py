@@ -22,6 +22,7 @@ from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError
 
 from .forecast import Use
+from .graded import GradedAnswer, Grading
 from .rated import TurnScores
 from .review import ReviewSheet
 from .settings import RunSettings
@@ -219,6 +220,16 @@ class Scenario(ABC, Generic[S, T]):
         """
         return None
 
+    def grading(self, settings: S, *, by_round: bool = False) -> Grading | None:
+        """What a judge's grades are in such a run, so that people's can be set beside them: of whole conversations, or
+        ``by_round``. None where there are none; as it is, the scores of ``score_of``, of whole conversations.
+        """
+        score_of = self.score_of(settings)
+        if by_round or score_of is None:
+            return None
+        return Grading(
+            0.0, 100.0, lambda key, label, task, result: [GradedAnswer(key, label, task.id, score_of(result))]
+        )
     def turn_scores(self, settings: S) -> Callable[[Any], list[TurnScores]]:
         """A function that gives a result's scores by turn and criterion, which human ratings are set beside.
 

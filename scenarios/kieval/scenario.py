@@ -5,7 +5,7 @@ What never belongs here: the interview itself (``interview``), formulas (``score
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from viva.agents.assistants.names import assistants
@@ -18,6 +18,7 @@ from viva.engine.messages import Sampling
 from ..assistants import assistant_roles, check_texts, checked_facts
 from ..contract import Converse, Prepared, Role, Scenario
 from ..forecast import Use
+from ..graded import GradedAnswer, Grading
 from ..probes.questions import TEMPLATES as PROBE_TEMPLATES
 from ..probes.questions import Questions
 from ..probes.shots import Shots, open_examples
@@ -126,6 +127,24 @@ class Kieval(Scenario[KievalSettings, Item]):
     def turn_scores(self, settings: KievalSettings) -> Callable[[Any], list[TurnScores]]:
         scorer = KievalScoring().scorer_of(settings.model_dump())
         return lambda result: interview_scores(result, scorer)
+
+    def grading(self, settings: KievalSettings, *, by_round: bool = False) -> Grading:
+        """Of interviews the score, 0–100, of rounds the overall score, 1–4. With each is known whether the item's
+        question was ``right`` at first.
+        """
+        scorer = KievalScoring().scorer_of(settings.model_dump())
+
+        def answers(key: str, label: str, item: Item, record: Any) -> Iterator[GradedAnswer]:
+            interview = Interview.from_record(record)
+            known = {"right": float(interview.right)}
+            if not by_round:
+                yield GradedAnswer(key, label, item.id, scorer.score(interview), known=known)
+                return
+            for number, held in enumerate(scorer.rounds(interview), start=1):
+                overall = None if held.scores is None else held.scores[-1]
+                yield GradedAnswer(key, label, item.id, overall, number, known)
+
+        return Grading(1.0, 4.0, answers) if by_round else Grading(0.0, 100.0, answers)
 
     def in_random_order(self, cluster: str | None) -> dict[str, Any]:
         return {"shuffled": True} | ({"cluster": cluster} if cluster else {})
