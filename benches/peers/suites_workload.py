@@ -10,10 +10,47 @@ import random
 from pathlib import Path
 
 TURNS = 10  # of a conversation; user and assistant take turns
-_WORDS = (
-    "the answer is that we could try another way because every number of this list divides it without a remainder "
-    "please look at my question again and tell me why water boils earlier on mountains than by the sea"
-).split()
+_WORDS = [
+    "the",
+    "answer",
+    "is",
+    "that",
+    "we",
+    "could",
+    "try",
+    "another",
+    "way",
+    "because",
+    "every",
+    "number",
+    "of",
+    "this",
+    "list",
+    "divides",
+    "it",
+    "without",
+    "a",
+    "remainder",
+    "please",
+    "look",
+    "at",
+    "my",
+    "question",
+    "again",
+    "and",
+    "tell",
+    "me",
+    "why",
+    "water",
+    "boils",
+    "earlier",
+    "on",
+    "mountains",
+    "than",
+    "by",
+    "the",
+    "sea",
+]
 
 
 def sentence(draw: random.Random) -> str:
