@@ -73,6 +73,7 @@ bench: venv peers
 	$(BIN)/python benches/probe.py $(QUICK)
 	$(BIN)/python benches/report.py $(QUICK)
 	$(BIN)/python benches/dialogs.py $(QUICK)
+	$(BIN)/python benches/suites.py $(QUICK)
 
 clean:
 	rm -rf .venv .inspect .peers build *.egg-info
