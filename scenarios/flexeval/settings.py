@@ -120,7 +120,7 @@ def system_models(suite: Suite) -> list[str]:
     if isinstance(suite.system, str):
         return [suite.system]
     if "url" in suite.system:
-        return [inline_name(suite.system)]
+        return [labelled(inline_name(suite.system), "application")]
     return [labelled(one if isinstance(one, str) else inline_name(one), label) for label, one in suite.system.items()]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from viva.engine.clock import VirtualClock
+from viva.engine.clock import Clock, VirtualClock
 from viva.engine.runner import Outcome
 from viva.orchestration.launch import new_run, recorded_results
 from viva.scenarios.flexeval.scenario import SCENARIO
@@ -41,10 +41,10 @@ def write_suite(folder: Path, talks: Sequence[Any], functions: str = "", **suite
     return path
 
 
-def run_suite(suite: Path, out: Path, **given: Any) -> tuple[Outcome, dict[str, Any]]:
-    """Run a suite in this process; the outcome and the report."""
+def run_suite(suite: Path, out: Path, clock: Clock | None = None, **given: Any) -> tuple[Outcome, dict[str, Any]]:
+    """Run a suite in this process, under a virtual clock if no other is given; the outcome and the report."""
     settings = SCENARIO.settings.model_validate({"suite": str(suite), **given})
-    launch = new_run(SCENARIO, settings, out, VirtualClock())
+    launch = new_run(SCENARIO, settings, out, clock or VirtualClock())
     outcome = launch.clock.run(launch.run)
     return outcome, recorded_results(launch.folder).report()
 

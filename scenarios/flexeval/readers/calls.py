@@ -1,8 +1,9 @@
 """Logged calls of a model, each with all that it was sent, joined into the dialogs that they are parts of.
 
 A call whose messages begin with all that an earlier call of the same conversation was sent and answered continues that
-dialog. System messages are not compared: many applications write the time into them. A call that continues none begins
-a dialog of its own. What is kept of a dialog are digests, latencies and counts, no text.
+dialog; where an application has rewritten answers before it sent them back, their words may differ. System messages are
+not compared: many applications write the time into them. A call that continues none begins a dialog of its own. What
+is kept of a dialog are digests, latencies and counts, no text.
 
 What never belongs here: how calls are logged (``spans``, ``request_logs``).
 """
@@ -39,20 +40,21 @@ class LoggedCall:
 
 @dataclass(slots=True)
 class JoinedCalls:
-    """The calls that make one dialog. ``digests`` are those of its beginnings, one a message; ``measured`` is what was
-    logged of the answers, by their place among the messages that are no system message; ``latest`` is where the call
-    stands that holds the whole dialog.
+    """The calls that make one dialog. ``digests`` are those of its beginnings, one a message; ``frame`` is that of all
+    of it but the words of answers; ``measured`` is what was logged of the answers, by their place among the messages
+    that are no system message; ``latest`` is where the call stands that holds the whole dialog.
     """
 
     id: str
-    digests: bytes
-    measured: dict[int, tuple[float | None, Mapping[str, int], Mapping[str, Any]]]
-    latest: tuple[int, int]
+    digests: bytes = b""
+    frame: bytes = b""
+    measured: dict[int, tuple[float | None, Mapping[str, int], Mapping[str, Any]]] = field(default_factory=dict)
+    latest: tuple[int, int] = (0, 0)
 
     def __len__(self) -> int:
         return len(self.digests) // _BYTES
 
-    def dialog(self, call: LoggedCall, known: int = 0) -> Dialog:
+    def dialog(self, call: LoggedCall) -> Dialog:
         """The dialog as its latest call holds it."""
         messages, place = [], 0
         for one in (*call.sent, *call.answer):
@@ -89,16 +91,16 @@ class CallIndex:
         spoken = [one for one in (*call.sent, *call.answer) if one.role != "system"]
         if not spoken:
             return None
-        digests = _digests(spoken)
+        digests, frames = _digests(spoken), _digests(spoken, answers=False)
         answer_at = len(spoken) - sum(one.role != "system" for one in call.answer)
-        joined = self._related(call, spoken, digests, answer_at)
+        joined = self._related(call, spoken, digests, frames, answer_at)
         known = 0 if joined is None else len(joined)
         if joined is None:
             joined = self._begin(call, name)
         elif known >= len(spoken):
             self._measure(joined, spoken, answer_at)
             return None
-        joined.digests, joined.latest = digests, place
+        joined.digests, joined.frame, joined.latest = digests, frames[-_BYTES:], place
         self._measure(joined, spoken, answer_at)
         if not call.conversation:
             self._conversations[_end_key(digests)] = [*self._conversations.get(_end_key(digests), ()), joined]
@@ -106,7 +108,7 @@ class CallIndex:
         return joined, known
 
     def _related(
-        self, call: LoggedCall, spoken: Sequence[Message], digests: bytes, answer_at: int
+        self, call: LoggedCall, spoken: Sequence[Message], digests: bytes, frames: bytes, answer_at: int
     ) -> JoinedCalls | None:
         """The dialog that the call continues, or that already holds it."""
         if not call.conversation:
@@ -119,7 +121,7 @@ class CallIndex:
                             self._conversations[key] = several[1:]
                         return several[0]
             return None
-        found = None
+        found = edited = None
         for one in self._conversations.get(call.conversation, ()):
             shared = min(len(one.digests), len(digests))
             if one.digests[shared - _BYTES : shared] == digests[shared - _BYTES : shared]:
@@ -127,16 +129,21 @@ class CallIndex:
                     return one
                 if found is None or len(one) > len(found):
                     found = one
+            # Applications trim and rewrite answers before they send them back; of answers given anew the latest counts.
+            elif len(one) <= answer_at and frames[len(one.digests) - _BYTES : len(one.digests)] == one.frame:
+                edited = one if edited is None or len(one) >= len(edited) else edited
+        if found is None or (edited is not None and len(edited) > len(found)):
+            found = edited
         if found is not None:
             self._conversations.move_to_end(call.conversation)
         return found
 
     def _begin(self, call: LoggedCall, name: str) -> JoinedCalls:
         if not call.conversation:
-            return JoinedCalls(call.id or name, b"", {}, (0, 0))
+            return JoinedCalls(call.id or name)
         several = self._conversations.setdefault(call.conversation, [])
         id_ = call.conversation if not several else f"{call.conversation}:{len(several) + 1}"
-        several.append(JoinedCalls(id_, b"", {}, (0, 0)))
+        several.append(JoinedCalls(id_))
         self._conversations.move_to_end(call.conversation)
         return several[-1]
 
@@ -155,12 +162,15 @@ def _end_key(digests: bytes) -> str:
     return "\0" + digests[-_BYTES:].hex()
 
 
-def _digests(messages: Sequence[Message]) -> bytes:
-    """Of each message the digest of everything up to it."""
+def _digests(messages: Sequence[Message], answers: bool = True) -> bytes:
+    """Of each message the digest of everything up to it; without ``answers`` the words of assistants left out."""
     found, chain = bytearray(), b""
     for one in messages:
-        calls = [(call.name, _canonical(call.arguments)) for call in one.tool_calls]
-        said = orjson.dumps([one.role, one.content.strip().encode("utf-8", "replace").decode(), calls])
+        parts: list[Any] = [one.role]
+        if answers or one.role != "assistant":
+            parts.append(one.content.strip().encode("utf-8", "replace").decode())
+        parts += [(call.name, _canonical(call.arguments)) for call in one.tool_calls]
+        said = orjson.dumps(parts)
         chain = blake2b(chain + said, digest_size=_BYTES).digest()
         found += chain
     return bytes(found)

@@ -6,16 +6,16 @@ never belongs here: writing to the folder, and how its scenario works.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio.from_thread
 from pydantic import ValidationError
 
-from viva.engine.errors import ConfigurationError, DatasetError
+from viva.engine.errors import ConfigurationError, DatasetError, JournalError
 from viva.engine.folder import RunFolder
-from viva.engine.history import History
+from viva.engine.history import History, RecordedCall
 from viva.engine.messages import Message as SentMessage
 from viva.engine.rerun import Exchange, Rerun, held_again
 
@@ -55,11 +55,15 @@ def read_run(path: Path) -> Iterator[Dialog | Unreadable]:
                 if item is None:
                     yield Unreadable(str(folder), number, "the record of this conversation is damaged")
                     continue
-                rerun = portal.call(held.again, history, number, key, item)
+                calls = history.calls(number)  # in this thread: the portal has one of its own
+                try:
+                    rerun = portal.call(held.again, calls, number, key, item)
+                except Exception as error:  # of a system that reads its tasks otherwise today
+                    told = f"conversation {key} cannot be held again: {type(error).__name__}: {error}"
+                    yield Unreadable(str(folder), number, told)
+                    continue
                 yield from _dialogs(rerun, held.role, key, number, folder, held.label(key))
-    except DatasetError:
-        raise
-    except ConfigurationError as error:
+    except (ConfigurationError, JournalError) as error:
         raise DatasetError(f"cannot be read as a run: {error}", path=str(folder)) from None
 
 
@@ -89,12 +93,11 @@ class _Held:
         """The label of the compared model in a conversation's key."""
         return label_of(key, self._labels)
 
-    async def again(self, history: History, number: int, key: str, item: Any) -> Rerun:
-        """A conversation, held again."""
+    async def again(self, calls: Sequence[RecordedCall], number: int, key: str, item: Any) -> Rerun:
+        """A conversation, held again against its calls."""
         task, label = self._task(item), self.label(key)
         told = key.removeprefix(f"{label}/{task.id}").removeprefix("#")
         repeat = int(told) if told.isdigit() else 1
-        calls = history.calls(number)
         return await held_again(
             self._converse, task, calls, seed=self._seed, number=number, key=key, label=label, repeat=repeat
         )
@@ -103,6 +106,7 @@ class _Held:
 def _dialogs(rerun: Rerun, role: str, key: str, number: int, folder: Path, label: str) -> Iterator[Dialog | Unreadable]:
     index = CallIndex()
     found: dict[int, tuple[JoinedCalls, LoggedCall]] = {}
+    said: dict[int, dict[int, Message]] = {}
     metadata = {"model": label, "conversation": key, "run": folder.resolve().name}
     unknown = False
     for place, entry in enumerate(rerun.lines):
@@ -110,14 +114,21 @@ def _dialogs(rerun: Rerun, role: str, key: str, number: int, folder: Path, label
             continue
         if entry.completion.likelihoods is not None:  # a text that was read is no dialog
             continue
-        unknown = unknown or entry.messages is None
-        call = LoggedCall(key, "", [_message(one) for one in entry.messages or ()], [_answer(entry)], metadata)
-        if entry.messages is not None and (added := index.add(call, (number, place), key)):
+        if entry.messages is None:
+            unknown = True
+            continue
+        sent, answer = [_message(one) for one in entry.messages], _answer(entry)
+        call = LoggedCall(key, "", sent, [answer], metadata)
+        if added := index.add(call, (number, place), key):
             found[id(added[0])] = (added[0], call)
+            said.setdefault(id(added[0]), {})[len(sent)] = answer
     if unknown or not found:
         problem = rerun.problem or f"the {role} was asked nothing in it"
         yield Unreadable(str(folder), number, f"conversation {key}: what the {role} was sent is not known: {problem}")
-    yield from (joined.dialog(call) for joined, call in found.values())
+    for which, (joined, call) in found.items():
+        # A protocol may cut an answer before it goes on; what was said is what counts.
+        sent = [said[which].get(place, one) for place, one in enumerate(call.sent)]
+        yield joined.dialog(LoggedCall(key, "", sent, call.answer, metadata))
 
 
 def _message(sent: SentMessage) -> Message:

@@ -17,6 +17,7 @@ import pytest
 from small_suites import TALK, metric, run_suite, write_suite
 from viva_process import ended, started
 
+from viva.engine.clock import RealClock
 from viva.scenarios.flexeval.results import rows_of
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def test_killed_and_resumed_the_report_is_the_same(chaos: Chaos, tmp_path: Path)
         concurrency=3,
     )  # fmt: skip
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    outcome, report = run_suite(suite, whole)
+    outcome, report = run_suite(suite, whole, RealClock())
     assert outcome.how == "done"
     assert metric(report, "q", "bot")["mean"] == 1
     calls = len(server.log())
@@ -78,7 +79,7 @@ def test_a_budget_begins_nothing_more_finishes_what_is_begun_and_names_the_rest(
     with closing(sqlite3.connect(run / "results.sqlite")) as database:
         counted = dict(database.execute("SELECT status, count(*) FROM conversations GROUP BY status"))
     assert counted == {"finished": 3, "untested": 9}
-    code, _, said = ended(started("resume", run))
+    code, _, said = ended(started("resume", run, "--max-calls", "100"))
     assert code == 0, said
     report = json.loads(_report(run))
     assert report["untested"] == 0
