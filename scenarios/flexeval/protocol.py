@@ -108,11 +108,12 @@ class SuiteProtocol:
 
     async def _measured(self, conversation: Conversation, dialog: Dialog) -> Found:
         found: Found = {}
+        graded: dict[tuple[str, str, int, int], Any] = {}  # another metric may have the same rubric
         for functions, rubrics in self._stages:
             if functions:
                 found |= await self._computed(conversation, dialog, functions, found)
             for metric in rubrics:
-                found[metric.name] = await self._graded(conversation, dialog, metric, found)
+                found[metric.name] = await self._graded(conversation, dialog, metric, found, graded)
         return {one.name: {"level": one.level} | found[one.name] for one in self._metrics}
 
     async def _computed(
@@ -146,7 +147,12 @@ class SuiteProtocol:
         return one_by_one
 
     async def _graded(
-        self, conversation: Conversation, dialog: Dialog, metric: Measured, found: Found
+        self,
+        conversation: Conversation,
+        dialog: Dialog,
+        metric: Measured,
+        found: Found,
+        graded: dict[tuple[str, str, int, int], Any],
     ) -> dict[str, Any]:
         suite, spec = self._suite, metric.spec
         assert isinstance(suite.rubrics, dict)
@@ -161,10 +167,16 @@ class SuiteProtocol:
             if not holds(dialog, unit, metric.level, metric.conditions, known):
                 one["skipped"] += 1
                 continue
+            same = (spec.rubric, role, spec.votes, unit.index)
+            if metric.level == rubric.level and same in graded:
+                one["values"].append([unit.index, graded[same]])
+                continue
             hint = GraderPersona(tuple(rubric.choice_scores.items()), unit.text, self._label(dialog, unit, metric))
             try:
                 value = await grader.grade(rubric, filled(rubric, dialog, unit), spec.votes, hint)
                 one["values"].append([unit.index, value])
+                if metric.level == rubric.level:
+                    graded[same] = value
             except MalformedOutput as error:
                 one["errors"].append([unit.index, "MalformedOutput", f"the grader's answer: {error}", ""])
         return one

@@ -32,7 +32,7 @@ TEMPLATES = PackTemplates(
         "user.begin": frozenset(),
     }
 )
-PLACEHOLDERS = ("conversation", "context", "completion", "content", "turn", "input", "system", "user")
+PLACEHOLDERS = ("conversation", "context", "completion", "content", "turn", "input", "system", "user", "tool_calls")
 _PLACEHOLDER = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
 _DECORATION = " \t*_`#>\"'“”‘’[](){}.,!:-"
 _TOKENS = 20  # alternatives asked for beside each token
@@ -41,7 +41,7 @@ _TOKENS = 20  # alternatives asked for beside each token
 def filled(rubric: Rubric, dialog: Dialog, unit: Unit) -> str:
     """The rubric's prompt for a unit. ``{context}`` is what was said before it, ``{completion}``, ``{content}`` and
     ``{turn}`` its own text, ``{conversation}`` all up to its end, ``{input}`` the last words of the other side before
-    it, ``{system}`` the system prompt, ``{user}`` all that the user said before it.
+    it, ``{system}`` the system prompt, ``{user}`` all that the user said before it, ``{tool_calls}`` its calls.
     """
     before, own = _around(dialog, unit)
     texts = {
@@ -52,6 +52,7 @@ def filled(rubric: Rubric, dialog: Dialog, unit: Unit) -> str:
         "turn": unit.text,
         "input": next((one.content for one in reversed(before) if one.role not in (unit.role, "system", "tool")), ""),
         "system": "\n\n".join(one.content for one in dialog.messages if one.role == "system"),
+        "tool_calls": "\n".join(call.text for one in own for call in one.tool_calls),
         "user": "\n\n".join(one.content for one in [*before, *own] if one.role == "user"),
     }
     return _PLACEHOLDER.sub(lambda match: texts[match[1]], rubric.prompt)

@@ -115,7 +115,8 @@ class Rubric(_Part):
 
     prompt: str = Field(
         min_length=1,
-        description="May hold {conversation}, {context}, {completion}, {content}, {turn}, {input}, {system}, {user}.",
+        description="May hold {conversation}, {context}, {completion}, {content}, {turn}, {input}, {system}, {user}, "
+        "{tool_calls}.",
     )
     choice_scores: dict[Annotated[str, StringConstraints(min_length=1, max_length=80)], float] = Field(
         min_length=2, description="The answers that the grader may give, and the number that each counts."

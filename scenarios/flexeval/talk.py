@@ -35,6 +35,7 @@ class Talk:
         :raises TaskError: there is nothing to answer.
         """
         if self._suite.complete == "none":
+            self._conversation.tell(lambda: _lines(dialog.messages))
             return dialog
         if self._suite.complete == "last":
             return await self._last(dialog)
@@ -49,6 +50,7 @@ class Talk:
         view = View()
         for one in kept:
             _append(view, one)
+        self._conversation.tell(lambda: _lines(kept))
         answer = await self._answer(view, dialog)
         return Dialog.of(dialog.id, [*kept, answer], dialog.metadata)
 
@@ -62,6 +64,7 @@ class Talk:
         view, said_now = View(), list(begun)
         for one in begun:
             _append(view, one)
+        self._conversation.tell(lambda: _lines(begun))
         user = _User(self._conversation, self._suite, self._pack, dialog) if self._plays else None
         last = ""
         for number in range(exchanges):
@@ -69,6 +72,7 @@ class Talk:
                 words = await user.says(last)
             elif number < len(asked):
                 words = asked[number].content
+                self._conversation.tell(lambda words=words: [("user", words)])  # type: ignore[misc]
             else:
                 break
             question = Message("user", words, new=user is not None)
@@ -116,6 +120,11 @@ class _User:
                 self._view.append("assistant", completion.text, completion.pieces)
                 return completion.text.strip()
         raise self._conversation.stop("interactor", "said nothing, twice")
+
+
+def _lines(messages: Sequence[Message]) -> list[tuple[str, str]]:
+    """Messages as lines of a transcript."""
+    return [(one.role, one.content or " ".join(call.text for call in one.tool_calls)) for one in messages]
 
 
 def _append(view: View, one: Message) -> None:

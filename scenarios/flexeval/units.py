@@ -214,15 +214,24 @@ def _side(role: str) -> str:
     return "user" if role == "user" else "assistant"
 
 
+def _result(messages: Sequence[Message], index: int, id_: str) -> str | None:
+    """What the first tool message behind this place says of a call; some endpoints give ids anew in each turn."""
+    for one in messages[index + 1 :]:
+        if one.role == "tool" and one.call_id == id_:
+            return one.content
+        if one.role == "assistant" and any(call.id == id_ for call in one.tool_calls):
+            return None
+    return None
+
+
 def _numbered(messages: Sequence[Message]) -> Iterator[Message]:
-    results = {one.call_id: one.content for one in messages if one.role == "tool" and one.call_id}
     side, turn, calls = "", -1, 0
     for index, one in enumerate(messages):
         if one.role != "system" and _side(one.role) != side:
             side, turn = _side(one.role), turn + 1
         numbered = []
         for call in one.tool_calls:
-            result = results.get(call.id) if call.id else None
+            result = _result(messages, index, call.id) if call.id else None
             numbered.append(ToolCall(call.name, call.arguments, call.id, result, calls, index))
             calls += 1
         number = None if one.role == "system" else turn

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import urllib.error
-import urllib.request
 from typing import Any
 
 _PUBLIC = "https://api.openai.com/v1/moderations"
@@ -27,6 +25,9 @@ def moderation(
 
     :raises RuntimeError: it cannot be reached, or answers otherwise.
     """
+    import urllib.error  # takes a tenth of a second to load
+    import urllib.request
+
     headers = {"Content-Type": "application/json"}
     if key:
         if key not in os.environ:

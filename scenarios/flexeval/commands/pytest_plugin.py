@@ -91,10 +91,12 @@ class SuiteNode(pytest.Collector):
 
         from ..results import write_results
         from ..scenario import SCENARIO
+        from .budget import SoftBudget
 
         out = self.config.getoption("--viva-out")
         try:
             launch = new_run(SCENARIO, self._settings(), fresh_folder("suite", Path(out) if out else Path("runs")))
+            SoftBudget(launch)
             outcome = launch.clock.run(launch.run)
             if outcome.error is not None:
                 return outcome.error

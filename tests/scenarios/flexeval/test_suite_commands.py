@@ -206,3 +206,24 @@ def test_a_dialog_is_held_anew_with_the_recorded_or_a_played_user(tmp_path: Path
     said = [row for table, row in rows_of(tmp_path / "run") if table == "messages"]
     assert [row["role"] for row in said] == ["system", "user", "assistant", "user", "assistant"]
     assert said[1]["content"] == "Is two even?"
+
+
+def test_what_two_metrics_share_is_asked_and_computed_once(chaos: Chaos, tmp_path: Path) -> None:
+    server = chaos({"default": {"do": "answer", "say": "yes"}})
+    (tmp_path / "count.py").write_text(
+        "def counted(text: str) -> int:\n"
+        f"    with open({str(tmp_path / 'calls')!r}, 'a') as file:\n        file.write('x')\n"
+        "    return len(text)\n"
+    )
+    metrics = [
+        {"name": "first", "function": "count.py#counted", "role": "assistant"},
+        {"name": "second", "function": "count.py#counted", "role": "assistant", "when": [{"metric": "first", "at_least": 1}]},
+        {"name": "kind", "rubric": "polite"},
+        {"name": "kind where long", "rubric": "polite", "when": [{"metric": "second", "at_least": 1}]},
+    ]  # fmt: skip
+    suite = write_suite(tmp_path, TALKS[:3], metrics=metrics, grader=server.model("judge"))
+    outcome, report = run_suite(suite, tmp_path / "run", RealClock())
+    assert outcome.failed == 0
+    assert metric(report, "second")["n"] == metric(report, "kind where long")["n"] == 3
+    assert (tmp_path / "calls").read_text() == "xxx"
+    assert len(server.log()) == 3
