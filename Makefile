@@ -74,6 +74,7 @@ bench: venv peers
 	$(BIN)/python benches/report.py $(QUICK)
 	$(BIN)/python benches/dialogs.py $(QUICK)
 	$(BIN)/python benches/suites.py $(QUICK)
+	$(BIN)/python benches/audit.py $(QUICK)
 
 clean:
 	rm -rf .venv .inspect .peers build *.egg-info

@@ -22,6 +22,7 @@ from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError
 
 from .forecast import Use
+from .rated import TurnScores
 from .review import ReviewSheet
 from .settings import RunSettings
 from .validation import Validation
@@ -63,12 +64,14 @@ class Role:
     """A part that a model plays; the setting of the same name holds its model.
 
     ``many``: the setting holds several models, which are compared: each has conversations of its own. ``judge``: the
-    model that a fork may exchange, for what it says changes nothing that the others are asked.
+    model that a fork may exchange, for what it says changes nothing that the others are asked. ``replayed``: a fork
+    repeats what its model said; of another role the model is called anew.
     """
 
     name: str
     many: bool = False
     judge: bool = False
+    replayed: bool = True
 
     def models(self, settings: RunSettings) -> list[str]:
         """The names of its models in these settings; none where the setting is empty."""
@@ -215,6 +218,23 @@ class Scenario(ABC, Generic[S, T]):
         watch. None where this system has no such score.
         """
         return None
+
+    def turn_scores(self, settings: S) -> Callable[[Any], list[TurnScores]]:
+        """A function that gives a result's scores by turn and criterion, which human ratings are set beside.
+
+        As it is: the score of ``score_of``, else the numbers among the named values of ``value``.
+        """
+        from .measures import SCORE, named_values
+
+        score = self.score_of(settings)
+
+        def whole(result: Any) -> list[TurnScores]:
+            if score is not None:
+                return [TurnScores(None, {SCORE: score(result)})]
+            named = {name: one for name, one in named_values(self.value(result)).items() if not isinstance(one, str)}
+            return [TurnScores(None, {name: None if one is None else float(one) for name, one in named.items()})]
+
+        return whole
 
     def in_random_order(self, cluster: str | None) -> dict[str, Any]:
         """The settings under which tasks come in an order that the seed gives, cluster by cluster: rules that stop a

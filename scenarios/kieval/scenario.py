@@ -19,10 +19,12 @@ from ..forecast import Use
 from ..probes.questions import TEMPLATES as PROBE_TEMPLATES
 from ..probes.questions import Questions
 from ..probes.shots import Shots, open_examples
+from ..rated import TurnScores
 from .forecast import interview_use
 from .interview import InterviewProtocol
 from .manifest import KievalManifest
 from .pack import TEMPLATES
+from .rated import interview_scores
 from .report import KievalAggregate
 from .score import Interview
 from .scoring import KievalScoring
@@ -110,6 +112,10 @@ class Kieval(Scenario[KievalSettings, Item]):
     def score_of(self, settings: KievalSettings) -> Callable[[Any], float | None]:
         scorer = KievalScoring().scorer_of(settings.model_dump())
         return lambda result: scorer.score(Interview.from_record(result))
+
+    def turn_scores(self, settings: KievalSettings) -> Callable[[Any], list[TurnScores]]:
+        scorer = KievalScoring().scorer_of(settings.model_dump())
+        return lambda result: interview_scores(result, scorer)
 
     def in_random_order(self, cluster: str | None) -> dict[str, Any]:
         return {"shuffled": True} | ({"cluster": cluster} if cluster else {})
