@@ -73,6 +73,7 @@ bench: venv peers
 	$(BIN)/python benches/probe.py $(QUICK)
 	$(BIN)/python benches/report.py $(QUICK)
 	$(BIN)/python benches/dialogs.py $(QUICK)
+	$(BIN)/python benches/suites.py $(QUICK)
 	$(BIN)/python benches/audit.py $(QUICK)
 	$(BIN)/python benches/fusion.py $(QUICK)
 	$(BIN)/python benches/certified.py $(QUICK)
