@@ -230,6 +230,7 @@ class Scenario(ABC, Generic[S, T]):
         return Grading(
             0.0, 100.0, lambda key, label, task, result: [GradedAnswer(key, label, task.id, score_of(result))]
         )
+
     def turn_scores(self, settings: S) -> Callable[[Any], list[TurnScores]]:
         """A function that gives a result's scores by turn and criterion, which human ratings are set beside.
 
