@@ -18,7 +18,7 @@ from .example import AssistantFailed, Example
 from .likelihood import short_label
 from .words import open_words
 
-_TOKENS = 512
+GRADE_TOKENS = 512  # its longest answer
 
 
 class Grade(BaseModel):
@@ -51,7 +51,7 @@ class OtherJudge(Assistant):
             conversation,
             self.role,
             pack.render("judge.system"),
-            Sampling(max_tokens=_TOKENS),
+            Sampling(max_tokens=GRADE_TOKENS),
             example.hint,
         )
         texts = "\n\n".join(f"{name}:\n{text}" for name, text in example.texts.items() if text.strip())

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from viva.agents.assistants.example import Advice
+from viva.agents.assistants.judged import GRADE_TOKENS, OtherJudge
 
 from ..forecast import Use, tokens_in
 from .examples_file import JudgedExample
 from .judge import ROLE
 from .settings import FusionSettings
 from .words import Words
-
-_GRADE_TOKENS = 512
 
 
 def judging_use(settings: FusionSettings, words: Words, examples: Iterable[JudgedExample]) -> dict[str, Use]:
@@ -29,6 +28,6 @@ def judging_use(settings: FusionSettings, words: Words, examples: Iterable[Judge
         texts = tokens_in("\n\n".join(example.texts.values()))
         for one in words.assistants:
             if one.model is not None:
-                answer = _GRADE_TOKENS if one.name.startswith("judge:") else 0
+                answer = GRADE_TOKENS if isinstance(one, OtherJudge) else 0
                 total[one.role] = total.get(one.role, Use()) + Use(1, texts, answer)
     return total
