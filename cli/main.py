@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from viva.engine.descriptors import raise_limit
 
-from . import correlate, data, lab, report, review, run, show, sweep, validate
+from . import correlate, data, lab, report, review, run, serve, show, sweep, validate
 from .lazy_command import HELP, MODELS
 from .output import show_log, steady_streams
 
@@ -60,6 +60,7 @@ review.register(app)
 data.register(app)
 validate.register(app)
 lab.register(app)
+serve.register(app)
 correlate.register(app)
 
 

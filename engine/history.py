@@ -177,6 +177,21 @@ class History:
                 yield EndedConversation(number, *start, status == "failed", record)
         self._tell()
 
+    def end(self, number: int) -> EndedConversation | None:
+        """How one conversation ended; None if it has not, or where its record is damaged."""
+        for status, result, checksum in self._rows(
+            f"select status, result, {self._sum} from ended where number = ?", number
+        ):
+            try:
+                status, result = self._verified(checksum, number, status, result)
+                record, start = orjson.loads(result), self.started(number)
+            except _DAMAGE:
+                self._damaged(f"end of conversation {number}")
+            else:
+                if start is not None:
+                    return EndedConversation(number, *start, status == "failed", record)
+        return None
+
     def keys(self) -> dict[str, int]:
         """The number of every admitted conversation by its key."""
         found = {}

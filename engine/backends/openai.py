@@ -174,6 +174,10 @@ class OpenAIBackend(Backend):
         body |= _unusual(sampling)
         if request.tools is not None:
             body["tools"] = request.tools.specs
+            if request.tools.required:
+                body["tool_choice"] = "required"
+            if request.tools.single:
+                body["parallel_tool_calls"] = False
         if sampling.stop:
             body["stop"] = sampling.stop
         if sampling.logprobs is not None:
