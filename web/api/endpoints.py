@@ -54,6 +54,7 @@ class Api:
                 201,
                 records.RunRequest,
                 refusals=(409, 503),
+                leads_to=("get_run", "get_report", "list_transcripts"),
             ),
             Operation("GET", run, "A run and how far it has come.", self.get_run, records.RunRecord, refusals=busy),
             Operation(
@@ -81,8 +82,9 @@ class Api:
                 f"{run}/events",
                 "Watch a run: its events as server-sent events, until it ends.",
                 self.watch_run,
-                None,
+                records.EventRecord,
                 refusals=busy,
+                streams=True,
                 headers={"Last-Event-ID": "Go on behind this event."},
             ),
             Operation(

@@ -41,20 +41,22 @@ class Asked(Generic[Q, B]):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one path. ``answer``: the model of its answer, None for a stream of events; ``refusals``: its
-    statuses besides those of every operation.
+    """One method of one path. ``answer``: the model of its answer, of an event where ``streams`` is set; ``refusals``:
+    its statuses besides those of every operation; ``leads_to``: operations that take the id in its answer.
     """
 
     method: str
     path: str
     summary: str
     handle: Callable[[Any], Awaitable[BaseModel | web.StreamResponse]]
-    answer: type[BaseModel] | None
+    answer: type[BaseModel]
     status: int = 200
     body: type[BaseModel] | None = None
     query: type[BaseModel] = NoQuery
     refusals: tuple[int, ...] = ()
     headers: dict[str, str] = field(default_factory=dict)
+    streams: bool = False
+    leads_to: tuple[str, ...] = ()
 
     def route(self) -> web.RouteDef:
         """The route that checks a request, handles it and writes the answer."""
@@ -105,11 +107,14 @@ def _described(operation: Operation, *, with_tokens: bool) -> dict[str, Any]:
     for name, text in operation.headers.items():
         told = {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": text}
         parameters.append(told)
-    if operation.answer is None:
-        content: dict[str, Any] = {EVENTS: {"schema": {"type": "string"}}}
-    else:
-        content = {"application/json": {"schema": {"$ref": _REF.format(model=operation.answer.__name__)}}}
+    schema = {"$ref": _REF.format(model=operation.answer.__name__)}
+    content = {EVENTS if operation.streams else "application/json": {"schema": schema}}
     answers: dict[str, Any] = {str(operation.status): {"description": "Done.", "content": content}}
+    if operation.leads_to:
+        run = {"run": "$response.body#/id"}
+        answers[str(operation.status)]["links"] = {
+            name: {"operationId": name, "parameters": run} for name in operation.leads_to
+        }
     refusals = {400, 403, 421, 422, *operation.refusals}
     refusals |= {401} if with_tokens else set()
     refusals |= {404} if names else set()
@@ -117,7 +122,7 @@ def _described(operation: Operation, *, with_tokens: bool) -> dict[str, Any]:
     problem = {"application/problem+json": {"schema": {"$ref": _REF.format(model="ProblemRecord")}}}
     for status in sorted(refusals):
         answers[str(status)] = {"description": "Refused.", "content": problem}
-    if operation.answer is None:
+    if operation.streams:
         answers["204"] = {"description": "The run has ended, and all of it was told."}
     made: dict[str, Any] = {
         "operationId": operation.handle.__name__,
@@ -126,8 +131,8 @@ def _described(operation: Operation, *, with_tokens: bool) -> dict[str, Any]:
         "responses": answers,
     }
     if operation.body is not None:
-        schema = {"$ref": _REF.format(model=operation.body.__name__)}
-        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        body = {"$ref": _REF.format(model=operation.body.__name__)}
+        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
     return made
 
 

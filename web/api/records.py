@@ -5,12 +5,20 @@ What never belongs here: what is done with them.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, RootModel
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, RootModel
 
 RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 State = Literal["starting", "running", "stopping", "done", "stopped", "failed", "elsewhere"]
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# To JSON 7.0 is a whole number, too.
+Whole = Annotated[int, BeforeValidator(_whole)]
 
 
 class _Strict(BaseModel):
@@ -56,7 +64,7 @@ class RunRequest(_Strict):
     tasks: list[JsonValue] | None = Field(
         default=None, description="What the conversations are about, for scenarios that take tasks directly."
     )
-    seed: int = Field(default=7, ge=-(2**63), lt=2**63, description="Every random choice of the run derives from it.")
+    seed: Whole = Field(default=7, ge=-(2**63), lt=2**63, description="Every random choice of the run derives from it.")
     id: str | None = Field(default=None, pattern=RUN_ID, description="The run's id; from scenario and time if absent.")
 
 
@@ -151,6 +159,16 @@ class ScenarioList(BaseModel):
     """The registered scenarios."""
 
     scenarios: list[ScenarioRecord]
+
+
+class EventRecord(BaseModel):
+    """A server-sent event: ``State`` first, the run's own events (see the Python API), ``Gap`` where some are lost, and
+    ``End``.
+    """
+
+    event: str = Field(description="The kind of event.")
+    id: str = Field(default="", description="What Last-Event-ID names to go on behind it.")
+    data: str = Field(description="The event as JSON.")
 
 
 class ReportRecord(RootModel[dict[str, Any]]):

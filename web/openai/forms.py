@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from ..server.problems import Problem
 
@@ -51,6 +51,15 @@ class ChatMessage(_Form):
     tool_calls: list[MessageCall] | None = None
     tool_call_id: str | None = None
     name: str | None = None
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _of_text(cls, content: Any) -> Any:
+        for part in content if isinstance(content, list) else []:
+            kind = part.get("type") if isinstance(part, dict) else None
+            if kind != "text":
+                raise ValueError(f"only text is taken, found a part of type {kind!r:.40}")
+        return content
 
     @property
     def text(self) -> str:

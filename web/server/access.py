@@ -20,7 +20,7 @@ from .tokens import Tokens
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]/@]+)(?::\d{1,5})?")
-_WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
+_WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ class Access:
         self._check_origin(request, host)
         if self.tokens:
             self._check_token(request)
-        if request.method not in _WITHOUT_BODY and request.content_type != "application/json":
+        known = request.match_info.http_exception is None
+        if known and request.method in _WITH_BODY and request.content_type != "application/json":
             raise Problem(415, f"expected Content-Type: application/json, found {request.content_type}")
 
     def _host(self, request: web.Request) -> str:

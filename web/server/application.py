@@ -6,6 +6,7 @@ and models are closed last. What never belongs here: what is served.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -64,13 +65,22 @@ async def serving(options: ServerOptions) -> AsyncIterator[str]:
         app.add_routes(Api(host, with_tokens=bool(options.access.tokens)).routes())
         app.add_routes(Endpoints(models, options.most_tokens).routes())
         # Without it the generation of a client that has gone would go on to its end.
-        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=options.grace)
+        runner = web.AppRunner(
+            app, handler_cancellation=True, access_log=None, logger=_quiet(), shutdown_timeout=options.grace
+        )
         await runner.setup()
         try:
             yield await _bound(runner, options)
         finally:
             await host.close(options.grace)
             await runner.cleanup()
+
+
+def _quiet() -> logging.Logger:
+    """aiohttp logs requests that are no HTTP with tracebacks; faults of handlers are logged by ``problem_of``."""
+    logger = logging.getLogger("viva.http")
+    logger.setLevel(logging.CRITICAL)
+    return logger
 
 
 async def _bound(runner: web.AppRunner, options: ServerOptions) -> str:
