@@ -45,7 +45,7 @@ lint: venv
 # The peer has a home of its own: its dependencies are none of ours.
 .inspect/bin/python:
 	$(PYTHON) -m venv .inspect
-	.inspect/bin/pip install --quiet inspect_ai
+	.inspect/bin/pip install --quiet inspect_ai openai
 
 .peers/llama/bin/llama-server: | venv
 	mkdir -p .peers/sdist
@@ -73,6 +73,7 @@ bench: venv peers
 	$(BIN)/python benches/probe.py $(QUICK)
 	$(BIN)/python benches/report.py $(QUICK)
 	$(BIN)/python benches/dialogs.py $(QUICK)
+	$(BIN)/python benches/serve.py $(QUICK)
 
 clean:
 	rm -rf .venv .inspect .peers build *.egg-info
