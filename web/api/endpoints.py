@@ -173,7 +173,7 @@ class Api:
         has; from the next event on where it has none.
         """
         id_, latest = asked.path["run"], asked.request.headers.get("Last-Event-ID")
-        state = await self._host.record(id_)
+        state = end = await self._host.record(id_)
         run = self._host.hosted(id_)
         if latest is not None and latest.endswith(f"-{_END}") and not state.hosted:
             return web.Response(status=204)  # which tells a browser not to ask again
@@ -185,8 +185,9 @@ class Api:
             place = run.events.place_of(latest)
             async for block in run.events.read(run.events.last if place is None else place):
                 await response.write(block)
+            end = run.record() if state.hosted else state
         epoch = "recorded" if run is None else run.events.epoch
-        await response.write(server_sent("End", (await self._host.record(id_)).model_dump(), f"{epoch}-{_END}"))
+        await response.write(server_sent("End", end.model_dump(), f"{epoch}-{_END}"))
         await response.write_eof()
         return response
 

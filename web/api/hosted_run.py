@@ -15,7 +15,7 @@ from typing import Any
 from viva.engine.errors import VivaError
 from viva.engine.events import RunStarted
 from viva.orchestration.embedding import LiveRun
-from viva.orchestration.launch import Launch, empty_results
+from viva.orchestration.launch import Launch
 from viva.orchestration.run_progress import RunProgress
 
 from .recent_events import RecentEvents
@@ -33,8 +33,8 @@ class HostedRun:
         self.events = RecentEvents(secrets.token_hex(4))
         self.live = LiveRun(launch)
         self._launch = launch
-        self.progress = RunProgress(empty_results(launch.folder))
-        self._listening = launch.events.listen(self.progress.hear)
+        self.progress = RunProgress()
+        launch.events.listen(self.progress.hear)
         launch.events.listen(self._hear)
         self._total: int | None = None
         self._state: State = "starting"
@@ -59,7 +59,7 @@ class HostedRun:
             id=self.id,
             scenario=manifest["scenario"],
             seed=manifest["seed"],
-            hosted=self.under_way,
+            hosted=self._state in ("starting", "running", "stopping"),
             state=self._state,
             models=manifest["models"],
             total=self._total,
@@ -77,10 +77,7 @@ class HostedRun:
 
         :raises Exception: what the scenario's aggregate has raised.
         """
-        if self._listening.error is not None:
-            raise self._listening.error
-        assert self.progress.aggregate is not None
-        return self.progress.aggregate.report()
+        return self.live.report_so_far()
 
     async def stop(self) -> None:
         """Begin to end the run: calls under way are answered and recorded. One whose models are still being opened

@@ -28,14 +28,21 @@ from .allowed import Allowed
 from .hosted_run import HostedRun
 from .records import RUN_ID, RunRecord, RunRequest, State
 
+_UNFIT = (OSError, ValueError, RuntimeError)  # what names raise that are none of a file
 _KEPT = 16  # ended runs whose latest events can still be read
 
 
 class RunHost:
-    """See the module. ``folder`` is made if it is not there; ``served`` are full model names by served names."""
+    """See the module. ``folder`` is made if it is not there; ``served`` are full model names by served names.
+
+    :raises ConfigurationError: the folder cannot be made.
+    """
 
     def __init__(self, folder: Path, served: Mapping[str, str]) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(f"--runs {folder}: cannot make the folder: {error.strerror}") from None
         self.folder = folder.resolve()
         self._allowed = Allowed(served, [Path.cwd(), self.folder])
         self._hosted: OrderedDict[str, HostedRun] = OrderedDict()
@@ -83,7 +90,7 @@ class RunHost:
                 launch = await asyncio.to_thread(
                     new_launch, wanted.scenario, models, wanted.tasks, wanted.seed, path, None, wanted.settings
                 )
-            except VivaError as error:
+            except (VivaError, *_UNFIT) as error:
                 raise Problem(409, f"the run cannot begin: {error}") from None
             return self._host(launch)
 
@@ -102,7 +109,7 @@ class RunHost:
                 raise Problem(409, f"run {id_} is carried by another process")
             try:
                 launch = await asyncio.to_thread(resumed_run, self.folder / id_, retry_failed=retry_failed)
-            except VivaError as error:
+            except (VivaError, *_UNFIT) as error:
                 raise Problem(409, f"run {id_} cannot go on: {error}") from None
             return self._host(launch)
 
@@ -151,6 +158,8 @@ class RunHost:
     async def close(self, grace: float) -> None:
         """Stop all runs, each within ``grace`` seconds; they can be resumed."""
         self._closing = True
+        async with self._making:  # one that is about to begin is stopped, too
+            pass
         await asyncio.gather(*(run.end(grace) for run in list(self._hosted.values()) if run.under_way))
 
     def _host(self, launch: Launch) -> HostedRun:

@@ -45,7 +45,7 @@ class Access:
 
     def _host(self, request: web.Request) -> str:
         hosts = request.headers.getall(hdrs.HOST, [])
-        if len(hosts) != 1 or request.rel_url.absolute:
+        if len(hosts) != 1 or not request.raw_path.startswith("/"):
             raise Problem(400, f"expected one Host header and a path; found {len(hosts)} Host headers")
         found = _HOST.fullmatch(hosts[0])
         name = found[1].lower() if found else ""
@@ -84,6 +84,8 @@ def guard(access: Access) -> Middleware:
             else:
                 access.check(request)
                 answer = await handler(request)
+        except ConnectionError:  # the client has gone
+            raise
         except Exception as error:
             answer = problem_of(error).answer(request.path)
         return answer
