@@ -65,7 +65,7 @@ async def answering(given: argparse.Namespace) -> AsyncIterator[Ask]:
         return
     timeout = aiohttp.ClientTimeout(total=_PATIENCE_SECONDS)
     with started(given) as address:
-        async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
+        async with aiohttp.ClientSession(timeout=timeout, connector=_connector()) as session:
             await _ready(session, address)
 
             async def ask_over_http(client: int, number: int) -> int:
@@ -93,6 +93,11 @@ def started(given: argparse.Namespace) -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
+
+
+def _connector() -> aiohttp.TCPConnector:
+    # A new connection for each request: while a program waits for its turn, servers give idle ones up.
+    return aiohttp.TCPConnector(limit=0, force_close=True)
 
 
 def _model(given: argparse.Namespace) -> str:
