@@ -179,16 +179,21 @@ def test_answers_do_not_depend_on_who_else_asks(client: openai.OpenAI) -> None:
         assert list(pool.map(ask, range(12))) == alone
 
 
-def test_a_named_conversation_goes_as_in_a_run(served: Any, client: openai.OpenAI, tmp_path: Path) -> None:
+def test_a_named_conversation_goes_as_in_a_run(
+    served: Any, client: openai.OpenAI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     @viva.scenario(many="pupil")
     async def asked_twice(conversation: viva.Conversation, topic: str) -> list[str]:
         """The second answer follows the tokens of the first, which are not those of its text."""
         pupil = viva.Agent(conversation, "pupil", "Be brief.", viva.Sampling(temperature=1.0, max_tokens=20))
         return [(await pupil.ask(f"{question} {topic}")).text for question in ("what is", "who knows")]
 
-    model = f"{served.text}&label=tiny"
-    run = viva.run_sync(asked_twice, tasks=["time"], models={"pupil": model}, seed=3, out=tmp_path / "run")
-    said = next(run.results()).value
+    def run(model: str, name: str) -> list[Any]:
+        models = {"pupil": model}
+        made = viva.run_sync(asked_twice, tasks=["time", "people"], models=models, seed=3, out=tmp_path / name)
+        return [result.value for result in made.results()]
+
+    said = run(f"{served.text}&label=tiny", "itself")
     line, messages = SeedLine(3, "tiny/time"), [ASKED[0]]
     heard = []
     for turn, question in enumerate(("what is", "who knows")):
@@ -198,7 +203,9 @@ def test_a_named_conversation_goes_as_in_a_run(served: Any, client: openai.OpenA
         )
         heard.append(got.choices[0].message.content)
         messages.append({"role": "assistant", "content": heard[-1]})
-    assert heard == said
+    assert heard == said[0]
+    monkeypatch.setenv("SERVED_KEY", served.server.token)
+    assert run(f"openai:{served.server.url}/v1#tiny?key_env=SERVED_KEY&cache_key=on", "over http") == said
 
 
 def test_what_cannot_be_obeyed_is_refused_by_name(client: openai.OpenAI) -> None:
