@@ -1,10 +1,10 @@
 """``viva serve`` beside llama-server: sixteen chat clients on one model file, the same threads and lanes, turn about.
 
-The same requests to the backend without any server stand beside them; what our own HTTP layer costs is measured with a
-model that answers at once. Then inspect_ai runs a small task against both servers, where it can be installed (into
-``.inspect``, as ``make peers`` does). The programs of a row take turns of a quarter of a second (``turns``).
-llama-server is left out with a message where ``make peers`` has not built it. ``--quick`` takes a model of two layers
-instead of twelve and fewer questions.
+What our own HTTP layer costs is measured with a model that answers at once. Then inspect_ai runs a small task against
+both servers, where it can be installed (into ``.inspect``, as ``make peers`` does). The programs of a row take turns of
+a quarter of a second (``turns``). CPU time stands beside throughput: on a busy machine it says more. llama-server is
+left out with a message where ``make peers`` has not built it. ``--quick`` takes a model of two layers instead of twelve
+and fewer questions.
 
 What never belongs here: how a program does its work (``peers/``), or pass and fail.
 """
@@ -39,19 +39,22 @@ def chat(model: Path, quick: bool) -> dict[str, float]:
     """Tokens a second of sixteen clients, in three ways of asking."""
     figures: dict[str, float] = {}
     cells = []
-    size = ["--questions", "1" if quick else "4", "--tokens", "32" if quick else "64"]
+    size = ["--questions", "1" if quick else "2", "--tokens", "32" if quick else "64"]
     for way, options in WAYS.items():
-        programs = {"viva serve": ["--viva"]} | ({} if quick else {"backend alone": ["--direct"]})
+        programs = {"viva serve": ["--viva"]}
         if SERVER.exists():
             programs["llama-server"] = ["--server", str(SERVER)]
         lines = _rates(model, {name: [*which, *size, *options] for name, which in programs.items()}, way)
         ours = lines["viva serve"]["tokens_per_s"]
         for name, line in lines.items():
             rate = line["tokens_per_s"]
-            cells.append([way, name, f"{rate:.1f}", f"{line['requests_per_s']:.2f}", f"{ours / rate:.3f}"])
+            cpu = f"{1000 * line['server_cpu_s'] / line['all_tokens']:.2f}"
+            cells.append([way, name, f"{rate:.1f}", f"{line['requests_per_s']:.2f}", cpu, f"{ours / rate:.3f}"])
         if "llama-server" in lines:
             figures[f"{way}_vs_llama_server"] = ours / lines["llama-server"]["tokens_per_s"]
-    header = ["way", "program", "tokens/s", "requests/s", "viva is × as fast"]
+            both = [lines[name]["server_cpu_s"] / lines[name]["all_tokens"] for name in ("viva serve", "llama-server")]
+            figures[f"{way}_cpu_vs_llama_server"] = both[0] / both[1]
+    header = ["way", "program", "tokens/s", "requests/s", "CPU ms/token", "viva is × as fast"]
     table.show("16 chat clients", header, cells)
     return figures
 
@@ -69,7 +72,7 @@ def inspect(model: Path, quick: bool) -> dict[str, float]:
     """A small task of inspect_ai against both servers."""
     if not _installed():
         return {}
-    samples = ["--samples", "32" if quick else "128", "--inspect-python", str(INSPECT)]
+    samples = ["--samples", "32" if quick else "48", "--inspect-python", str(INSPECT)]
     programs = {"viva serve": ["--viva", *samples]}
     if SERVER.exists():
         programs["llama-server"] = ["--server", str(SERVER), *samples]
