@@ -16,7 +16,7 @@ from viva.engine.events import Event
 
 CAPACITY = 4096  # events
 _TICK_SECONDS = 0.05
-_TICK_PER_READER = 0.001
+_TICK_PER_READER = 0.002
 _BATCH = 256  # events that a reader is handed at once
 _KEEP_ALIVE_SECONDS = 15.0
 _ALIVE = b": \n\n"
@@ -30,6 +30,7 @@ class RecentEvents:
         self._capacity = capacity
         self._events: list[Event | None] = [None] * capacity
         self._encoded: list[tuple[int, bytes]] = [(0, b"")] * capacity
+        self._latest_block: tuple[tuple[int, int], bytes, int] = ((0, 0), b"", 0)
         self._last = 0
         self._readers = 0
         self._news = asyncio.Event()
@@ -95,6 +96,9 @@ class RecentEvents:
         news.set()
 
     def _block(self, place: int) -> tuple[bytes, int]:
+        key = (place, self._last)
+        if self._latest_block[0] == key:  # most readers are at the same place
+            return self._latest_block[1:]
         parts = []
         oldest = max(1, self._last - self._capacity + 1)
         if place + 1 < oldest:
@@ -102,7 +106,8 @@ class RecentEvents:
             place = oldest - 1
         end = min(self._last, place + _BATCH)
         parts += [self._text(number) for number in range(place + 1, end + 1)]
-        return b"".join(parts), end
+        self._latest_block = (key, b"".join(parts), end)
+        return self._latest_block[1:]
 
     def _text(self, number: int) -> bytes:
         """An event as it is sent, put into words once for all readers."""
