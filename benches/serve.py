@@ -29,6 +29,8 @@ REACH: table.Reach = {
     "sampled_vs_llama_server": (">=", 1.0),
     "us_per_request": ("<=", 500),
     "us_per_streamed_token": ("<=", 30),
+    "chat_cpu_vs_llama_server": ("<=", 1.0),
+    "streamed_cpu_vs_llama_server": ("<=", 1.0),
     "inspect_vs_llama_server": (">=", 1.0),
 }
 INSPECT = ROOT / ".inspect" / "bin" / "python"
