@@ -50,11 +50,11 @@ def chat(model: Path, quick: bool) -> dict[str, float]:
         ours = lines["viva serve"]["tokens_per_s"]
         for name, line in lines.items():
             rate = line["tokens_per_s"]
-            cpu = f"{1000 * line['server_cpu_s'] / line['all_tokens']:.2f}"
+            cpu = f"{1000 * line['server_cpu_s'] / line['tokens']:.2f}"
             cells.append([way, name, f"{rate:.1f}", f"{line['requests_per_s']:.2f}", cpu, f"{ours / rate:.3f}"])
         if "llama-server" in lines:
             figures[f"{way}_vs_llama_server"] = ours / lines["llama-server"]["tokens_per_s"]
-            both = [lines[name]["server_cpu_s"] / lines[name]["all_tokens"] for name in ("viva serve", "llama-server")]
+            both = [lines[name]["server_cpu_s"] / lines[name]["tokens"] for name in ("viva serve", "llama-server")]
             figures[f"{way}_cpu_vs_llama_server"] = both[0] / both[1]
     header = ["way", "program", "tokens/s", "requests/s", "CPU ms/token", "viva is × as fast"]
     table.show("16 chat clients", header, cells)

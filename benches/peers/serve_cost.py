@@ -9,13 +9,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import aiohttp
+from process_time import cpu_seconds
 
 CLIENTS, TOKENS = 16, 200
 _MODEL = Path(__file__).with_name("instant_pieces.py")
@@ -45,9 +45,9 @@ async def main() -> dict[str, float]:
 
             async def cost(count: int, tokens: int, stream: bool) -> float:
                 await client(2, tokens, stream)
-                before = _cpu_seconds(process.pid)
+                before = cpu_seconds(process.pid)
                 await asyncio.gather(*(client(count, tokens, stream) for _ in range(CLIENTS)))
-                return (_cpu_seconds(process.pid) - before) / (count * CLIENTS)
+                return (cpu_seconds(process.pid) - before) / (count * CLIENTS)
 
             request = await cost(given.requests, 1, False)
             streamed = await cost(max(1, given.requests // 5), TOKENS, True)
@@ -57,11 +57,6 @@ async def main() -> dict[str, float]:
 
 def _running(command: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-
-
-def _cpu_seconds(process: int) -> float:
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":
