@@ -45,7 +45,7 @@ lint: venv
 # The peer has a home of its own: its dependencies are none of ours.
 .inspect/bin/python:
 	$(PYTHON) -m venv .inspect
-	.inspect/bin/pip install --quiet inspect_ai
+	.inspect/bin/pip install --quiet inspect_ai openai
 
 .peers/llama/bin/llama-server: | venv
 	mkdir -p .peers/sdist
@@ -77,6 +77,7 @@ bench: venv peers
 	$(BIN)/python benches/audit.py $(QUICK)
 	$(BIN)/python benches/fusion.py $(QUICK)
 	$(BIN)/python benches/certified.py $(QUICK)
+	$(BIN)/python benches/serve.py $(QUICK)
 
 clean:
 	rm -rf .venv .inspect .peers build *.egg-info

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from viva.engine.descriptors import raise_limit
 from viva.engine.plugins import registered
 
-from . import correlate, data, judge, lab, meta, report, review, run, show, sweep, validate
+from . import correlate, data, judge, lab, meta, report, review, run, serve, show, sweep, validate
 from .exit_codes import complain
 from .lazy_command import HELP, MODELS
 from .output import Unwritten, forsake_stdout, show_log, steady_streams
@@ -62,6 +62,7 @@ review.register(app)
 data.register(app)
 validate.register(app)
 lab.register(app)
+serve.register(app)
 correlate.register(app)
 meta.register(app)
 judge.register(app)

@@ -162,20 +162,14 @@ class History:
 
     def ended(self) -> Iterator[EndedConversation]:
         """All ended conversations by ascending number, streamed, but for those whose records are damaged."""
-        for number, status, result, checksum in self._every("ended", f"number, status, result, {self._sum}"):
-            try:
-                status, result = self._verified(checksum, number, status, result)
-                record = orjson.loads(result)
-                start = self.started(number)
-            except _DAMAGE:
-                start = None
-                self._damaged(f"end of conversation {number}")
-            else:
-                if start is None:
-                    self._damaged(f"start of conversation {number}")
-            if start is not None:
-                yield EndedConversation(number, *start, status == "failed", record)
+        rows = self._every("ended", f"number, status, result, {self._sum}")
+        yield from filter(None, (self._end(*row) for row in rows))
         self._tell()
+
+    def end(self, number: int) -> EndedConversation | None:
+        """How one conversation ended; None if it has not, or where its record is damaged."""
+        rows = self._rows(f"select number, status, result, {self._sum} from ended where number = ?", number)
+        return next((self._end(*row) for row in rows), None)
 
     def keys(self) -> dict[str, int]:
         """The number of every admitted conversation by its key."""
@@ -213,6 +207,17 @@ class History:
         return found is not None
 
     # -- rows and what is wrong with them -------------------------------------------------------------------------
+
+    def _end(self, number: int, status: Any, result: Any, checksum: Any) -> EndedConversation | None:
+        try:
+            status, result = self._verified(checksum, number, status, result)
+            record, start = orjson.loads(result), self.started(number)
+        except _DAMAGE:
+            self._damaged(f"end of conversation {number}")
+            return None
+        if start is None:
+            self._damaged(f"start of conversation {number}")
+        return None if start is None else EndedConversation(number, *start, status == "failed", record)
 
     def _start(self, number: int, key: Any, item: Any, checksum: Any) -> tuple[str, Any] | None:
         try:
@@ -387,11 +392,9 @@ def _is_damage(error: sqlite3.Error) -> bool:
 
 
 def _add_extra(completion: Completion, more: dict[str, Any]) -> None:
-    likelihoods = more.pop("likelihoods", None)
-    if likelihoods is not None:
+    if (likelihoods := more.pop("likelihoods", None)) is not None:
         completion.likelihoods = [Likelihood.from_record(record) for record in likelihoods]
-    calls = more.pop("calls", None)
-    if calls is not None:
+    if (calls := more.pop("calls", None)) is not None:
         completion.calls = [ToolCall.from_record(record) for record in calls]
     for name, value in more.items():
         setattr(completion, name, value)

@@ -157,7 +157,8 @@ class Request:
     ``on_restart`` is called before a failed attempt is repeated: text received so far is discarded.
     ``hint`` is what a simulated or oracle model may know of the item; real backends never read it. ``tools`` are the
     functions that the model may call. ``affinity`` identifies the conversation in this process, where parallel runs may
-    have conversations of the same name: backends keep KV and contexts by it.
+    have conversations of the same name: backends keep KV and contexts by it. ``prompt``, in place of messages, is text
+    to go on with as it stands, without a chat template (only for backends with ``continues_text``).
     """
 
     messages: Sequence[Message]
@@ -172,11 +173,12 @@ class Request:
     on_restart: Callable[[], None] | None = None
     tools: Toolbox | None = None
     affinity: str = ""
+    prompt: str | None = None
 
     @property
     def characters(self) -> int:
         """How long the prompt is, tools included, for estimates where nobody has counted tokens."""
-        count = sum(len(message.content) for message in self.messages)
+        count = sum(len(message.content) for message in self.messages) + len(self.prompt or "")
         if self.tools is not None:
             count += self.tools.characters
             count += sum(len(call.name) + len(call.arguments) for message in self.messages for call in message.calls)

@@ -76,12 +76,12 @@ class Toolbox:
 
     ``specs`` are in OpenAI's form, in the order given; ``names`` are their functions' names; ``digest`` is 16 bytes
     that stand for all of it, the order of tools and of their properties included, for models see that order;
-    ``characters`` is how long they are as JSON.
+    ``characters`` is how long they are as JSON. ``required``: the answer must be a call; ``single``: at most one call.
     """
 
-    __slots__ = ("_functions", "characters", "digest", "names", "specs")
+    __slots__ = ("_functions", "characters", "digest", "names", "required", "single", "specs")
 
-    def __init__(self, specs: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, specs: Sequence[Mapping[str, Any]], *, required: bool = False, single: bool = False) -> None:
         """``specs``: ``{"type": "function", "function": {"name", "description", "parameters"}}``, or the inner object.
 
         :raises ConfigurationError: one of them is not of that form, or a name comes twice; names index and field.
@@ -97,6 +97,9 @@ class Toolbox:
             raise ConfigurationError("tools: the list is empty; name at least one function, or offer no tools at all")
         data = orjson.dumps(self.specs)
         self.characters = len(data)
+        self.required, self.single = required, single
+        if required or single:  # otherwise the digest is that of earlier versions
+            data += b"%d%d" % (required, single)
         self.digest: bytes = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
     def parameters(self, name: str) -> Mapping[str, Any] | None:

@@ -29,12 +29,14 @@ class Backend(ABC):
     """One model behind one face. Use ``async with``; ``check`` before the first conversation.
 
     ``label`` is the short name in tables and errors; prices are per million tokens. Where ``reads_one`` is set, a
-    reading handed to ``read`` has one continuation (the wrapper that counts requests sees to it).
+    reading handed to ``read`` has one continuation (the wrapper that counts requests sees to it). Only backends with
+    ``continues_text`` take requests with a ``prompt``.
     """
 
     label: str = "model"
     replays: bool = False  # gives recorded answers back unchanged
     reads_one: bool = False  # a reading of several continuations takes several requests
+    continues_text: bool = False  # answers ``Request.prompt``: text without a chat template
     price_in: float = 0.0
     price_out: float = 0.0
 

@@ -31,6 +31,7 @@ class Checked(Backend):
         self.inner = inner
         self.label, self.price_in, self.price_out = inner.label, inner.price_in, inner.price_out
         self.replays, self.reads_one = inner.replays, inner.reads_one
+        self.continues_text = inner.continues_text
         self._said: set[str] = set()
         self.fallible = getattr(inner, "fallible", False)
 

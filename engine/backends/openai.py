@@ -4,7 +4,7 @@ Options: ``key_env`` (name of the environment variable that holds the key; defau
 named without a URL, none for a URL), ``timeout`` (seconds per attempt, default 120), ``json`` (``schema``,
 ``object_schema``, ``object`` or ``prompt``: the first form of structured output to try), ``seed=off`` for endpoints
 that refuse a seed, ``tokens_field`` (``max_tokens`` or ``max_completion_tokens``), ``answer_mb`` (the most
-megabytes of one answer, unpacked; default 64).
+megabytes of one answer, unpacked; default 64), ``cache_key=on`` to name the conversation as ``prompt_cache_key``.
 
 What never belongs here: retries and limits (wrappers do that), and the key in any message, log or record.
 """
@@ -66,6 +66,7 @@ class OpenAIBackend(Backend):
         tokens_field: str = "max_tokens",
         longest_answer: int = 64_000_000,
         token_ids: bool = False,
+        cache_key: bool = False,
     ) -> None:
         self.base_url, self.model = base_url.rstrip("/"), model
         self._redact = Redactor(key)
@@ -75,6 +76,7 @@ class OpenAIBackend(Backend):
         self._clock = clock
         self._json_mode, self._token_ids = json_mode, token_ids
         self._send_seed, self._tokens_field = send_seed, tokens_field
+        self._cache_key = cache_key
         self._schemas: dict[bytes, Any] = {}  # as they are sent, by the sampling that has them
         self._probing: dict[bytes, str] = {}  # requests under way whose form is being found out
 
@@ -175,6 +177,10 @@ class OpenAIBackend(Backend):
         body |= _unusual(sampling)
         if request.tools is not None:
             body["tools"] = request.tools.specs
+            if request.tools.required:
+                body["tool_choice"] = "required"
+            if request.tools.single:
+                body["parallel_tool_calls"] = False
         if sampling.stop:
             body["stop"] = sampling.stop
         if sampling.logprobs is not None:
@@ -189,6 +195,8 @@ class OpenAIBackend(Backend):
             body["response_format"] = {"type": "json_object"}
         if self._token_ids and not streaming:
             body["return_token_ids"] = True
+        if self._cache_key and (request.affinity or request.conversation):
+            body["prompt_cache_key"] = f"{request.affinity or request.conversation} {request.role}"
         if streaming:
             body["stream"] = True
             body["stream_options"] = {"include_usage": True}
@@ -267,6 +275,7 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
         tokens_field=spec.take("tokens_field", "max_tokens") or "max_tokens",
         longest_answer=int(spec.number("answer_mb", 64.0, 0.001, 100_000.0) * 1e6),
         token_ids=spec.take("token_ids", "off") == "on",
+        cache_key=spec.take("cache_key", "off") == "on",
     )
 
 

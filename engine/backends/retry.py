@@ -61,6 +61,7 @@ class Governed(Backend):
     ) -> None:
         self.inner, self.limits = inner, limits
         self.label, self.price_in, self.price_out = inner.label, inner.price_in, inner.price_out
+        self.continues_text = inner.continues_text
         self._clock, self._policy, self._publish = clock, policy, publish
         self._retries = 0
 

@@ -1,18 +1,24 @@
-"""What tests of pages share: a study's report with figures as runs give them, and a headless browser to read it in."""
+"""What tests of pages and of the server share: a study's report with figures as runs give them, a headless browser to
+read it in, and one ``viva serve`` over a small model.
+"""
 
 from __future__ import annotations
 
 import math
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from browser import Browser, find_browser
+from serving import Serving, serving
+from tiny_gguf import make_model
 
 from viva.scoring.correlation import Figures, fits
 
+ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 ASPECTS = ("accuracy", "logic", "relevance", "coherence", "conciseness")
 REASONS = ("off_topic", "empty_response", "repetition", "rule_violation")
 Study = dict[str, Any]
@@ -26,6 +32,27 @@ def browser() -> Iterator[Browser]:
         pytest.skip("no Chromium here (Debian: apt-get install chromium-headless-shell)")
     with Browser(program) as one:
         yield one
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One server for all tests, with a token, a small local model and a simulated one; its folder holds items."""
+    folder = tmp_path_factory.mktemp("served")
+    model = make_model(folder / "tiny.gguf", seed=3, quantised=True, quote_bias=3.0)
+    text = f"llama:{model}?lanes=8&ctx=1024"
+    (folder / "items.jsonl").write_bytes(ITEMS.read_bytes())
+    token = "a token of the tests"
+    with serving(folder, "--model", text, "--model", "simulated:sim", token=token) as server:
+        yield Served(server, folder, text)
+
+
+@dataclass(frozen=True)
+class Served:
+    """The shared server, the folder that it was started in, and the full name of its local model (``tiny``)."""
+
+    server: Serving
+    folder: Path
+    text: str
 
 
 @pytest.fixture(scope="session")

@@ -46,6 +46,8 @@ _MAX_THREADS = 512  # what ggml takes
 class LlamaBackend(Backend):
     """See the module. The model is loaded when the backend is entered."""
 
+    continues_text = True
+
     def __init__(
         self, clock: Clock, path: Path, requested: EngineConfig, template: str | None, defaults: Sampling | None = None
     ) -> None:
@@ -68,12 +70,18 @@ class LlamaBackend(Backend):
             release_engine(self._key)
 
     async def generate(self, request: Request) -> Completion:
+        if request.prompt is not None:
+            return await self._continue_text(request, request.prompt)
         engine = self.engine
         sampling = request.sampling
         tool_support = None if request.tools is None else engine.tools
         if tool_support is not None or any(message.calls or message.role == "tool" for message in request.messages):
             write: PromptWriter = partial(engine.tools.segments, tools=request.tools)
             opened = engine.tools.opened_marker(request.messages, request.tools)
+            if opened and request.tools is not None and request.tools.required:
+                raise ConfigurationError(
+                    f"{self.label}: its chat template begins answers with thoughts, so no call can be required"
+                )
         else:
             write = partial(engine.chat.segments, constrained=sampling.schema is not None)
             opened = "" if sampling.schema is not None else engine.chat.opened_marker(request.messages)
@@ -87,7 +95,7 @@ class LlamaBackend(Backend):
             tuple(stop.encode() for stop in sampling.stop),
             self._grammar(request),
             engine.config.forced,
-            engine.chat.plain_tokens,
+            engine.chat.plain_tokens if tool_support is None else tool_support.forced_tokens,
             token_bytes=engine.chat.token_bytes if tool_support is None else tool_support.token_bytes,
             message_end_token=-1 if sampling.schema is not None else engine.chat.message_end_token,
         )
@@ -138,6 +146,38 @@ class LlamaBackend(Backend):
             pieces=generation.pieces or None,
             expected=generation.expected or None,
             calls=calls,
+        )
+
+    async def _continue_text(self, request: Request, prompt: str) -> Completion:
+        """Go on with a text as it stands, behind the BOS token. Control tokens that it spells are plain text."""
+        chat, sampling = self.engine.chat, request.sampling
+        tokens = np.concatenate([chat.bos_tokens, chat.plain_tokens(prompt)])
+        if not len(tokens):
+            raise Rejected("nothing to go on with: the text is empty, and the model has no BOS token", model=self.label)
+        generation = Generation(
+            self.engine.model,
+            self.engine.masks,
+            self._settings(request.seed, sampling),
+            sampling.max_tokens,
+            tuple(stop.encode() for stop in sampling.stop),
+            self._grammar(request),
+            self.engine.config.forced,
+            chat.plain_tokens,
+            token_bytes=chat.token_bytes,
+        )
+        began = self._clock.now()
+        # The next text may be tokenised differently at the border, so KV is not kept for it.
+        pending = PendingRequest([Segment(tokens)], _no_callback, generation, may_continue=False)
+        first = await self._submit(pending, request.on_text)
+        return Completion(
+            generation.text(),
+            generation.finish or "stop",
+            pending.prompt_tokens,
+            len(generation.tokens),
+            self._clock.now() - began,
+            None if first is None else first - began,
+            logprobs=generation.logprobs,
+            pieces=generation.pieces or None,
         )
 
     async def read(self, reading: Reading) -> Completion:

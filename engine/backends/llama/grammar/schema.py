@@ -6,7 +6,8 @@ as separators, nothing around. So most places have one continuation.
 Supported:
 
 - object: properties in the schema's order; those not in ``required`` may be left out (without ``required`` all are
-  required); array with ``minItems``, ``maxItems``; boolean; null
+  required); any object where ``additionalProperties`` is true and there are no ``properties``
+- array with ``minItems``, ``maxItems``; boolean; null
 - string, with ``minLength`` and ``maxLength`` in characters
 - integer: of 64 bits, or with a lower and an upper bound (``minimum``, ``exclusiveMaximum``, …) that leave at most
   1,000 values; number: of up to 24 characters
@@ -24,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....errors import ConfigurationError
+from .any_value import MAX_DEPTH, AnyMembers
 from .automaton import (
     ArrayItems,
     DistinctBranches,
@@ -189,6 +191,8 @@ class _Compiler:
             raise ConfigurationError(
                 "JSON schema: a schema for 'additionalProperties' is not supported; name each property in 'properties'"
             )
+        if schema.get("additionalProperties") is True and "properties" not in schema and not required:
+            return (LiteralText(b"{"), AnyMembers(MAX_DEPTH - 1))
         unknown = set(required) - set(properties)
         if unknown:
             raise ConfigurationError(f"JSON schema: required property '{min(unknown)}' is not described")

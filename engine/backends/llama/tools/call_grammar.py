@@ -32,12 +32,16 @@ def call_grammar(tools: Toolbox, syntax: CallSyntax) -> Grammar:
     opening = syntax.opening.encode()
     if syntax.kind == "mistral":
         list_, _, item = opening.partition(b"[")
-        call: Frames = (LiteralText(list_ + b"["), ArrayItems((LiteralText(item), *one), 1, None))
+        most = 1 if tools.single else None
+        call: Frames = (LiteralText(list_ + b"["), ArrayItems((LiteralText(item), *one), 1, most))
     else:
         call = (LiteralText(opening), *one) if opening else one
     key = b"%b %b" % (syntax.marker.encode(), tools.digest)
-    prose = FreeText(syntax.marker.encode(), key, call, syntax.kind == "llama", syntax.kind == "hermes")
-    return Grammar.of((prose,))
+    again = syntax.kind == "hermes" and not tools.single
+    prose = FreeText(syntax.marker.encode(), key, call, syntax.kind == "llama", again)
+    if not tools.required:
+        return Grammar.of((prose,))
+    return Grammar.of((LiteralText(syntax.marker.encode()), *call, *([prose] if again else [])))
 
 
 def _object(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Frames:

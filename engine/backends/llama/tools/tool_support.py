@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from ....messages import Message
 from ....thoughts import split_thoughts
 from ....tools import Toolbox, ToolCall
 from ..chat.chat_format import ChatFormat
 from ..grammar.grammar import Grammar
 from ..grammar.token_masks import TokenMasks
-from ..native import NativeModel
+from ..native import NativeModel, Tokens
 from ..segment import Segment
 from .call_grammar import call_grammar
 from .call_reader import CallReader
@@ -28,6 +30,7 @@ class ToolSupport:
 
     def __init__(self, model: NativeModel, chat: ChatFormat, masks: TokenMasks) -> None:
         self._format = ToolPromptFormat(chat)
+        self._chat = chat
         self._grammars: dict[bytes, Grammar] = {}
         self.token_bytes, self.masks = chat.token_bytes, masks
         marker = chat.template_tokens(self.syntax.marker)
@@ -60,6 +63,18 @@ class ToolSupport:
             if len(self._grammars) > _MAX_GRAMMARS:
                 del self._grammars[next(iter(self._grammars))]
         return grammar
+
+    def forced_tokens(self, text: str) -> Tokens:
+        """The tokens of text that a grammar forces: a marker at its beginning is the model's own token, if it has one.
+
+        Only a required call begins with a forced marker; elsewhere the model chooses it.
+        """
+        marker = self.syntax.marker
+        if not marker or not text.startswith(marker) or len(self._chat.template_tokens(marker)) != 1:
+            return self._chat.plain_tokens(text)
+        rest = text.removeprefix(marker)
+        tokens = [self._chat.template_tokens(marker)] + ([self._chat.plain_tokens(rest)] if rest else [])
+        return np.concatenate(tokens)
 
     def read(self, answer: str) -> tuple[str, list[ToolCall] | None]:
         """The text of an answer, thoughts included, and its calls. A call inside thoughts is no call."""

@@ -68,6 +68,8 @@ def test_bounds_let_just_their_integers_through(bounds: Schema, least: int, most
         ({"type": ["integer", "string"], "enum": [1, "a"]}, [1, "a"], [2]),
         ({"type": "number", "enum": [1, 1.5]}, [1, 1.5], [2]),
         ({"enum": [2**64 - 1, -(2**63)]}, [2**64 - 1, -(2**63)], [0]),
+        ({"type": "object", "additionalProperties": True}, [{}, {"a": [1, {"b": None}]}], [[], "a", 1]),
+        ({"type": "object", "properties": {"a": NULL}, "additionalProperties": True}, [{"a": None}], [{}, {"b": 1}]),
         ({"$ref": "#/$defs/a~1b", "$defs": {"a/b": NULL}}, [None], [1]),
     ],
 )

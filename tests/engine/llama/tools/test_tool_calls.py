@@ -124,6 +124,21 @@ def test_calls_follow_the_functions_and_do_not_depend_on_company(models: dict[st
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
+def test_a_required_call_comes_first_and_a_single_one_alone(models: dict[str, Path], kind: str) -> None:
+    one, some = Toolbox(TOOLS.specs, required=True, single=True), Toolbox(TOOLS.specs, required=True)
+    requests = [asked(number, tools=tools, max_tokens=200) for number in range(6) for tools in (one, some)]
+    answers = together(f"llama:{models[kind]}?{ONE}&lanes=6", requests)
+    for tools, answer in zip((one, some) * 6, answers, strict=True):
+        calls = answer.calls or []
+        assert all(map(well_formed, calls))
+        assert len(calls) >= 1
+        if tools is one:
+            assert (answer.text, len(calls), answer.finish) == ("", 1, "stop")
+
+    assert one.digest != some.digest != TOOLS.digest
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
 def test_what_is_streamed_is_the_text_without_the_calls(models: dict[str, Path], kind: str) -> None:
     async def main(backend: LlamaBackend) -> list[tuple[str, Completion, Completion]]:
         made = []

@@ -1,0 +1,101 @@
+"""``viva serve``: runs over HTTP, and an OpenAI-compatible endpoint in front of models.
+
+What never belongs here: how requests are answered (``web``).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .exit_codes import guarded
+
+if TYPE_CHECKING:
+    from viva.web.server.application import ServerOptions
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's command."""
+    from .lazy_command import MODELS
+
+    app.command("serve", epilog=f"{_EXAMPLE}\n\n{MODELS}")(guarded(_serve))
+
+
+_EXAMPLE = """\b
+Example:
+  viva serve --model llama:model.gguf
+  curl http://127.0.0.1:8000/v1/models"""
+
+
+def _serve(
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="Model to answer for under /v1; may be given several times."),
+    ] = None,
+    runs: Annotated[Path, typer.Option("--runs", help="Folder of the runs under /api/v1.")] = Path("runs"),
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port (0: any free one).")] = 8000,
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", help="File with the hashes of the tokens that are accepted (also: VIVA_TOKENS)."),
+    ] = None,
+    new_token: Annotated[
+        str | None,
+        typer.Option("--new-token", help="Make a token of this name, add its hash to --token-file, print it, leave."),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option("--allow-host", help="Name by which clients may call this server.")
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None, typer.Option("--allow-origin", help="Site whose pages may ask, e.g. https://example.org.")
+    ] = None,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", min=1, help="Longest answer to a client that sets no bound.")
+    ] = 4096,
+    max_body: Annotated[float, typer.Option("--max-body", min=0.001, help="Largest request body, in MB.")] = 16.0,
+    grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds for calls under way at the end.")] = 10.0,
+) -> None:
+    """Serve runs over HTTP under /api/v1, and models to OpenAI's clients under /v1."""
+    from viva.engine.backends.registry import full_path
+    from viva.engine.collector import tuned_collector
+    from viva.engine.errors import ConfigurationError
+    from viva.web.openai.served import served_names
+    from viva.web.server.access import Access
+    from viva.web.server.application import ServerOptions
+    from viva.web.server.tokens import add_token, read_tokens
+
+    if new_token is not None:
+        if token_file is None:
+            raise ConfigurationError("--new-token: name the file that gets its hash with --token-file")
+        print(add_token(token_file, new_token))
+        return
+    hosts = [name.lower() for name in allow_host or []]
+    access = Access(read_tokens(token_file), hosts, allow_origin or [])
+    models = served_names(full_path(text) for text in model or [])
+    options = ServerOptions(access, runs, models, host, port, int(max_body * 1e6), max_tokens, grace)
+    with tuned_collector():
+        _until_signal(options)
+
+
+def _until_signal(options: ServerOptions) -> None:
+    import asyncio
+    import signal
+
+    from viva.web.server.application import serving
+
+    async def main() -> None:
+        loop, asked = asyncio.get_running_loop(), asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, asked.set)
+        async with serving(options) as address:
+            names = ", ".join(options.models) or "none"
+            print(f"viva serves {address} (API {address}/api/v1, models under {address}/v1: {names})", flush=True)
+            await asked.wait()
+            for number in (signal.SIGINT, signal.SIGTERM):  # a second one ends at once
+                loop.remove_signal_handler(number)
+            print("stopping: runs can be resumed (Ctrl-C again to stop now)", file=sys.stderr, flush=True)
+
+    asyncio.run(main())

@@ -1,0 +1,167 @@
+"""Requests in OpenAI's form, as pydantic models: what is taken, within which bounds.
+
+A field that would change the answer and cannot be obeyed is refused by name, never ignored; ``IGNORED`` are those that
+change nothing. What never belongs here: what the engine makes of them (``asking``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from ..server.problems import Problem
+
+# Fields of OpenAI's that do not change what a model answers.
+IGNORED = frozenset({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_retention"})
+_MOST_CHOICES = 128
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class TextPart(BaseModel):
+    """A part of a message's content; only text is taken."""
+
+    type: Literal["text"]
+    text: str
+
+
+class CalledFunction(_Form):
+    """The function of a call, with its arguments as JSON text."""
+
+    name: str
+    arguments: str = ""
+
+
+class MessageCall(_Form):
+    """A call in a message of the assistant's."""
+
+    id: str = ""
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class ChatMessage(_Form):
+    """One message."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = None
+    tool_calls: list[MessageCall] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _of_text(cls, content: Any) -> Any:
+        for part in content if isinstance(content, list) else []:
+            kind = part.get("type") if isinstance(part, dict) else None
+            if kind != "text":
+                raise ValueError(f"only text is taken, found a part of type {kind!r:.40}")
+        return content
+
+    @property
+    def text(self) -> str:
+        """The content as one text."""
+        if isinstance(self.content, list):
+            return "".join(part.text for part in self.content)
+        return self.content or ""
+
+
+class StreamOptions(_Form):
+    """What a stream tells besides text."""
+
+    include_usage: bool = False
+
+
+class NamedSchema(_Form):
+    """A JSON schema that the answer must follow."""
+
+    name: str = "answer"
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+class ResponseFormat(_Form):
+    """The form of the answer. ``schema`` beside ``json_object`` is the dialect of llama.cpp's servers."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: NamedSchema | None = None
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
+
+
+class ChosenFunction(_Form):
+    """The name of a function."""
+
+    name: str
+
+
+class NamedChoice(_Form):
+    """The one function that must be called."""
+
+    type: Literal["function"]
+    function: ChosenFunction
+
+
+class SamplingForm(_Form):
+    """What chat and plain completions have in common."""
+
+    model: str
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    n: int | None = Field(default=None, ge=1, le=_MOST_CHOICES)
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    stop: str | list[str] | None = None
+    max_tokens: int | None = Field(default=None, ge=1, lt=2**31)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
+    logit_bias: dict[str, float] | None = None
+    prompt_cache_key: str | None = Field(default=None, max_length=512)
+    # Not OpenAI's, but taken by all local servers.
+    top_k: int | None = Field(default=None, ge=0, lt=2**31)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    repeat_penalty: float | None = Field(default=None, ge=0.01, le=100)
+
+    def refuse_unknown(self) -> None:
+        """:raises Problem: a field is given that cannot be obeyed."""
+        if self.logit_bias:
+            raise Problem(400, "logit_bias is not supported", field="logit_bias")
+        for name, value in (self.model_extra or {}).items():
+            if name not in IGNORED and value is not None:
+                shown = name[:60]
+                raise Problem(400, f"'{shown}' is not supported; leave it out", field=shown, code="unknown_parameter")
+
+
+class ChatForm(SamplingForm):
+    """The body of ``POST /v1/chat/completions``."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1, lt=2**31)
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(default=None, ge=0, le=20)
+    response_format: ResponseFormat | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
+    parallel_tool_calls: bool | None = None
+
+
+class TextForm(SamplingForm):
+    """The body of ``POST /v1/completions``."""
+
+    prompt: str | list[str]
+    logprobs: int | None = Field(default=None, ge=0, le=20)
+    echo: bool | None = None
+    suffix: str | None = None
+    best_of: int | None = None
+
+    def refuse_unknown(self) -> None:
+        """:raises Problem: a field is given that cannot be obeyed."""
+        super().refuse_unknown()
+        if self.echo:
+            raise Problem(400, "echo is not supported", field="echo")
+        if self.suffix:
+            raise Problem(400, "suffix is not supported", field="suffix")
+        if self.best_of is not None and self.best_of != (self.n or 1):
+            raise Problem(400, "best_of is not supported; leave it out", field="best_of")

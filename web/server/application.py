@@ -1,0 +1,95 @@
+"""The server: one aiohttp application of all that is served, from its start to its end.
+
+At the end runs are stopped first, while clients may still watch them; then the answers under way get the same grace,
+and models are closed last. What never belongs here: what is served.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiohttp import web
+
+from viva.engine.backends.registry import BackendPool
+from viva.engine.clock import RealClock
+from viva.engine.errors import ConfigurationError
+
+from ..api.endpoints import Api
+from ..api.hosting import RunHost
+from ..openai.endpoints import Endpoints
+from ..openai.served import opened_models
+from .access import Access, guard, is_loopback, usual_headers
+from .tokens import VARIABLE
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """How a server runs. ``models``: full names by served names. ``port`` 0 takes any free one. ``max_body``: bytes.
+    ``most_tokens``: of an answer to a client that sets no bound. ``grace``: seconds for calls under way at the end.
+    """
+
+    access: Access
+    runs: Path = Path("runs")
+    models: Mapping[str, str] = field(default_factory=dict)
+    host: str = "127.0.0.1"
+    port: int = 8000
+    max_body: int = 16_000_000
+    most_tokens: int = 4096
+    grace: float = 10.0
+
+    def check(self) -> None:
+        """:raises ConfigurationError: others could reach the server, and no token would be asked of them."""
+        if not is_loopback(self.host) and not self.access.tokens:
+            raise ConfigurationError(
+                f"--host {self.host}: other machines can reach this, so clients must be asked for a token: name a "
+                f"--token-file, or set {VARIABLE}"
+            )
+
+
+@asynccontextmanager
+async def serving(options: ServerOptions) -> AsyncIterator[str]:
+    """Serve while entered; gives the server's address.
+
+    :raises ConfigurationError, BackendError: the options are wrong, the port is taken, or a model cannot be used.
+    """
+    options.check()
+    async with BackendPool(RealClock()) as pool:
+        models = await opened_models(pool, options.models)
+        host = RunHost(options.runs, models.texts)
+        app = web.Application(middlewares=[guard(options.access)], client_max_size=options.max_body)
+        app.on_response_prepare.append(usual_headers(options.access))
+        app.add_routes(Api(host, with_tokens=bool(options.access.tokens)).routes())
+        app.add_routes(Endpoints(models, options.most_tokens).routes())
+        # Without it the generation of a client that has gone would go on to its end.
+        runner = web.AppRunner(
+            app, handler_cancellation=True, access_log=None, logger=_quiet(), shutdown_timeout=options.grace
+        )
+        await runner.setup()
+        try:
+            yield await _bound(runner, options)
+        finally:
+            await host.close(options.grace)
+            await runner.cleanup()
+
+
+def _quiet() -> logging.Logger:
+    """aiohttp logs requests that are no HTTP with tracebacks; faults of handlers are logged by ``problem_of``."""
+    logger = logging.getLogger("viva.http")
+    logger.setLevel(logging.CRITICAL)
+    return logger
+
+
+async def _bound(runner: web.AppRunner, options: ServerOptions) -> str:
+    site = web.TCPSite(runner, options.host, options.port, backlog=1024)
+    try:
+        await site.start()
+    except (OSError, OverflowError) as error:
+        raise ConfigurationError(
+            f"--host {options.host} --port {options.port}: cannot listen there: {error}; name another port"
+        ) from None
+    host, port = runner.addresses[0][:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
