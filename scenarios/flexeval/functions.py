@@ -12,6 +12,7 @@ import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -59,8 +60,7 @@ def load(reference: str) -> Function:
         return BUILTIN[reference]
     function = getattr(holder, name, None)
     if not callable(function):
-        there = ", ".join(one for one, value in vars(holder).items()
-                          if inspect.isfunction(value) and value.__module__ == holder.__name__)  # fmt: skip
+        there = ", ".join(_defined(holder))
         raise ConfigurationError(f"function '{reference}': there is no function '{name}'; it has {there or 'none'}")
     return function  # type: ignore[no-any-return]
 
@@ -77,9 +77,26 @@ def find(name: str, files: Sequence[str]) -> Found:
             raise ConfigurationError(f"function '{name}' stands in {' and '.join(holders)}; write FILE.py#{name}")
         if holders:
             reference = f"{holders[0]}#{name}"
+        elif name not in BUILTIN:
+            raise _unknown(name, files)
     function = load(reference)
     levels, takes = _taken(function, reference)
     return Found(reference, levels, takes, _digest(reference, function))
+
+
+def _unknown(name: str, files: Sequence[str]) -> ConfigurationError:
+    own = [one for file in files for one in _defined(module_of(Path(file)))]
+    alike = get_close_matches(name, [*own, *BUILTIN], 1)
+    hint = f"; did you mean '{alike[0]}'?" if alike else ""
+    there = f"in the suite's files: {', '.join(own) or 'none'}; " if files else ""
+    return ConfigurationError(f"there is no function '{name}'{hint} {there}built in: {', '.join(BUILTIN)}")
+
+
+def _defined(holder: Any) -> list[str]:
+    """The functions that a module defines itself."""
+    return [
+        one for one, value in vars(holder).items() if inspect.isfunction(value) and value.__module__ == holder.__name__
+    ]
 
 
 def check_arguments(found: Found, arguments: Mapping[str, Any]) -> None:

@@ -176,16 +176,25 @@ def _by_dialog(collected: Collected, threshold: Threshold, passes: Mapping[str, 
     return {(dialog, ""): one[0] if len(one) == 1 else math.fsum(one) / len(one) for dialog, one in sums.items()}
 
 
+def check_baseline(path: Path) -> None:
+    """See that a folder holds a run of a suite.
+
+    :raises ConfigurationError: it does not.
+    """
+    folder = RunFolder.open(path)
+    if "suite" not in folder.manifest or not isinstance(folder.manifest.get("models", {}).get("candidate"), dict):
+        raise ConfigurationError(f"baseline {path}: is no run of a suite")
+
+
 def collected_of(path: Path) -> dict[str, Collected]:
     """The values of a recorded run, by system.
 
     :raises ConfigurationError: there is no run there.
     :raises JournalError: its journal cannot be read.
     """
+    check_baseline(path)
     folder = RunFolder.open(path)
-    models = folder.manifest.get("models", {}).get("candidate")
-    if not isinstance(models, dict) or "suite" not in folder.manifest:
-        raise ConfigurationError(f"baseline {path}: is no run of a suite")
+    models = folder.manifest["models"]["candidate"]
     found = {label: Collected() for label in models}
     with History(folder.journal) as history:
         for ended in history.ended():

@@ -17,6 +17,7 @@ from viva.scenarios.models import model_labels
 from ..contract import Aggregate, Converse, Prepared, Role, Scenario
 from ..settings import RunSettings
 from .figures import TESTS
+from .gates import check_baseline
 from .graph import Measured, measured
 from .protocol import CANDIDATE, GRADER, INTERACTOR, DialogTask, SuiteProtocol
 from .readers import expand
@@ -77,6 +78,8 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask]):
                     "`grader: MODEL` there, or give --grader MODEL"
                 )
         check_thresholds(suite, metrics, where)
+        if settings.baseline is not None:
+            check_baseline(Path(settings.baseline))
         if suite.complete != "dialog" and settings.interactor is not None:
             raise ConfigurationError("interactor: only a dialog held anew has one; write `complete: dialog`")
         tasks: DialogTasks | WatchedTasks
@@ -85,6 +88,8 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask]):
         else:
             tasks = DialogTasks(expand(suite.conversations, file.folder), settings.n)
         notes = list(file.notes)
+        if settings.baseline is not None and all(one.fall is one.rise is None for one in suite.thresholds):
+            notes.append(f"baseline {settings.baseline}: no threshold has `fall` or `rise`, so nothing is compared")
         if tasks.unreadable:
             notes.append(f"{tasks.unreadable} of {len(tasks)} conversations cannot be read; they count as failed")
         told = suite.model_dump(mode="json", exclude_none=True)

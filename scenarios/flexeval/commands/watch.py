@@ -29,6 +29,7 @@ def watch(
     from viva.cli.output import print_json, print_tables
     from viva.cli.signals import obeying
     from viva.engine.collector import tuned_collector
+    from viva.engine.errors import ConfigurationError
     from viva.orchestration.folders import fresh_folder
     from viva.orchestration.launch import recorded_results
 
@@ -36,8 +37,11 @@ def watch(
     from .run import verdict
 
     path = (out or fresh_folder("watch")).absolute()
+    if once and not log.exists():
+        raise ConfigurationError(f"{log}: there is no such file")
     watcher, show = _watcher(log, suite, path)
-    print(f"viva: watching {log}; run folder: {path}", file=sys.stderr)
+    later = "" if log.exists() else " (it is not there yet)"
+    print(f"viva: watching {log}{later}; run folder: {path}", file=sys.stderr)
     with tuned_collector():
         show.clock.run(lambda: obeying(lambda ready: watcher.follow(None if once else every, ready), show))
     for note in watcher.notes:
