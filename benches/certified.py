@@ -3,9 +3,10 @@
 A study is two candidates' answers on the same items with a judge's scores on all, and people's grades on 30 to 200
 drawn evenly from each. Figures are those of ``scoring.certified``: means, differences, Pearson's and Spearman's
 correlation with something known, pass rates and their differences, Rogan and Gladen's rates, and means after a second,
-uneven draw. 95% intervals should cover the truth in 93–97% of the studies of a figure and a judge, whatever the number of labels;
-those at one number of labels, and those of the judge alone, are measured beside. The truth of a kind of study is its mean over 800,000 answers. One kind is the lab's: interviews of its oracles, whose
-verdicts are right by construction, as judged by a distorted copy.
+uneven draw. 95% intervals should cover the truth in 93–97% of the studies of a figure and a judge, whatever the number
+of labels; those at one number of labels, and those of the judge alone, are measured beside. The truth of a kind of
+study is its mean over 800,000 answers. One kind is the lab's: interviews of its oracles, whose verdicts are right by
+construction, as judged by a distorted copy.
 
 ``hard``: kinds in which no interval from so few labels can be expected to hold, measured and shown without a reach: a
 judge that is far off on one answer of ten, and one that is right in 98 of 100, so that few labels show its errors.
