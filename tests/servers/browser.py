@@ -9,7 +9,6 @@ import base64
 import fcntl
 import json
 import os
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -18,13 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _PATIENCE_SECONDS = 60
-
-
-def find_browser() -> str | None:
-    """The path of a Chromium, None where there is none. ``VIVA_BROWSER`` names one."""
-    return os.environ.get("VIVA_BROWSER") or next((found for name in _NAMES if (found := shutil.which(name))), None)
 
 
 @dataclass
