@@ -19,6 +19,7 @@ from ..forecast import Use
 from ..probes.questions import TEMPLATES as PROBE_TEMPLATES
 from ..probes.questions import Questions
 from ..probes.shots import Shots, open_examples
+from ..shown import RecordedConversation, ResultSummary, ShownConversation, sides_of
 from .forecast import interview_use
 from .interview import InterviewProtocol
 from .manifest import KievalManifest
@@ -27,6 +28,7 @@ from .report import KievalAggregate
 from .score import Interview
 from .scoring import KievalScoring
 from .settings import KievalSettings
+from .shown import shown_interview, summary
 from .verdicts import verdict_schema
 
 if TYPE_CHECKING:
@@ -110,6 +112,13 @@ class Kieval(Scenario[KievalSettings, Item]):
     def score_of(self, settings: KievalSettings) -> Callable[[Any], float | None]:
         scorer = KievalScoring().scorer_of(settings.model_dump())
         return lambda result: scorer.score(Interview.from_record(result))
+
+    def shown(self, recorded: RecordedConversation) -> ShownConversation:
+        return shown_interview(recorded, sides_of(self.roles))
+
+    def summary_of(self, settings: KievalSettings) -> Callable[[Any], ResultSummary]:
+        scorer = KievalScoring().scorer_of(settings.model_dump())
+        return lambda result: summary(result, scorer)
 
     def in_random_order(self, cluster: str | None) -> dict[str, Any]:
         return {"shuffled": True} | ({"cluster": cluster} if cluster else {})
