@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from viva.engine.descriptors import raise_limit
 
-from . import correlate, data, lab, report, review, run, show, sweep, validate
+from . import correlate, data, lab, report, review, run, show, sweep, validate, view
 from .lazy_command import HELP, MODELS
 from .output import show_log, steady_streams
 
@@ -56,6 +56,7 @@ run.register(app)
 sweep.register(app)
 report.register(app)
 show.register(app)
+view.register(app)
 review.register(app)
 data.register(app)
 validate.register(app)

@@ -84,6 +84,12 @@ class JournalTail(History):
         self._tell()
         return found
 
+    def end_of(self, number: int) -> AddedEnd | None:
+        """How one conversation ended; None where it has not, or where the record is damaged."""
+        found = next(iter(self._ends([number])), None)
+        self._tell()
+        return found
+
     def end_checksums(self) -> dict[int, int]:
         """A checksum of the record of each conversation's end; of journals without checksums its length."""
         column = "checksum" if self._sums else "length(result)"

@@ -83,8 +83,10 @@ def _contamination(report: Record, rows: Sequence[Record], remarks: Mapping[str,
         yield f"Contamination suspected: {joined(suspected)}."
         clean = len(names) - len(suspected)
         yield f"{why}." + (f" Clean as far as seen: {counted(clean, 'candidate')}." if clean else "")
-    elif any(True for _ in _lines(report)):
-        yield f"No contamination seen: none of {counted(len(names), 'candidate')} is far below the line of score on accuracy."
+    elif judged := {model for _, line in _lines(report) for model in line["residuals"]}:
+        told = f"none of {counted(len(judged), 'candidate')} is far below the line of score on accuracy"
+        others = [name for name in names if name not in judged]
+        yield f"No contamination seen: {told}" + (f"; not on it: {joined(others)}." if others else ".")
     else:
         yield "Contamination cannot be judged yet: a line of score on accuracy needs three candidates with both."
 

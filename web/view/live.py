@@ -1,0 +1,137 @@
+"""News of an index as server-sent events: any number of readers, none of which anybody waits for.
+
+A reader has no queue: it is woken, and sent what is new since the last event it got. The last ``_KEPT`` events are kept
+for all of them together; one that comes back after more (``Last-Event-ID``) is told to load its page anew.
+What never belongs here: what changed (``indexing``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from urllib.parse import quote
+
+import orjson
+from aiohttp import web
+
+_KEPT = 128  # events
+_NAMED = 100  # conversations that one event names
+_TICK_SECONDS = 0.5  # between events
+_PATIENCE_SECONDS = 30.0  # for a reader that takes nothing
+_ALIVE_SECONDS = 15.0
+
+
+class Live:
+    """Gathers changes and tells its readers, twice a second at most. ``overview`` makes the overview's live part."""
+
+    def __init__(self) -> None:
+        self.overview: Callable[[], str] | None = None
+        self.readers = 0
+        # Number of the event before, own number, for all pages, for the overview.
+        self._events: deque[tuple[int, int, bytes, bytes]] = deque(maxlen=_KEPT)
+        self._latest = 0
+        self._changed: dict[tuple[str, int], None] = {}
+        self._many = False
+        self._version: int | None = None
+        self._news = asyncio.Event()
+        self._dirty = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.closing = False
+
+    def start(self, version: int) -> None:
+        """Begin to tell, in this event loop; ``version`` is that of the index now."""
+        self._loop = asyncio.get_running_loop()
+        self._latest = version
+        self._task = self._loop.create_task(self._tell())
+
+    async def close(self) -> None:
+        """Send every reader away."""
+        self.closing = True
+        self._news.set()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def changed(self, version: int, conversations: list[tuple[str, int]]) -> None:
+        """Take in a change; may be called by any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._note, version, conversations)
+
+    def touch(self) -> None:
+        """Tell the overview anew though the index is the same: an answer has come. In the event loop alone."""
+        self._note(self._latest, [])
+
+    def _note(self, version: int, conversations: list[tuple[str, int]]) -> None:
+        self._version = version
+        for one in conversations:
+            if len(self._changed) >= _NAMED:
+                self._many = True
+                break
+            self._changed[one] = None
+        self._dirty.set()
+
+    async def _tell(self) -> None:
+        while True:
+            await self._dirty.wait()
+            await asyncio.sleep(_TICK_SECONDS)
+            self._dirty.clear()
+            places = [f"{quote(run)}/{number}" for run, number in self._changed]
+            data = {"changed": places, "many": self._many}
+            self._changed.clear()
+            self._many = False
+            before, self._latest = self._latest, max(self._latest + 1, self._version or 0)
+            if self.readers:
+                fragment = await asyncio.to_thread(self.overview) if self.overview is not None else ""
+                plain, whole = _event(self._latest, data), _event(self._latest, data | {"overview": fragment})
+                self._events.append((before, self._latest, plain, whole))
+            else:
+                self._events.clear()  # one that comes back loads its page anew
+            self._news.set()
+            self._news = asyncio.Event()
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """Answer one reader until it goes."""
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await response.prepare(request)
+        whole = request.query.get("page") == "overview"
+        given = request.headers.get("Last-Event-ID", "")
+        seen = int(given) if given.isascii() and given.isdigit() and len(given) < 18 else self._latest
+        self.readers += 1
+        try:
+            await response.write(b"retry: 2000\n: hello\n\n")
+            while not self.closing:
+                news = self._news
+                data, seen = self._since(seen, whole)
+                if data:
+                    async with asyncio.timeout(_PATIENCE_SECONDS):
+                        await response.write(data)
+                    continue
+                try:
+                    async with asyncio.timeout(_ALIVE_SECONDS):
+                        await news.wait()
+                except TimeoutError:
+                    async with asyncio.timeout(_PATIENCE_SECONDS):
+                        await response.write(b": alive\n\n")
+        except (TimeoutError, ConnectionError):
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            self.readers -= 1
+        return response
+
+    def _since(self, seen: int, whole: bool) -> tuple[bytes, int]:
+        """The events behind one, and the number of the last of them."""
+        if seen >= self._latest:
+            return b"", seen
+        kept = [event for event in self._events if event[1] > seen]
+        if not kept or kept[0][0] > seen:
+            return _event(self._latest, {"reset": True}), self._latest
+        # Each holds all of the overview: the latest will do.
+        last = kept[-1][3] if whole else kept[-1][2]
+        return b"".join([*(event[2] for event in kept[:-1]), last]), kept[-1][1]
+
+
+def _event(number: int, data: dict[str, object]) -> bytes:
+    return b"id: %d\ndata: %b\n\n" % (number, orjson.dumps(data))
