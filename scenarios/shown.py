@@ -191,9 +191,8 @@ def _reading_marks(call: Exchange) -> list[Mark]:
         [one] = likelihoods
         tokens = len(one.logprobs)
         return [Mark("log-probability", f"{one.total:.2f} nats over {tokens:,} tokens")]
-    best = max((one.total for one in likelihoods), default=0.0)
     return [
-        Mark(_shortened(texts[at]) if at < len(texts) else str(at + 1), number(one.total, 2), float(one.total == best))
+        Mark(_shortened(texts[at]) if at < len(texts) else str(at + 1), number(one.total, 2))
         for at, one in enumerate(likelihoods)
     ]
 

@@ -19,6 +19,7 @@ import orjson
 from viva.engine.errors import VivaError
 
 from .query import RunFigures
+from .runs import study_folders
 
 _PAUSE = 20  # times as long as the last answer took, before another one is computed
 _LEAST_PAUSE = 3.0
@@ -95,8 +96,8 @@ def sentence_so_far(standings: list[dict[str, Any]]) -> str:
 class Answering:
     """Keeps the answer to a folder's runs up to date."""
 
-    def __init__(self, folders: list[Path], cache: Path) -> None:
-        self._folders, self._cache = folders, cache
+    def __init__(self, root: Path, cache: Path) -> None:
+        self._root, self._cache = root, cache
         self.answer: Answer | None = None
         self.page: Path | None = None
         self._version = -1
@@ -139,7 +140,8 @@ class Answering:
         self._next = time.monotonic() + max(_LEAST_PAUSE, _PAUSE * self._took)
 
     async def _asked(self, *more: str) -> Answer:
-        command = [sys.executable, "-m", __name__, *more, *map(str, self._folders)]
+        folders = await asyncio.to_thread(study_folders, self._root)
+        command = [sys.executable, "-m", __name__, *more, *map(str, folders)]
         process = await asyncio.create_subprocess_exec(
             *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )

@@ -25,7 +25,7 @@ from .links import ServedLinks
 from .live import Live
 from .pages import TEMPLATES, NotFound, Pages, Shown
 from .query import IndexReader
-from .runs import check_root, study_folders
+from .runs import check_root
 
 T = TypeVar("T")
 _POLICY = (
@@ -64,7 +64,7 @@ class Viewer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="viva-view-pages")
         self._pages: Pages | None = None
         self.indexer = Indexer(root, self.file, self.live.changed)
-        self.answering = Answering(study_folders(root), self.file.with_suffix(".report.html"))
+        self.answering = Answering(root, self.file.with_suffix(".report.html"))
 
     def application(self) -> web.Application:
         """The application; everything starts and ends with it."""

@@ -16,6 +16,7 @@ from .words import of_interviews
 _DETECTOR = "min_k_20"
 _CHANCE = 0.5  # the area under the curve of a detector that sees nothing
 _SURE = 0.05
+_FEWEST = 4  # candidates on a line: of three, none can be off it
 
 
 def findings(report: Record) -> Findings | None:
@@ -26,7 +27,10 @@ def findings(report: Record) -> Findings | None:
     rows.sort(key=lambda row: -row["score"]["mean"])
     remarks = _suspicions(report)
     standings = [_standing(row, remarks.get(row["candidate"], [])) for row in rows]
-    return Findings([*_contamination(report, rows, remarks), *_best(report, rows)], "KIEval score, 0–100", standings)
+    contamination, best = list(_contamination(report, rows, remarks)), list(_best(report, rows))
+    # What could not be judged is no answer: who is best comes before it.
+    sentences = [*contamination, *best] if remarks or _judged(report) else [*best, *contamination]
+    return Findings(sentences, "KIEval score, 0–100", standings)
 
 
 def _overall(rows: Sequence[Record]) -> list[Record]:
@@ -75,6 +79,11 @@ def _lines(report: Record) -> Iterator[tuple[str, Record]]:
             yield dataset, line
 
 
+def _judged(report: Record) -> set[str]:
+    """The candidates on a line that could tell one of them apart."""
+    return {m for _, line in _lines(report) if len(line["residuals"]) >= _FEWEST for m in line["residuals"]}
+
+
 def _contamination(report: Record, rows: Sequence[Record], remarks: Mapping[str, Sequence[str]]) -> Iterator[str]:
     names = [row["candidate"] for row in rows]
     suspected = [name for name in names if name in remarks]
@@ -83,12 +92,12 @@ def _contamination(report: Record, rows: Sequence[Record], remarks: Mapping[str,
         yield f"Contamination suspected: {joined(suspected)}."
         clean = len(names) - len(suspected)
         yield f"{why}." + (f" Clean as far as seen: {counted(clean, 'candidate')}." if clean else "")
-    elif judged := {model for _, line in _lines(report) for model in line["residuals"]}:
+    elif judged := _judged(report):
         told = f"none of {counted(len(judged), 'candidate')} is far below the line of score on accuracy"
         others = [name for name in names if name not in judged]
         yield f"No contamination seen: {told}" + (f"; not on it: {joined(others)}." if others else ".")
     else:
-        yield "Contamination cannot be judged yet: a line of score on accuracy needs three candidates with both."
+        yield f"Contamination cannot be judged: a line of score on accuracy takes {_FEWEST} candidates with both."
 
 
 def _best(report: Record, rows: Sequence[Record]) -> Iterator[str]:
