@@ -124,6 +124,7 @@ class Browser:
 
     def open(self, file: Path | str, width: int, dark: bool = False) -> Page:
         """Open a file, or an address, in a window so wide (CSS pixels), and wait until it is loaded."""
+        self.loading(lambda: self.ask("Page.navigate", url="about:blank"))  # what the page before does ends with it
         self._page = page = Page(self)
         phone = width < 600
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=phone)

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from viva.engine.errors import ConfigurationError
 
@@ -34,6 +35,7 @@ async def _serve(viewer: Viewer, host: str, port: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    logging.getLogger("aiohttp.server").addFilter(_is_ours)
     runner = web.AppRunner(viewer.application(), shutdown_timeout=_GRACE_SECONDS)
     await runner.setup()
     try:
@@ -51,3 +53,9 @@ async def _serve(viewer: Viewer, host: str, port: int) -> None:
         await stop.wait()
     finally:
         await runner.cleanup()
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether a fault is worth a line: what a client got wrong it is told, and nobody else."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError)
