@@ -77,6 +77,7 @@ bench: venv peers
 	$(BIN)/python benches/probe.py $(QUICK)
 	$(BIN)/python benches/report.py $(QUICK)
 	$(BIN)/python benches/dialogs.py $(QUICK)
+	$(BIN)/python benches/view.py $(QUICK)
 
 clean:
 	rm -rf .venv .inspect .peers build *.egg-info

@@ -7,9 +7,9 @@ the numbers of its messages, and the page has the messages. What never belongs h
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import zip_longest
@@ -86,23 +86,31 @@ class Pair:
         return (one.speaker, one.text, one.tools) == (other.speaker, other.text, other.tools)
 
 
+@dataclass(slots=True)
+class _OpenRun:
+    files: tuple[int, ...]
+    folder: RunFolder
+    transcripts: Transcripts
+    history: JournalTail
+
+
 class Conversations:
     """The recorded conversations of runs, held again for pages. Used by one thread, outside of an event loop."""
 
     def __init__(self) -> None:
-        self._runs: OrderedDict[Path, tuple[float, RunFolder, Transcripts]] = OrderedDict()
+        self._runs: OrderedDict[Path, _OpenRun] = OrderedDict()
 
     def drawn(self, path: Path, number: int) -> DrawnConversation:
         """A conversation of the run in a folder.
 
         :raises VivaError: the run cannot be read.
         """
-        folder, transcripts = self._opened(path)
-        with closing(JournalTail(folder.journal)) as history:
-            rerun = asyncio.run(transcripts.rerun(history, number))
-            end = history.end_of(number)
-            _, task = history.started(number) or ("", None)
-            damaged = number in history.broken
+        run = self._opened(path)
+        history, folder = run.history, run.folder
+        rerun = asyncio.run(run.transcripts.rerun(history, number))
+        end = history.end_of(number)
+        _, task = history.started(number) or ("", None)
+        damaged = number in history.broken
         recorded = RecordedConversation(rerun.lines, rerun.unanswered, task)
         if end is not None and end.failed:
             recorded.error = end.result
@@ -116,20 +124,39 @@ class Conversations:
 
     def texts(self, path: Path, number: int) -> list[str]:
         """The texts of a conversation's calls, in their order."""
-        folder, _ = self._opened(path)
-        with closing(JournalTail(folder.journal)) as history:
-            return [call.completion.text for call in history.calls(number)]
+        return [call.completion.text for call in self._opened(path).history.calls(number)]
 
-    def _opened(self, path: Path) -> tuple[RunFolder, Transcripts]:
-        made = (path / "manifest.json").stat().st_mtime if (path / "manifest.json").exists() else 0.0
+    def close(self) -> None:
+        """Close the journals."""
+        while self._runs:
+            self._runs.popitem()[1].history.close()
+
+    def _opened(self, path: Path) -> _OpenRun:
+        """A run; opened again where another one lies there by now."""
+        files = _files(path)
         known = self._runs.get(path)
-        if known is None or known[0] != made:
+        if known is not None and known.files != files:
+            self._runs.pop(path).history.close()
+            known = None
+        if known is None:
             folder = RunFolder.open(path)
-            known = self._runs[path] = (made, folder, Transcripts(folder))
+            known = _OpenRun(files, folder, Transcripts(folder), JournalTail(folder.journal))
+            self._runs[path] = known
             if len(self._runs) > _OPEN_RUNS:
-                self._runs.popitem(last=False)
+                self._runs.popitem(last=False)[1].history.close()
         self._runs.move_to_end(path)
-        return known[1], known[2]
+        return known
+
+
+def _files(path: Path) -> tuple[int, ...]:
+    """What tells the files of a run from those of another one in its place."""
+    found = []
+    for name in ("manifest.json", "journal.sqlite"):
+        try:
+            found.append(os.stat(path / name).st_ino)
+        except OSError:
+            found.append(0)
+    return tuple(found)
 
 
 def _shown(folder: RunFolder, recorded: RecordedConversation) -> tuple[ShownConversation, str | None]:

@@ -37,12 +37,13 @@ def export_pages(root: Path, out: Path, *, index: Path | None = None) -> int:
     file = index_file(root, index)
     Indexer(root, file).catch_up()
     reader = IndexReader(file)
+    pages = Pages(root, reader, FileLinks)
     try:
-        return _write(Pages(root, reader, FileLinks), reader, root, out)
+        return _write(pages, reader, root, out)
     except OSError as error:
         raise ConfigurationError(f"--export {out}: cannot be written: {error.strerror or error}") from None
     finally:
-        reader.close()
+        pages.close()
 
 
 def _write(pages: Pages, reader: IndexReader, root: Path, out: Path) -> int:

@@ -11,7 +11,7 @@ import hashlib
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from .search_text import searchable
 
 _VERSION = "1"
 OPEN, FINISHED, FAILED = 0, 1, 2  # states of a conversation
+_CHUNK = 500  # numbers in one question
 _SLOTS = 16  # bits of a text's row that number the texts of one conversation
 _LAST_TEXT = (1 << _SLOTS) - 1
 _SCHEMA = """
@@ -239,12 +240,19 @@ class IndexWriter:
         ).fetchall()
         return [number for (number,) in rows]
 
-    def checksums(self, run: IndexedRun) -> dict[int, int]:
-        """The checksums of the ends that were taken up."""
-        rows = self._connection.execute(
-            "select number, checksum from conversations where run = ? and state != ?", (run.id, OPEN)
-        )
-        return dict(rows.fetchall())
+    def checksums(self, run: IndexedRun, numbers: Sequence[int] | None = None) -> dict[int, int]:
+        """The checksums of the ends that were taken up, of all conversations or of those with these numbers."""
+        asked = "select number, checksum from conversations where run = ? and state != ?"
+        if numbers is None:
+            return dict(self._connection.execute(asked, (run.id, OPEN)).fetchall())
+        found: dict[int, int] = {}
+        for at in range(0, len(numbers), _CHUNK):
+            chunk = numbers[at : at + _CHUNK]
+            marks = ",".join("?" * len(chunk))
+            found.update(
+                self._connection.execute(f"{asked} and number in ({marks})", (run.id, OPEN, *chunk)).fetchall()
+            )
+        return found
 
     def _add_text(self, conversation: int, number: int, text: str) -> None:
         self._connection.execute(

@@ -198,8 +198,8 @@ class Indexer:
         row = one.row
         again = [] if one.checked else list(self._changed_ends(writer, one))
         added = one.tail.added(row.last_number, row.last_row, {*writer.unended(row), *again}, _BATCH)
-        known = writer.checksums(row) if added.ended and not one.checked else {}
         one.checked = True
+        known = writer.checksums(row, [end.number for end in added.ended])
         ends = [end for end in added.ended if known.get(end.number) != end.checksum]
         running = is_held(one.folder)
         if not (added.started or added.calls or ends or added.more):

@@ -17,15 +17,18 @@ from aiohttp import web
 
 _KEPT = 128  # events
 _NAMED = 100  # conversations that one event names
-_TICK_SECONDS = 0.5  # between events
+_TICK_SECONDS = 1.0  # between events
 _PATIENCE_SECONDS = 30.0  # for a reader that takes nothing
 _ALIVE_SECONDS = 15.0
 
 
 class Live:
-    """Gathers changes and tells its readers, twice a second at most. ``overview`` makes the overview's live part."""
+    """Gathers changes and tells its readers, every ``tick`` seconds at most. ``overview`` makes the overview's live
+    part.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, tick: float = _TICK_SECONDS) -> None:
+        self._tick = tick
         self.overview: Callable[[], str] | None = None
         self.readers = 0
         # Number of the event before, own number, for all pages, for the overview.
@@ -75,7 +78,7 @@ class Live:
     async def _tell(self) -> None:
         while True:
             await self._dirty.wait()
-            await asyncio.sleep(_TICK_SECONDS)
+            await asyncio.sleep(self._tick)
             self._dirty.clear()
             places = [f"{quote(run)}/{number}" for run, number in self._changed]
             data = {"changed": places, "many": self._many}

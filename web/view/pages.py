@@ -53,6 +53,11 @@ class Pages:
         self._paths: dict[str, Path] = {}
         self._environment = environment()
 
+    def close(self) -> None:
+        """Close the index and the journals."""
+        self.conversations_read.close()
+        self.reader.close()
+
     def overview(self, shown: Shown) -> str:
         """The answer first, then the candidates, the runs, and why conversations failed."""
         return self._render("overview.html", 0, **self._overview(shown))

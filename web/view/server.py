@@ -90,7 +90,7 @@ class Viewer:
         yield
         await asyncio.to_thread(self.indexer.stop)
         await self.answering.close()
-        await self._in_thread(self._pages.reader.close)
+        await self._in_thread(self._pages.close)
         self._thread.shutdown()
 
     async def _shut_down(self, app: web.Application) -> None:

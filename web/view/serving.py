@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from viva.engine.errors import ConfigurationError
 
 from .server import Viewer
 
+_NICE = 5  # a run on the same machine comes first
 _GRACE_SECONDS = 2.0  # for requests under way when it ends
 
 
@@ -30,6 +32,7 @@ def serve(root: Path, *, host: str, port: int, names: list[str], index: Path | N
 
 
 async def _serve(viewer: Viewer, host: str, port: int) -> None:
+    os.nice(_NICE)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
