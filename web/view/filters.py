@@ -19,7 +19,7 @@ PAGE = 50  # conversations on one page
 _LONGEST = 300  # characters of one value
 STATES = {"finished": 1, "failed": 2, "open": 0}
 SORTS = {
-    "": ("in order", "r.place, c.run, c.number"),
+    "": ("in order", "c.run, c.number"),
     "low": ("lowest score", "{score} is null, {score}, c.id"),
     "high": ("highest score", "{score} desc, c.id"),
     "latest": ("latest first", "c.at desc, c.id desc"),
@@ -89,10 +89,13 @@ class Filter:
     def condition(self, hits: str | None) -> tuple[str, list[Any]]:
         """What follows ``where``, and its parameters. ``hits``: the table of the conversations that hold the words."""
         parts, values = ["1"], []
-        for name, column in (("run", "r.name"), ("dataset", "r.dataset"), ("candidate", "c.candidate"),
-                             ("end", "c.end"), ("error", "c.error")):  # fmt: skip
+        for name in ("candidate", "end", "error"):
             if value := getattr(self, name):
-                parts.append(f"{column} = ?")
+                parts.append(f"c.{name} = ?")
+                values.append(value)
+        for name, column in (("run", "name"), ("dataset", "dataset")):
+            if value := getattr(self, name):
+                parts.append(f"c.run in (select id from runs where {column} = ?)")
                 values.append(value)
         if self.state:
             parts.append("c.state = ?")
@@ -103,8 +106,6 @@ class Filter:
             if bound is not None:
                 parts.append(f"{self.score} {sign} ?")
                 values.append(bound)
-        if self.aspect:
-            parts.append("a.value is not null")
         if hits is not None:
             parts.append(f"c.id in (select id from {hits})")
         return " and ".join(parts), values
@@ -122,10 +123,9 @@ class Filter:
     @property
     def tables(self) -> tuple[str, list[Any]]:
         """What follows ``from``, and its parameters."""
-        joined = "conversations c join runs r on r.id = c.run"
         if not self.aspect:
-            return joined, []
-        return f"{joined} left join aspects a on a.conversation = c.id and a.name = ?", [self.aspect]
+            return "conversations c", []
+        return "conversations c join aspects a on a.conversation = c.id and a.name = ?", [self.aspect]
 
 
 def _read(name: str, text: str) -> Any:

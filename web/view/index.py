@@ -11,8 +11,8 @@ import hashlib
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ from .search_text import searchable
 _VERSION = "1"
 OPEN, FINISHED, FAILED = 0, 1, 2  # states of a conversation
 _CHUNK = 500  # numbers in one question
-_SLOTS = 16  # bits of a text's row that number the texts of one conversation
+_SLOTS = 16  # bits of a text's row that number the rows of one conversation
+_BETWEEN = " \ue000 "  # a word of no text, so that no phrase goes from one text to the next
 _LAST_TEXT = (1 << _SLOTS) - 1
 _SCHEMA = """
 create table meta (name text primary key, value text not null) without rowid;
@@ -51,6 +52,7 @@ create table aspects (conversation integer not null, name text not null, value r
     primary key (conversation, name)) without rowid;
 create index aspects_by_value on aspects (name, value);
 create virtual table texts using fts5 (text, content = '', tokenize = 'unicode61 remove_diacritics 2');
+insert into texts (texts, rank) values ('hashsize', 16000000);
 insert into meta values ('format', '1'), ('version', '0'), ('texts', '0');
 """
 
@@ -63,6 +65,19 @@ class IndexedRun:
     name: str
     last_number: int
     last_row: int
+
+
+@dataclass(slots=True)
+class Calls:
+    """Some calls of one conversation, added up; ``retries`` counts tries beyond the first, ``at`` is the latest."""
+
+    count: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+    retries: int = 0
+    at: float = 0.0
+    texts: list[str] = field(default_factory=list)
 
 
 def index_file(root: Path, folder: Path | None = None) -> Path:
@@ -186,19 +201,19 @@ class IndexWriter:
             (run.id, number, _plain(key), _plain(candidate), _plain(item)),
         )
         if cursor.rowcount > 0 and cursor.lastrowid is not None:
-            self._add_text(cursor.lastrowid, 0, f"{key} {text}")
+            self._add_text(cursor.lastrowid, 0, [key, text])
 
-    def call(self, run: IndexedRun, number: int, text: str, figures: tuple[int, int, float, int], at: float) -> None:
-        """Add a call: ``figures`` are prompt tokens, completion tokens, seconds, and tries beyond the first."""
+    def called(self, run: IndexedRun, number: int, calls: Calls) -> None:
+        """Add some calls of a conversation."""
+        figures = (calls.count, calls.prompt_tokens, calls.completion_tokens, calls.seconds, calls.retries, calls.at)
         found = self._connection.execute(
-            "update conversations set calls = calls + 1, prompt_tokens = prompt_tokens + ?,"
+            "update conversations set calls = calls + ?, prompt_tokens = prompt_tokens + ?,"
             " completion_tokens = completion_tokens + ?, seconds = seconds + ?, retries = retries + ?, at = max(at, ?)"
             " where run = ? and number = ? returning id, calls",
-            (*figures, at, run.id, number),
+            (*figures, run.id, number),
         ).fetchall()
-        if found and text:
-            [(conversation, calls)] = found
-            self._add_text(conversation, min(calls, _LAST_TEXT - 1), text)
+        for conversation, so_far in found:
+            self._add_text(conversation, min(so_far, _LAST_TEXT - 1), calls.texts)
 
     def end(self, run: IndexedRun, number: int, summary: ResultSummary, checksum: int) -> None:
         """A conversation finished."""
@@ -213,7 +228,7 @@ class IndexWriter:
     def fail(self, run: IndexedRun, number: int, error: str, reason: str, checksum: int) -> None:
         """A conversation failed; ``error`` is the type, ``reason`` a line about it."""
         for conversation in self._ended(run, number, FAILED, None, "failed", error, reason, 0, checksum):
-            self._add_text(conversation, _LAST_TEXT, reason)
+            self._add_text(conversation, _LAST_TEXT, [reason])
 
     def _ended(self, run: IndexedRun, number: int, *columns: Any) -> list[int]:
         values = [_plain(one) if isinstance(one, str) else one for one in columns]
@@ -254,9 +269,10 @@ class IndexWriter:
             )
         return found
 
-    def _add_text(self, conversation: int, number: int, text: str) -> None:
+    def _add_text(self, conversation: int, place: int, texts: Sequence[str]) -> None:
+        text = _BETWEEN.join(searchable(text) for text in texts)
         self._connection.execute(
-            "insert into texts (rowid, text) values (?, ?)", (conversation << _SLOTS | number, searchable(text))
+            "insert into texts (rowid, text) values (?, ?)", (conversation << _SLOTS | place, text)
         )
 
     def _meta(self, name: str) -> str:
@@ -266,16 +282,6 @@ class IndexWriter:
 def conversations_with_texts() -> str:
     """The part of a question that gives the conversations in which the words of its one parameter stand."""
     return f"select distinct rowid >> {_SLOTS} from texts where texts match ?"
-
-
-def text_numbers(connection: sqlite3.Connection, conversation: int, question: str) -> Iterable[int]:
-    """Which texts of a conversation hold the words: 0 is its task, then its calls from 1 in their order."""
-    low = conversation << _SLOTS
-    rows = connection.execute(
-        "select rowid from texts where texts match ? and rowid between ? and ? limit 3",
-        (question, low, low | _LAST_TEXT),
-    )
-    return [row & _LAST_TEXT for (row,) in rows]
 
 
 def _plain(text: str) -> str:

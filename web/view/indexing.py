@@ -25,11 +25,11 @@ from viva.scenarios.models import label_of, model_labels
 from viva.scenarios.shown import ResultSummary
 from viva.scoring.failures import reason_of
 
-from .index import IndexedRun, IndexWriter, identity_of
+from .index import Calls, IndexedRun, IndexWriter, identity_of
 from .runs import find_runs, is_held
 from .search_text import strings_in
 
-_BATCH = 2_000  # rows of one look
+_BATCH = 4_000  # rows of one look
 _IDLE_SECONDS = 0.4
 _SEARCH_SECONDS = 5.0  # between looks for new runs
 _OPEN_JOURNALS = 16
@@ -239,11 +239,18 @@ class Indexer:
                 candidate = key.partition("/")[0]
             task = key.removeprefix(f"{candidate}/")
             writer.start(one.row, number, key, candidate, task, " ".join(strings_in(item))[:20_000])
+        calls: dict[int, Calls] = {}
         for call in added.calls:
-            c = call.call.completion
-            text = c.text + "".join(f" {tool.name} {tool.arguments}" for tool in c.calls or ())
-            figures = (c.prompt_tokens, c.completion_tokens, c.latency, max(0, c.attempts - 1))
-            writer.call(one.row, call.number, text, figures, call.call.at)
+            c, so_far = call.call.completion, calls.setdefault(call.number, Calls())
+            so_far.count += 1
+            so_far.prompt_tokens += c.prompt_tokens
+            so_far.completion_tokens += c.completion_tokens
+            so_far.seconds += c.latency
+            so_far.retries += max(0, c.attempts - 1)
+            so_far.at = max(so_far.at, call.call.at)
+            so_far.texts.append(c.text + "".join(f" {tool.name} {tool.arguments}" for tool in c.calls or ()))
+        for number, together in calls.items():
+            writer.called(one.row, number, together)
 
     def _summary(self, one: _Followed, result: Any) -> ResultSummary:
         if one.summary is None:

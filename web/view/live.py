@@ -97,12 +97,12 @@ class Live:
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Answer one reader until it goes."""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
-        await response.prepare(request)
         whole = request.query.get("page") == "overview"
         given = request.headers.get("Last-Event-ID", "")
         seen = int(given) if given.isascii() and given.isdigit() and len(given) < 18 else self._latest
         self.readers += 1
         try:
+            await response.prepare(request)
             await response.write(b"retry: 2000\n: hello\n\n")
             while not self.closing:
                 news = self._news

@@ -6,6 +6,7 @@ HTTP, and writing files.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,10 +70,10 @@ class Pages:
     def conversations(self, filter: Filter) -> str:  # noqa: A002
         """One page of the list of conversations."""
         count, listed = self.reader.count(filter), self.reader.listed(filter)
-        question, pattern = filter.question, pattern_of(filter.q)
-        if question is not None and pattern is not None:
+        pattern = pattern_of(filter.q)
+        if pattern is not None:
             for one in listed:
-                one.excerpt = self._excerpt(one, question, pattern)
+                one.excerpt = self._excerpt(one, pattern)
         return self._render(
             "conversations.html",
             0,
@@ -164,12 +165,9 @@ class Pages:
         before, after = (pair if pair[0] is not None else None for pair in pairs)
         return before, after
 
-    def _excerpt(self, one: Listed, question: str, pattern: Any) -> str:
-        """Some words around what was looked for."""
-        numbers = self.reader.texts_with_words(one, question)
-        texts = self.conversations_read.texts(self._path(one.run), one.number)
-        for number in numbers:
-            text = texts[number - 1] if 0 < number <= len(texts) else ""
+    def _excerpt(self, one: Listed, pattern: re.Pattern[str]) -> str:
+        """Some words around what was looked for, where an answer holds it."""
+        for text in self.conversations_read.texts(self._path(one.run), one.number):
             if (place := pattern.search(text)) is not None:
                 start, end = max(0, place.start() - _EXCERPT), min(len(text), place.end() + _EXCERPT)
                 cut = " ".join(text[start:end].split())

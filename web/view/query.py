@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from .filters import PAGE, Filter
-from .index import FINISHED, OPEN, conversations_with_texts, text_numbers
+from .index import FINISHED, OPEN, conversations_with_texts
 
 _KEPT = 64  # answers that are kept until the index changes
 _HITS_KEPT = 4  # tables of conversations that hold some words
@@ -198,19 +198,18 @@ class IndexReader:
 
     def every(self) -> Iterator[Listed]:
         """All conversations, in order, read as they are taken."""
-        page = Filter()
-        last: tuple[int, int, int] = (-1, -1, -1)
+        last = (-1, -1)
         while True:
             rows = self._connection.execute(
-                f"select {_COLUMNS}, r.place, c.run from conversations c join runs r on r.id = c.run"
-                f" where (r.place, c.run, c.number) > (?, ?, ?) order by {page.order} limit 1000",
+                f"select {_COLUMNS}, c.run from conversations c join runs r on r.id = c.run"
+                " where (c.run, c.number) > (?, ?) order by c.run, c.number limit 1000",
                 last,
             ).fetchall()
-            for *row, _, _ in rows:
+            for *row, _ in rows:
                 yield Listed(*row)
             if len(rows) < 1000:
                 return
-            last = (rows[-1][-2], rows[-1][-1], rows[-1][2])
+            last = (rows[-1][-1], rows[-1][2])
 
     def aspects(self, one: Listed) -> dict[str, float]:
         """A conversation's further figures by name."""
@@ -250,21 +249,23 @@ class IndexReader:
         found: Choices = self._keep("choices", ask)
         return found
 
-    def texts_with_words(self, one: Listed, question: str) -> list[int]:
-        """Which texts of a conversation hold the words of a question: 0 is its task, then its calls from 1."""
-        return list(text_numbers(self._connection, one.id, question))
-
     # -- asking ---------------------------------------------------------------------------------------------------
 
     def _page(self, filter: Filter, limit: int, offset: int) -> list[Listed]:  # noqa: A002
         tables, values = filter.tables
         condition, more = filter.condition(self._hits_of(filter))
-        sql = (
-            f"select {_COLUMNS}, {filter.score} from {tables} where {condition} order by {filter.order}"
-            " limit ? offset ?"
-        )
-        rows = self._connection.execute(sql, (*values, *more, limit, offset)).fetchall()
-        return [Listed(*row) for row in rows]
+        # What is sorted, and passed over, is narrow: an id and the key of the order.
+        inner = f"select c.id, {filter.score} as shown from {tables} where {condition} order by {filter.order}"
+        places = self._connection.execute(f"{inner} limit ? offset ?", (*values, *more, limit, offset)).fetchall()
+        marks = ",".join("?" * len(places))
+        rows = self._connection.execute(
+            f"select {_COLUMNS} from conversations c join runs r on r.id = c.run where c.id in ({marks})",
+            [id for id, _ in places],  # noqa: A001
+        ).fetchall()
+        found = {row[0]: Listed(*row) for row in rows}
+        for id, shown in places:  # noqa: A001
+            found[id].shown_score = shown
+        return [found[id] for id, _ in places]  # noqa: A001
 
     def _hits_of(self, filter: Filter) -> str | None:  # noqa: A002
         """The table of the conversations that hold the words of a filter, made where there is none."""
