@@ -38,7 +38,7 @@ class Page:
     def until(self, script: str) -> Any:
         """Wait until an expression in the page is true; its value. The page itself looks, once each frame."""
         loop = f"""new Promise((done, fail) => {{
-            const last = performance.now() + {_PATIENCE_SECONDS} * 500;
+            const last = performance.now() + {_PATIENCE_SECONDS} * 900;
             const look = () => {{
                 let found = null;
                 try {{ found = {script}; }} catch {{ found = null; }}

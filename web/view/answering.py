@@ -7,9 +7,9 @@ again, after a pause of many times what it took. What never belongs here: comput
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ from typing import Any
 import orjson
 
 from viva.engine.errors import VivaError
+from viva.engine.journal_tail import journal_state
 
 from .query import RunFigures
-from .runs import study_folders
+from .runs import find_runs, study_folders
 
 _PAUSE = 20  # times as long as the last answer took, before another one is computed
 _LEAST_PAUSE = 3.0
@@ -94,33 +95,23 @@ def sentence_so_far(standings: list[dict[str, Any]]) -> str:
 
 
 class Answering:
-    """Keeps the answer to a folder's runs up to date."""
+    """Keeps the answer to a folder's runs up to date.
 
-    def __init__(self, root: Path, cache: Path) -> None:
-        self._root, self._cache = root, cache
+    ``busy``: it is being computed; ``on_answer`` is called when there is a new one.
+    """
+
+    def __init__(self, root: Path, cache: Path, on_answer: Callable[[], None] = lambda: None) -> None:
+        self._root, self._cache, self._on_answer = root, cache, on_answer
         self.answer: Answer | None = None
-        self.page: Path | None = None
-        self._version = -1
+        self.busy = False
+        self._state: tuple[Any, ...] = ()
         self._next = 0.0
-        self._took = 0.0
         self._task: asyncio.Task[None] | None = None
 
-    def want(self, version: int) -> None:
-        """Have the answer computed for a version of the index, unless that is being done or was done just now."""
-        due = version != self._version and time.monotonic() >= self._next
-        if due and (self._task is None or self._task.done()):
-            self._version = version
+    def want(self) -> None:
+        """Have the answer computed where a journal has changed since, unless that was done just now."""
+        if time.monotonic() >= self._next and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._compute())
-
-    @property
-    def busy(self) -> bool:
-        """Whether it is being computed."""
-        return self._task is not None and not self._task.done()
-
-    async def settled(self) -> None:
-        """Wait for what is being computed."""
-        if self._task is not None:
-            await asyncio.wait([self._task])
 
     async def report(self) -> Path | None:
         """The whole report as a page, made now; None where it cannot be."""
@@ -134,10 +125,20 @@ class Answering:
             await asyncio.wait([self._task])
 
     async def _compute(self) -> None:
+        state = await asyncio.to_thread(self._journals)
         began = time.monotonic()
-        self.answer = await self._asked()
-        self._took = time.monotonic() - began
-        self._next = time.monotonic() + max(_LEAST_PAUSE, _PAUSE * self._took)
+        if state != self._state:
+            self.busy = True
+            try:
+                self.answer = await self._asked()
+            finally:
+                self.busy = False
+            self._state = state
+            self._on_answer()
+        self._next = time.monotonic() + max(_LEAST_PAUSE, _PAUSE * (time.monotonic() - began))
+
+    def _journals(self) -> tuple[Any, ...]:
+        return tuple(journal_state(path / "journal.sqlite") for _, path in find_runs(self._root))
 
     async def _asked(self, *more: str) -> Answer:
         folders = await asyncio.to_thread(study_folders, self._root)
@@ -159,7 +160,6 @@ class Answering:
 
 def main(arguments: list[str]) -> None:
     """Print the findings as JSON."""
-    os.nice(10)  # a run on the same machine comes first
     page = None
     if arguments[:1] == ["--page"]:
         page, arguments = Path(arguments[1]), arguments[2:]

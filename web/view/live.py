@@ -24,12 +24,13 @@ _ALIVE_SECONDS = 15.0
 
 class Live:
     """Gathers changes and tells its readers, every ``tick`` seconds at most. ``overview`` makes the overview's live
-    part.
+    part; ``on_news`` is called, in the event loop, when readers are told something.
     """
 
     def __init__(self, tick: float = _TICK_SECONDS) -> None:
         self._tick = tick
         self.overview: Callable[[], str] | None = None
+        self.on_news: Callable[[], None] = lambda: None
         self.readers = 0
         # Number of the event before, own number, for all pages, for the overview.
         self._events: deque[tuple[int, int, bytes, bytes]] = deque(maxlen=_KEPT)
@@ -86,6 +87,7 @@ class Live:
             self._many = False
             before, self._latest = self._latest, max(self._latest + 1, self._version or 0)
             if self.readers:
+                self.on_news()
                 fragment = await asyncio.to_thread(self.overview) if self.overview is not None else ""
                 plain, whole = _event(self._latest, data), _event(self._latest, data | {"overview": fragment})
                 self._events.append((before, self._latest, plain, whole))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from viva.engine.errors import ConfigurationError
 from viva.engine.folder import RunFolder
-from viva.orchestration.sweep.results import cells_of
+from viva.orchestration.sweep.record import read_sweep
 from viva.orchestration.sweep.sweep_folder import is_sweep
 
 _DEEPEST = 6  # folders below the one that is named
@@ -111,7 +111,7 @@ def _below(folder: Path, depth: int, left: list[int]) -> Iterator[Path]:
         return
     if is_sweep(folder):
         try:
-            names = [cell.name for cell in cells_of(folder)]
+            names = [cell.name for cell in read_sweep(folder).cells]
         except ConfigurationError:
             names = []
         yield from (folder / name for name in names if _is_run(folder / name))

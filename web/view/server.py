@@ -64,7 +64,7 @@ class Viewer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="viva-view-pages")
         self._pages: Pages | None = None
         self.indexer = Indexer(root, self.file, self.live.changed)
-        self.answering = Answering(root, self.file.with_suffix(".report.html"))
+        self.answering = Answering(root, self.file.with_suffix(".report.html"), self.live.touch)
 
     def application(self) -> web.Application:
         """The application; everything starts and ends with it."""
@@ -84,9 +84,10 @@ class Viewer:
         open_index(self.file).close()
         await self._in_thread(self._open)
         assert self._pages is not None
-        self.live.overview = self._overview_part
+        self.live.overview, self.live.on_news = self._overview_part, self.answering.want
         self.live.start(self._pages.reader.version)
         self.indexer.start()
+        self.answering.want()
         yield
         await asyncio.to_thread(self.indexer.stop)
         await self.answering.close()
@@ -125,8 +126,7 @@ class Viewer:
 
     async def _overview(self, request: web.Request) -> web.StreamResponse:
         pages = self._ready()
-        version = await self._in_thread(lambda: pages.reader.version)
-        self._want_answer(version)
+        self.answering.want()
         return _html(await self._in_thread(lambda: pages.overview(self._shown())))
 
     async def _conversations(self, request: web.Request) -> web.StreamResponse:
@@ -171,27 +171,9 @@ class Viewer:
 
     # -- what pages are made with ---------------------------------------------------------------------------------
 
-    def _want_answer(self, version: int) -> None:
-        """Have the answer computed; once there is one, overviews that are open are told."""
-        if not self.indexer.caught_up.is_set():
-            return
-        busy = self.answering.busy
-        self.answering.want(version)
-        if self.answering.busy and not busy:
-            task = asyncio.get_running_loop().create_task(self._tell_answer())
-            self._telling = task  # the loop keeps no task alive by itself
-
-    async def _tell_answer(self) -> None:
-        await self.answering.settled()
-        self.live.touch()
-
     def _overview_part(self) -> str:
         """The overview's live part, made in the pages' thread; called in another one."""
-        future = self._thread.submit(lambda: (self._ready().reader.version, self._ready().overview_part(self._shown())))
-        version, part = future.result()
-        if self.live._loop is not None:
-            self.live._loop.call_soon_threadsafe(self._want_answer, version)
-        return part
+        return self._thread.submit(lambda: self._ready().overview_part(self._shown())).result()
 
     def _shown(self) -> Shown:
         return Shown(self.answering.answer, self.answering.busy or not self.indexer.caught_up.is_set())
