@@ -155,6 +155,9 @@ def test_tools_are_calls_with_results(browser: Browser, site: str) -> None:
     assert "next_tide" in _texts(page, ".called b")
     page = browser.open(f"{site}/c/probe/0", 1000)
     assert "by letter" in _texts(page, ".turn.compared .mark")[0]
+    for place in ("tools/1", "dialogs/0", "probe/0", "kieval/1"):
+        text = browser.open(f"{site}/c/{place}", 1000).evaluate("document.querySelector('main').textContent")
+        assert "Not all prompts are known" not in text, place
 
 
 @pytest.mark.parametrize("place", ["/c/hostile/0", "/c/hostile/1", "/conversations?run=hostile", "/",
@@ -205,7 +208,7 @@ def test_a_run_is_watched_while_it_goes_on(browser: Browser, tmp_path: Path) -> 
             assert page.evaluate("performance.getEntriesByType('navigation').length") == 1, "nobody loaded it again"
             page = browser.open(f"{site}/conversations?state=open", 800)
             page.leave("document.querySelector('.row a').click()")
-            assert _texts(page, ".waiting") == ["no answer yet"]
+            assert _texts(page, ".waiting") == ["no answer"]
             place = page.evaluate("location.pathname")
             run.stdin.write("last\n" * 31)
             run.stdin.close()

@@ -97,11 +97,13 @@ def sentence_so_far(standings: list[dict[str, Any]]) -> str:
 class Answering:
     """Keeps the answer to a folder's runs up to date.
 
-    ``busy``: it is being computed; ``on_answer`` is called when there is a new one.
+    ``busy``: it is being computed; ``on_answer`` is called when there is a new one; ``page`` is the file of the report.
     """
 
-    def __init__(self, root: Path, cache: Path, on_answer: Callable[[], None] = lambda: None) -> None:
-        self._root, self._cache, self._on_answer = root, cache, on_answer
+    def __init__(self, root: Path, page: Path, on_answer: Callable[[], None] = lambda: None) -> None:
+        self._root, self.page, self._on_answer = root, page, on_answer
+        self._reporting = asyncio.Lock()
+        self._reported: tuple[Any, ...] = ()
         self.answer: Answer | None = None
         self.busy = False
         self._state: tuple[Any, ...] = ()
@@ -113,10 +115,15 @@ class Answering:
         if time.monotonic() >= self._next and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._compute())
 
-    async def report(self) -> Path | None:
-        """The whole report as a page, made now; None where it cannot be."""
-        answer = await self._asked("--page", str(self._cache))
-        return None if answer.problem else self._cache
+    async def report(self) -> str:
+        """Make the whole report at ``page``, unless it is that of the runs as they are; why it cannot be, else ""."""
+        async with self._reporting:
+            state = await asyncio.to_thread(self._journals)
+            if state == self._reported and self.page.exists():
+                return ""
+            answer = await self._asked("--page", str(self.page))
+            self._reported = () if answer.problem else state
+            return answer.problem
 
     async def close(self) -> None:
         """End what is being computed."""

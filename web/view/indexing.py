@@ -33,6 +33,7 @@ _BATCH = 4_000  # rows of one look
 _IDLE_SECONDS = 0.4
 _SEARCH_SECONDS = 5.0  # between looks for new runs
 _OPEN_JOURNALS = 16
+_MOST_PROBLEMS = 100  # that are told of
 _log = logging.getLogger("viva")
 OnChange = Callable[[int, list[tuple[str, int]]], None]
 
@@ -63,6 +64,7 @@ class Indexer:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="viva-view-index", daemon=True)
         self.caught_up = threading.Event()
+        self._said: set[str] = set()
         self.problem = ""
 
     def start(self) -> None:
@@ -102,7 +104,7 @@ class Indexer:
                     busy = self._look(writer)
                 except Exception as error:  # a damaged folder is no reason to stop looking at the others
                     writer.rollback()
-                    _log.warning("viva view: %s: %s", type(error).__name__, error)
+                    self._say(f"{type(error).__name__}: {error}")
                     busy = False
                 if not busy:
                     self.caught_up.set()
@@ -145,7 +147,7 @@ class Indexer:
         try:
             folder = RunFolder.open(path)
         except VivaError as error:
-            _log.warning("viva view: %s", error)
+            self._say(str(error))
             return None
         manifest = folder.manifest
         facts: dict[str, Any] = {"place": place, "scenario": str(manifest.get("scenario", ""))}
@@ -173,6 +175,9 @@ class Indexer:
             if self._stop.is_set():
                 return False
             state = journal_state(one.folder.journal)
+            if one.state and state[:1] != one.state[:1]:
+                self._leave(one)  # another run lies there by now, or none: the next look for runs finds out
+                continue
             if state == one.state:
                 self._rest(writer, one)
                 continue
@@ -181,13 +186,19 @@ class Indexer:
             except VivaError as error:
                 writer.rollback()
                 one.state = state
-                _log.warning("viva view: %s", error)
+                self._say(str(error))
                 continue
             if more:
                 busy = True
             else:
                 one.state = state
         return busy
+
+    def _leave(self, one: _Followed) -> None:
+        """Follow a run no more."""
+        self._followed.pop(one.folder.path, None)
+        if one.tail is not None:
+            one.tail.close()
 
     def _read(self, writer: IndexWriter, one: _Followed) -> bool:
         """Take in what was added to a journal; whether there may be more."""
@@ -283,6 +294,12 @@ class Indexer:
             assert one.tail is not None
             one.tail.close()
             one.tail = None
+
+    def _say(self, problem: str) -> None:
+        """Tell of a problem once."""
+        if problem not in self._said and len(self._said) < _MOST_PROBLEMS:
+            self._said.add(problem)
+            _log.warning("viva view: %s", problem)
 
     def _told(self, version: int, changed: list[tuple[str, int]]) -> None:
         if self._on_change is not None:

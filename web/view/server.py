@@ -11,7 +11,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from aiohttp import web
 
@@ -144,15 +144,17 @@ class Viewer:
         return _html(await self._in_thread(lambda: self._ready().compare(left, right)))
 
     async def _report(self, request: web.Request) -> web.StreamResponse:
-        page = await self.answering.report()
-        if page is None:
-            return await self._problem(500, "The report cannot be made", (self.answering.answer or _nothing()).problem)
-        text = await asyncio.to_thread(page.read_text, "utf-8")
+        problem = await self.answering.report()
+        if problem:
+            return await self._problem(500, "The report cannot be made", problem)
+        text = await asyncio.to_thread(self.answering.page.read_text, "utf-8")
         # The report carries its own policy, stricter than this server's but for its own script and style.
         policy = {"Content-Security-Policy": "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"}
         return web.Response(text=text, content_type="text/html", headers=policy)
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
+        if request.method == "HEAD":
+            return web.Response(content_type="text/event-stream")
         if self.live.readers >= _MOST_READERS:
             return web.Response(status=503, text="viva view: too many readers\n")
         return await self.live.serve(request)
@@ -212,9 +214,3 @@ def _place(text: str, name: str) -> tuple[str, int]:
 
 def _html(text: str) -> web.Response:
     return web.Response(text=text, content_type="text/html")
-
-
-def _nothing() -> Any:
-    from .answering import Answer
-
-    return Answer(problem="no report yet")
