@@ -179,8 +179,11 @@ def test_news_goes_on_where_a_reader_left_and_begins_anew_where_that_is_forgotte
             ]
             async with session.get(address, headers={"Last-Event-ID": "11"}) as back:
                 assert [number for number, _ in await _events(back, 2)] == [12, 13]
-            async with session.get(address, headers={"Last-Event-ID": "3"}) as late:
-                assert await _events(late, 1) == [(13, {"reset": True})]
+            async with session.get(f"{address}?since=12") as loaded_before:
+                assert [number for number, _ in await _events(loaded_before, 1)] == [13]
+            for unknown in ("3", "99"):
+                async with session.get(address, headers={"Last-Event-ID": unknown}) as late:
+                    assert await _events(late, 1) == [(13, {"reset": True})]
 
     _with_live(test)
 

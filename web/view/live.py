@@ -8,6 +8,7 @@ What never belongs here: what changed (``indexing``).
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from urllib.parse import quote
@@ -15,6 +16,7 @@ from urllib.parse import quote
 import orjson
 from aiohttp import web
 
+_log = logging.getLogger("viva")
 _KEPT = 128  # events
 _NAMED = 100  # conversations that one event names
 _TICK_SECONDS = 1.0  # between events
@@ -34,7 +36,7 @@ class Live:
         self.readers = 0
         # Number of the event before, own number, for all pages, for the overview.
         self._events: deque[tuple[int, int, bytes, bytes]] = deque(maxlen=_KEPT)
-        self._latest = 0
+        self.latest = 0  # the number of the last event
         self._changed: dict[tuple[str, int], None] = {}
         self._many = False
         self._version: int | None = None
@@ -47,7 +49,7 @@ class Live:
     def start(self, version: int) -> None:
         """Begin to tell, in this event loop; ``version`` is that of the index now."""
         self._loop = asyncio.get_running_loop()
-        self._latest = version
+        self.latest = version
         self._task = self._loop.create_task(self._tell())
 
     async def close(self) -> None:
@@ -65,7 +67,7 @@ class Live:
 
     def touch(self) -> None:
         """Tell the overview anew though the index is the same: an answer has come. In the event loop alone."""
-        self._note(self._latest, [])
+        self._note(self.latest, [])
 
     def _note(self, version: int, conversations: list[tuple[str, int]]) -> None:
         self._version = version
@@ -85,23 +87,32 @@ class Live:
             data = {"changed": places, "many": self._many}
             self._changed.clear()
             self._many = False
-            before, self._latest = self._latest, max(self._latest + 1, self._version or 0)
+            before, self.latest = self.latest, max(self.latest + 1, self._version or 0)
             if self.readers:
                 self.on_news()
-                fragment = await asyncio.to_thread(self.overview) if self.overview is not None else ""
-                plain, whole = _event(self._latest, data), _event(self._latest, data | {"overview": fragment})
-                self._events.append((before, self._latest, plain, whole))
+                fragment = await asyncio.to_thread(self._overview)
+                plain, whole = _event(self.latest, data), _event(self.latest, data | {"overview": fragment})
+                self._events.append((before, self.latest, plain, whole))
             else:
                 self._events.clear()  # one that comes back loads its page anew
             self._news.set()
             self._news = asyncio.Event()
 
+    def _overview(self) -> str:
+        """The overview's live part; where it cannot be made now, nothing, and the page stays as it is."""
+        try:
+            return "" if self.overview is None else self.overview()
+        except Exception:
+            _log.warning("viva view: the overview cannot be made", exc_info=True)
+            return ""
+
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Answer one reader until it goes."""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         whole = request.query.get("page") == "overview"
-        given = request.headers.get("Last-Event-ID", "")
-        seen = int(given) if given.isascii() and given.isdigit() and len(given) < 18 else self._latest
+        # A page says itself up to which event it knows all: something may have come before it asked for events.
+        given = request.headers.get("Last-Event-ID") or request.query.get("since", "")
+        seen = int(given) if given.isascii() and given.isdigit() and len(given) < 18 else self.latest
         self.readers += 1
         try:
             await response.prepare(request)
@@ -128,11 +139,11 @@ class Live:
 
     def _since(self, seen: int, whole: bool) -> tuple[bytes, int]:
         """The events behind one, and the number of the last of them."""
-        if seen >= self._latest:
+        if seen == self.latest:
             return b"", seen
         kept = [event for event in self._events if event[1] > seen]
-        if not kept or kept[0][0] > seen:
-            return _event(self._latest, {"reset": True}), self._latest
+        if not kept or kept[0][0] > seen:  # forgotten, or told by a server before this one
+            return _event(self.latest, {"reset": True}), self.latest
         # Each holds all of the overview: the latest will do.
         last = kept[-1][3] if whole else kept[-1][2]
         return b"".join([*(event[2] for event in kept[:-1]), last]), kept[-1][1]

@@ -46,10 +46,12 @@ class Shown:
 
 
 class Pages:
-    """The pages of the runs below ``root``."""
+    """The pages of the runs below ``root``. ``latest`` gives the number of the last event that was told."""
 
-    def __init__(self, root: Path, reader: IndexReader, links: Callable[[int], Links]) -> None:
-        self._root, self.reader, self._links = root, reader, links
+    def __init__(
+        self, root: Path, reader: IndexReader, links: Callable[[int], Links], latest: Callable[[], int] = lambda: 0
+    ) -> None:
+        self._root, self.reader, self._links, self._latest = root, reader, links, latest
         self.conversations_read = Conversations()
         self._paths: dict[str, Path] = {}
         self._environment = environment()
@@ -61,7 +63,8 @@ class Pages:
 
     def overview(self, shown: Shown) -> str:
         """The answer first, then the candidates, the runs, and why conversations failed."""
-        return self._render("overview.html", 0, **self._overview(shown))
+        latest = self._latest()  # before anything is read
+        return self._render("overview.html", 0, latest=latest, **self._overview(shown))
 
     def overview_part(self, shown: Shown) -> str:
         """The part of the overview that changes while a run goes on."""
@@ -69,6 +72,7 @@ class Pages:
 
     def conversations(self, filter: Filter) -> str:  # noqa: A002
         """One page of the list of conversations."""
+        latest = self._latest()
         count, listed = self.reader.count(filter), self.reader.listed(filter)
         pattern = pattern_of(filter.q)
         if pattern is not None:
@@ -77,6 +81,7 @@ class Pages:
         return self._render(
             "conversations.html",
             0,
+            latest=latest,
             filter=filter,
             listed=listed,
             count=count,
@@ -91,6 +96,7 @@ class Pages:
     def conversation(self, run: str, number: int, filter: Filter | None = None, at: int | None = None,  # noqa: A002
                      depth: int = 0) -> str:  # fmt: skip
         """A conversation. ``at`` is its place in the list that ``filter`` gives, which its neighbours come from."""
+        latest = self._latest()
         one = self._one(run, number)
         drawn = self.conversations_read.drawn(self._path(run), number)
         chosen = filter or Filter()
@@ -98,6 +104,7 @@ class Pages:
         return self._render(
             "conversation.html",
             depth,
+            latest=latest,
             one=one,
             drawn=drawn,
             before=before,

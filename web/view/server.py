@@ -98,7 +98,7 @@ class Viewer:
         await self.live.close()
 
     def _open(self) -> None:
-        self._pages = Pages(self.root, IndexReader(self.file), lambda depth: ServedLinks())
+        self._pages = Pages(self.root, IndexReader(self.file), lambda depth: ServedLinks(), lambda: self.live.latest)
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:

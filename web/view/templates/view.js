@@ -97,6 +97,14 @@ async function refresh(id) {
   then.replaceChildren(...now.childNodes);
 }
 
+function replace(part, html) {
+  const open = [...part.querySelectorAll("details")].map((one) => one.open);
+  const focused = part.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+  part.innerHTML = html;
+  part.querySelectorAll("details").forEach((one, at) => { one.open = open[at] ?? false; });
+  if (focused) [...part.querySelectorAll("a")].find((one) => one.getAttribute("href") === focused)?.focus({ preventScroll: true });
+}
+
 function listen() {
   const { events, part, place } = document.body.dataset;
   if (!events || !window.EventSource) return;
@@ -111,7 +119,7 @@ function listen() {
     source = new EventSource(events);
     source.onmessage = (event) => {
       const news = JSON.parse(event.data);
-      if (news.overview) document.getElementById(part).innerHTML = news.overview;
+      if (news.overview) replace(document.getElementById(part), news.overview);
       else if (news.reset || part === "list" || news.many || news.changed?.includes(place)) soon();
     };
   };
