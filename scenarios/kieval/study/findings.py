@@ -104,12 +104,14 @@ def _best(report: Record, rows: Sequence[Record]) -> Iterator[str]:
     """Who leads, and whether the next one is told from it beyond chance."""
     first = rows[0]
     score = first["score"]
-    told = f"{first['candidate']} scores {number(score['mean'])}"
+    interval = ""
     if score.get("low") is not None:
-        told += f" (95%: {number(score['low'])} to {number(score['high'])})"
+        interval = f"95% interval of {first['candidate']}: {number(score['low'])} to {number(score['high'])}"
     if len(rows) == 1:
-        yield f"{told} over {counted(score['n'], 'interview')}."
+        yield f"{first['candidate']} scores {number(score['mean'])} over {counted(score['n'], 'interview')}."
+        yield from [f"{interval}."] if interval else []
         return
+    yield f"Best: {first['candidate']}, {number(score['mean'])}."
     second = rows[1]
     pair = {first["candidate"], second["candidate"]}
     compared = [one for one in report["comparisons"] if {one["first"], one["second"]} == pair]
@@ -121,4 +123,4 @@ def _best(report: Record, rows: Sequence[Record]) -> Iterator[str]:
         sure = f"more than chance gives (Holm-corrected p {'< 0.001' if p < 0.001 else f'= {p:.3f}'})"
     else:
         sure = f"no more than chance may give (Holm-corrected p = {p:.2f})"
-    yield f"Best: {told}; {behind}, {sure}."
+    yield "; ".join(filter(None, (interval, f"{behind}, {sure}.")))

@@ -36,8 +36,9 @@ def test_suspects_come_first_with_what_speaks_against_them() -> None:
     assert found.sentences[1] == (
         "a: recalls the texts (AUC 0.90); c: 31.5 below the line. Clean as far as seen: 2 candidates."
     )
-    assert found.sentences[2].startswith(
-        "Best: a scores 90.0 (95%: 86.0 to 93.0); b follows with 80.0, more than chance"
+    assert found.sentences[2] == "Best: a, 90.0."
+    assert found.sentences[3] == (
+        "95% interval of a: 86.0 to 93.0; b follows with 80.0, more than chance gives (Holm-corrected p = 0.001)."
     )
     assert [(one.candidate, one.suspected) for one in found.standings] == [
         ("a", True), ("b", False), ("c", True), ("d", False)]  # fmt: skip
@@ -47,14 +48,14 @@ def test_what_chance_may_give_is_no_lead() -> None:
     found = findings(_report(p=0.2))
     assert found is not None
     assert found.sentences[0].startswith("No contamination seen: none of 4 candidates")
-    assert "no more than chance may give (Holm-corrected p = 0.20)" in found.sentences[1]
+    assert "no more than chance may give (Holm-corrected p = 0.20)" in found.sentences[2]
 
 
 def test_a_line_of_three_clears_nobody() -> None:
     found = findings(_report(on_line=3))
     assert found is not None
     assert found.sentences[0].startswith("Best: a")
-    assert found.sentences[1].startswith("Contamination cannot be judged")
+    assert found.sentences[2].startswith("Contamination cannot be judged")
 
 
 def test_nothing_scored_is_nothing_found() -> None:
