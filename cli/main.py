@@ -11,10 +11,12 @@ import typer
 from typer.core import TyperGroup
 
 from viva.engine.descriptors import raise_limit
+from viva.engine.plugins import registered
 
 from . import correlate, data, lab, report, review, run, show, sweep, validate, view
+from .exit_codes import complain
 from .lazy_command import HELP, MODELS
-from .output import show_log, steady_streams
+from .output import Unwritten, forsake_stdout, show_log, steady_streams
 
 
 class _Commands(TyperGroup):
@@ -62,6 +64,8 @@ data.register(app)
 validate.register(app)
 lab.register(app)
 correlate.register(app)
+for point in registered("viva.commands").values():
+    app.add_typer(point.load(), name=point.name)
 
 
 def main() -> None:
@@ -69,4 +73,8 @@ def main() -> None:
     steady_streams()
     show_log()
     raise_limit()
-    app()
+    try:
+        app()
+    except Unwritten as error:  # help and version are printed outside of any command
+        forsake_stdout()
+        complain(error)

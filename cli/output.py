@@ -8,9 +8,10 @@ from __future__ import annotations
 import io
 import logging
 import os
+import select
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import orjson
 
@@ -20,7 +21,9 @@ from viva.reports.controls import harmless
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+T = TypeVar("T")
 Table = tuple[str, list[str], list[list[str]]]
+_PATIENCE = 1.0  # seconds
 _WIDE = 10_000  # of lines that go to a file or another program
 
 
@@ -80,11 +83,20 @@ def print_rich(*parts: RenderableType, width: int | None = None) -> None:
     _write(text.encode(sys.stdout.encoding or "utf-8", "replace"))
 
 
-class SteadyStream:
-    """A text stream for progress and notes that nobody may be left to read: what cannot be written is dropped.
+class Unwritten(ConfigurationError):
+    """Stdout cannot take what is printed."""
 
-    The first failure sends the file descriptor to /dev/null, so that the interpreter's last flush does not fail either.
-    """
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"cannot write the results to stdout: {error.strerror}")
+
+
+def forsake_stdout() -> None:
+    """Send what is printed from here on nowhere, so that the interpreter's last flush does not fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class _Results:
+    """A stdout that says what is wrong with it: typer prints help and version on it by itself."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -93,19 +105,65 @@ class SteadyStream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write, or drop."""
-        try:
-            return self._stream.write(text)
-        except (OSError, ValueError):
-            self._give_up()
-            return len(text)
+        """Write, or say why not."""
+        return self._tried(lambda: self._stream.write(text))
 
     def flush(self) -> None:
-        """Flush, or drop."""
+        """Flush, or say why not."""
+        self._tried(self._stream.flush)
+
+    @staticmethod
+    def _tried(act: Callable[[], T]) -> T:
         try:
-            self._stream.flush()
+            return act()
+        except BrokenPipeError:  # the reader has left: typer and Python know what to do
+            raise
+        except OSError as error:
+            raise Unwritten(error) from None
+
+
+class SteadyStream:
+    """A text stream for progress and notes that nobody may be left to read: what cannot be written is dropped.
+
+    The first failure sends the file descriptor to /dev/null, so that the interpreter's last flush does not fail either.
+    A reader that takes nothing (a pipe that is full, a stopped terminal) is waited for once, ``_PATIENCE`` seconds;
+    from then on text is dropped until there is room again, for a run must neither stop nor become deaf to signals.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._line = ""  # whose end has not come
+        self._stalled = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write whole lines, or drop them; what follows the last is written by ``flush``, too."""
+        self._line += text
+        if "\n" in text:
+            self.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        """Write, or drop."""
+        text, self._line = self._line, ""
+        if not text:
+            return
+        try:
+            file = self._stream.fileno()
+            rest = memoryview(text.encode(self._stream.encoding, "backslashreplace"))
+            while rest and self._has_room(file):
+                rest = rest[os.write(file, rest[: select.PIPE_BUF]) :]  # so much never blocks where there is room
+        except BlockingIOError:
+            self._stalled = True
         except (OSError, ValueError):
             self._give_up()
+
+    def _has_room(self, file: int) -> bool:
+        room = bool(select.select([], [file], [], 0 if self._stalled else _PATIENCE)[1])
+        self._stalled = not room
+        return room
 
     def _give_up(self) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -144,6 +202,7 @@ def steady_streams() -> None:
             if nowhere != number and not _is_open(number):
                 os.dup2(nowhere, number)
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    sys.stdout = cast("TextIO", _Results(sys.stdout))
     sys.stderr = cast("TextIO", SteadyStream(sys.stderr))
 
 
@@ -156,13 +215,13 @@ def _is_open(number: int) -> bool:
 
 
 def _write(data: bytes) -> None:
-    """:raises ConfigurationError: stdout cannot take it (a full disk behind a redirection, say)."""
+    """:raises Unwritten: stdout cannot take it (a full disk behind a redirection, say)."""
     try:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         # The reader has left (`viva show | head`): the rest is for nobody, and no reason to fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        forsake_stdout()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise ConfigurationError(f"cannot write the results to stdout: {error.strerror}") from None
+        forsake_stdout()
+        raise Unwritten(error) from None

@@ -228,11 +228,11 @@ def hold(launch: Launch) -> Held:
     return Held(aggregate, outcome, progress.line(), progress.reasons)
 
 
-def leave(launch: Launch, held: Held, max_failures: int) -> NoReturn:
-    """Say on stderr how a run went and where it lies, and leave with the exit code for it."""
+def leave(launch: Launch, held: Held, max_failures: int, code: int | None = None) -> NoReturn:
+    """Say on stderr how a run went and where it lies, and leave with the exit code for it, or with ``code``."""
     print(held.progress, file=sys.stderr)
     _explain(launch, held)
-    sys.exit(_code(held.outcome, max_failures))
+    sys.exit(_code(held.outcome, max_failures) if code is None else code)
 
 
 def _explain(launch: Launch, held: Held) -> None:

@@ -49,12 +49,12 @@ def read_lines(path: Path) -> Iterator[tuple[int, str | BadLine]]:
     check_regular(path)
     try:
         with path.open("rb") as file:
-            _refuse_other_formats(path, file.peek(4096)[:4096])
+            refuse_other_formats(path, file.peek(4096)[:4096])
             number = 0
             while line := file.readline(LIMIT + 1):
                 number += 1
                 if len(line) <= LIMIT:
-                    yield number, _text(line.removeprefix(_BOM) if number == 1 else line)
+                    yield number, line_text(line.removeprefix(_BOM) if number == 1 else line)
                     continue
                 length, quotes = len(line), line.count(b'"')
                 while line and not line.endswith(b"\n"):
@@ -81,7 +81,11 @@ def check_regular(path: Path) -> None:
         raise DatasetError("is a pipe or a device; a dataset is read more than once: save it as a file", path=str(path))
 
 
-def _refuse_other_formats(path: Path, head: bytes) -> None:
+def refuse_other_formats(path: Path, head: bytes) -> None:
+    """Refuse a file whose first bytes are those of another format.
+
+    :raises DatasetError: the message says which, and what to do.
+    """
     for magic, what in _ELSE:
         if head.startswith(magic):
             raise DatasetError(f"is {what}", path=str(path), line=1)
@@ -91,7 +95,8 @@ def _refuse_other_formats(path: Path, head: bytes) -> None:
         raise DatasetError("is UTF-16 text; save it as UTF-8", path=str(path), line=1)
 
 
-def _text(line: bytes) -> str | BadLine:
+def line_text(line: bytes) -> str | BadLine:
+    """The text of a line's bytes, or why they are none."""
     if b"\0" in line:
         return BadLine(f"holds a NUL byte at position {line.index(0) + 1}", line.count(b'"'))
     try:

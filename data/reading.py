@@ -19,6 +19,7 @@ import orjson
 from viva.engine.errors import ConfigurationError, DatasetError
 
 from .fields import Raw
+from .json_lines import KeyTwice, parse_line
 from .lines import LIMIT, BadLine, check_regular, read_lines
 
 JSON_ENDINGS = (".jsonl", ".json", ".ndjson")
@@ -37,7 +38,7 @@ def read_records(path: Path, columns: Sequence[str] = (), required: Sequence[str
     :raises ConfigurationError: it is a Parquet file, and the library for it is not installed.
     """
     if path.suffix in JSON_ENDINGS:
-        return _read_jsonl(path)
+        return read_jsonl(path)
     if path.suffix in TABLE_ENDINGS:
         return _read_table(path, columns, required)
     if path.suffix == ".parquet":
@@ -46,17 +47,24 @@ def read_records(path: Path, columns: Sequence[str] = (), required: Sequence[str
     raise DatasetError(f"unknown kind of file '{path.suffix}'; known: {known}", path=str(path))
 
 
-def _read_jsonl(path: Path) -> Iterator[Record]:
+def read_jsonl(path: Path) -> Iterator[Record]:
+    """The records of a file of JSON lines, whatever its ending; empty lines are left out.
+
+    :raises DatasetError: the file cannot be read.
+    """
     for number, line in read_lines(path):
         if isinstance(line, BadLine):
             yield number, DatasetError(line.message, path=str(path), line=number)
         elif line.strip():
-            yield number, _json_record(path, number, line)
+            yield number, json_record(path, number, line)
 
 
-def _json_record(path: Path, number: int, line: str) -> Raw | DatasetError:
+def json_record(path: Path, number: int, line: str) -> Raw | DatasetError:
+    """The object that a line holds, or what is wrong with it."""
     try:
-        raw = orjson.loads(line)
+        raw = parse_line(line)
+    except KeyTwice as error:
+        return DatasetError(str(error), path=str(path), line=number)
     except orjson.JSONDecodeError as error:
         hint = ""
         if number == 1 and line.lstrip().startswith("["):

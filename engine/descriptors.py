@@ -7,12 +7,14 @@ failing because none can be opened. Runs side by side, each with a journal, may 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import resource
 import sys
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from .stopping import waiting
 
@@ -41,6 +43,17 @@ def raise_limit() -> int:
                 continue
     _divide()
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def descriptors_left(count: int) -> bool:
+    """Whether this process can open so many files more."""
+    with ExitStack() as opened:
+        try:
+            for _ in range(count):
+                opened.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        except OSError as error:
+            return error.errno not in (errno.EMFILE, errno.ENFILE)
+    return True
 
 
 def _divide() -> None:

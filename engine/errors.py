@@ -16,6 +16,7 @@ VivaError
 │   ├── AnswerTooLarge        an answer beyond the bound on its bytes
 │   ├── TimedOut              no answer in time: retried
 │   └── TranscriptEnded       a replayed conversation holds no further recorded turn
+├── TaskError                 one task of a run cannot be held; the others can
 ├── MalformedOutput           a model answered, but not in the form that was asked for
 ├── LimitReached              a budget of a conversation or of the run is used up
 └── JournalError              the run folder cannot be written or read (disk full, corrupt, other run)
@@ -56,6 +57,10 @@ class DatasetError(ConfigurationError):
         what = f"field '{field}': " if field else ""
         super().__init__(f"{where}: {what}{message}")
         self.message, self.path, self.line, self.field = message, path, line, field
+
+
+class TaskError(VivaError):
+    """What one conversation is about cannot be used: it fails, and the run goes on."""
 
 
 class BackendError(VivaError):

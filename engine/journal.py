@@ -79,7 +79,7 @@ class Journal:
         self._latest: tuple[Any, int] = (None, 0)
         self._wake = threading.Event()
         self._hurry = threading.Event()
-        self._closing = False
+        self._closing = self._hasty = False
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._thread = threading.Thread(target=self._write_forever, name="viva-journal", daemon=True)
         self._commits = 0
@@ -148,6 +148,10 @@ class Journal:
     def record_ended(self, number: int, status: str, result: Any) -> None:
         """A conversation ended for good: status ``finished`` or ``failed``."""
         self._append(self._ended, (number, status, orjson.dumps(result, option=orjson.OPT_SORT_KEYS).decode()))
+
+    def hasten(self) -> None:
+        """The run was told to stop: wait for another program's lock as briefly as at the end."""
+        self._hasty = True
 
     @property
     def full(self) -> bool:
@@ -253,7 +257,7 @@ class Journal:
                 return
             except sqlite3.OperationalError as error:
                 waited = time.monotonic() - began
-                patience = _CLOSING_SECONDS if self._closing else _PATIENCE_SECONDS
+                patience = _CLOSING_SECONDS if self._closing or self._hasty else _PATIENCE_SECONDS
                 if not is_busy(error) or waited >= patience:
                     raise
                 warnings.warn(

@@ -8,13 +8,18 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from .descriptors import descriptors_left
 from .errors import JournalError
+
+_FILES = 4  # that SQLite opens of one database: itself, its log, its index, its folder
 
 
 def journal_error(path: Path, error: sqlite3.Error) -> JournalError:
     """Say what is wrong with the file and what to do, keeping SQLite's own words."""
     code = getattr(error, "sqlite_errorname", "") or ""
-    if code.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+    if code.startswith(("SQLITE_CANTOPEN", "SQLITE_IOERR")) and not descriptors_left(_FILES):
+        advice = "too many open files, raise the limit (ulimit -n)"
+    elif code.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
         advice = "free space on that disk (or raise the file-size limit), then `viva resume` the run"
     elif is_busy(error):
         advice = "another program holds a lock on it: close that program, then `viva resume` the run"

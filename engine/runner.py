@@ -10,6 +10,7 @@ What never belongs here: what a conversation says (the protocol's coroutine) and
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -41,6 +42,9 @@ from .slots import Slots
 from .stopping import RunStopping
 from .stream import EventStream
 from .turnstile import Turnstile
+
+# Errors after which a conversation may go on in a resumed run.
+_INTERRUPTS = (asyncio.CancelledError, LimitReached, RunStopping, ConfigurationError, JournalError, Unauthorized)
 
 
 @dataclass(slots=True)
@@ -140,10 +144,12 @@ class Runner:
     def interrupt(self) -> None:
         """Finish the requests under way; each conversation is interrupted where it would make its next."""
         self.drain()
+        self._journal.hasten()
         self.services.stop.ask()
 
     def halt(self) -> None:
         """Stop now. What is in flight is interrupted and goes on when the run is resumed."""
+        self._journal.hasten()
         self._end("halted")
 
     async def flush(self) -> None:
@@ -275,8 +281,9 @@ class Runner:
                 result = {"stopped": {"by": stop.by, "reason": stop.reason}}
             finally:
                 del self.conversations[plan.key]
+                goes_on = isinstance(sys.exception(), _INTERRUPTS)
                 for backend in plan.backends.values():
-                    backend.ended(conversation.affinity)
+                    (backend.interrupted if goes_on else backend.ended)(conversation.affinity)
             self._journal.record_ended(plan.number, "finished", result)
             self._outcome.finished += 1
             self._events.publish(ConversationFinished(self._clock.wall(), plan.key, plan.number, result))

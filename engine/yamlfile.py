@@ -1,17 +1,20 @@
 """Reads YAML that a user wrote: bounded in size, depth and aliases, and strict about keys.
 
 Every file and text in YAML is read here, so that an error names file, line and column, and no file takes long. Dates
-stay the text that they are: settings and tools speak JSON, which has none.
+and times of day stay the text that they are: settings and tools speak JSON, which has none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from .errors import ConfigurationError
+
+LineOf = Callable[[Sequence[str | int]], int]  # the line of a field, by its path of keys and places
 
 MOST_BYTES = 2_000_000  # of a file; PyYAML reads some 100 kB a second
 MOST_LEVELS = 60  # of lists and mappings in one another
@@ -67,6 +70,30 @@ def parse_list(text: str, name: str) -> tuple[Any, list[int]]:
     return value, [entry.start_mark.line + 1 for entry in entries]
 
 
+def parse_places(text: str, name: str) -> tuple[Any, LineOf]:
+    """As ``parse_yaml``, with a function that gives the 1-based line of a field: of its path of keys and places, as
+    pydantic's errors have it, as far as the text goes along with it.
+
+    :raises ConfigurationError: as ``parse_yaml``.
+    """
+    value, root = _parsed(text, name)
+
+    def line(path: Sequence[str | int]) -> int:
+        node, found = root, 1 if root is None else root.start_mark.line + 1
+        for step in path:
+            if isinstance(node, yaml.MappingNode):
+                pair = next((pair for pair in node.value if pair[0].value == str(step)), None)
+                if pair is None:
+                    continue  # pydantic names the branches of unions, too
+                found, node = pair[0].start_mark.line + 1, pair[1]
+            elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+                node = node.value[step]
+                found = node.start_mark.line + 1
+        return found
+
+    return value, line
+
+
 def _parsed(text: str, name: str) -> tuple[Any, yaml.Node | None]:
     try:
         loader = _Loader(text)
@@ -106,6 +133,12 @@ class _Loader(yaml.SafeLoader):
         **yaml.SafeLoader.yaml_constructors,
         "tag:yaml.org,2002:timestamp": yaml.SafeLoader.construct_yaml_str,
     }
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        """The tag of a node. ``21:05`` is text: YAML 1.1 takes it for a number to the base of 60."""
+        tag = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+        plain = kind is yaml.ScalarNode and tag in _NUMBERS and ":" in value
+        return "tag:yaml.org,2002:str" if plain else tag
 
     def __init__(self, text: str) -> None:
         self._level = self._repeated = 0

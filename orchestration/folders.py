@@ -9,9 +9,9 @@ from datetime import datetime
 from pathlib import Path
 
 
-def fresh_folder(name: str) -> Path:
+def fresh_folder(name: str, within: Path = Path("runs")) -> Path:
     """A run folder that does not exist yet, named for what is run and when."""
-    base = Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    base = within / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
     path, count = base, 1
     while path.exists():
         count += 1

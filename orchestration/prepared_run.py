@@ -21,7 +21,7 @@ from viva.scenarios.models import model_labels, prices
 from viva.scenarios.registry import AnyScenario
 from viva.scenarios.settings import RunSettings
 
-_IDENTICAL = ("llama", "oracle", "replay", "simulated")  # kinds whose answers do not depend on other calls
+_IDENTICAL = ("llama", "oracle", "recorded", "replay", "simulated")  # kinds whose answers do not depend on other calls
 
 
 class PreparedRun:
@@ -41,6 +41,7 @@ class PreparedRun:
         self.models = list(dict.fromkeys(model for role in self.roles for model in role.models(settings)))
         self.repeats = which.repeats(settings)
         self._check_keys()
+        self.first = 0  # the number of the first conversation, where tasks come bit by bit
         self.total = len(self.opened.tasks) * len(self.labels) * self.repeats
         self.converse = which.protocol(settings, self.pack, self.opened.records)
 
@@ -98,7 +99,7 @@ class PreparedRun:
         Task by task, all models on each, so that a run that is stopped half-way has still compared like with like; or
         model by model where the scenario wants it so.
         """
-        number = 0
+        number = self.first
         shared = self._shared(backends)
         for labels in [[label] for label in self.labels] if self.scenario.by_model else [list(self.labels)]:
             for task in self.opened.tasks:
@@ -127,7 +128,7 @@ def _breaks_identity(models: list[str]) -> list[str]:
     reasons = []
     for text in models:
         spec = ModelSpec.parse(text)
-        if spec.kind == "openai":
+        if spec.kind in ("openai", "http"):
             reasons.append(f"{text}: an endpoint does not promise the same answer twice")
         elif spec.kind == "llama" and spec.take("strict") == "off":
             reasons.append(f"{text}: strict=off computes prompts in shared")

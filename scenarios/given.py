@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
+from viva.data.json_lines import KeyTwice, parse_line
 from viva.data.lines import BadLine, read_lines
 from viva.engine.errors import ConfigurationError, DatasetError
 
@@ -84,7 +85,9 @@ def tasks_in_file(path: Path, kind: TypeAdapter[Any]) -> GivenTasks:
             if not line.strip():
                 continue
             try:
-                payload = kind.validate_python(orjson.loads(line))
+                payload = kind.validate_python(parse_line(line))
+            except KeyTwice as error:
+                raise DatasetError(str(error), path=str(path), line=number) from None
             except orjson.JSONDecodeError as error:
                 raise DatasetError(f"not JSON: {error}", path=str(path), line=number) from None
             except ValidationError as error:

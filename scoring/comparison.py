@@ -112,6 +112,66 @@ def _tested(found: ClusteredMean, by_item: Mapping[str, Sequence[float]]) -> tup
     return max(least, float(2.0 * t.sf(ratio, found.clusters - 1))), "t"
 
 
+@dataclass(slots=True, frozen=True)
+class Fall:
+    """How far ``first`` lies below ``second`` on the ``n`` items on which both are scored.
+
+    ``first`` and ``second`` are the means over these items, an item weighing as much as another. ``p`` is the chance of
+    such a fall, or a larger one, beyond the margin that was allowed; 1 of a single item, which shows no spread.
+    """
+
+    first: float
+    second: float
+    p: float
+    n: int
+
+
+def fall_of(first: Scores, second: Scores, margin: float = 0.0) -> Fall | None:
+    """The one-sided test of ``compare``: does ``first`` lie below ``second`` by more than ``margin``? None without
+    common items.
+
+    An item's scores are averaged first. Items on which nothing changed say nothing about the direction, so that up to
+    ``MOST`` items *that changed* (beyond ``margin`` or less) are tested by sign flips: the chance of a false alarm is
+    at most ``p`` where both could be exchanged on each item, however skewed their scores and however many the ties.
+    Beyond, it is Student's t, whose error falls with the number of items. Neither test knows the shape of what it has
+    not seen: where most items fall a little and a few rise far, so that the mean stays, small samples look like a fall.
+
+    :raises ValueError: a score is not finite.
+    """
+    own, other = _item_means(first), _item_means(second)
+    shared = sorted(own.keys() & other.keys())  # signs are drawn by place
+    if not shared:
+        return None
+    n = len(shared)
+    differences = np.array([own[item] - other[item] + margin for item in shared])
+    if not np.isfinite(differences).all():
+        raise ValueError("scores are not finite; leave out what is unscored")
+    total = math.fsum(differences)
+    p = 1.0
+    if n > 1:
+        scale = max(margin, *(abs(one[item]) for one in (own, other) for item in shared))
+        changed = differences[np.abs(differences) > _ROUNDING * scale]
+        if len(changed) <= MOST:
+            both = sign_flips(changed) if len(changed) else 1.0
+        else:
+            from scipy.special import stdtr
+
+            spread = math.sqrt(math.fsum((differences - total / n) ** 2) / (n - 1) * n)
+            both = 2.0 * float(stdtr(n - 1, -abs(total) / spread)) if spread else 0.0
+            both = max(both, sys.float_info.min, math.ldexp(1.0, 1 - n))
+        p = both / 2 if total < 0 else 1.0 - both / 2
+    least, most = (math.fsum(one[item] for item in shared) / n for one in (own, other))
+    return Fall(least, most, p, n)
+
+
+def _item_means(scores: Scores) -> dict[str, float]:
+    by_item: dict[str, list[float]] = {}
+    for (item, _), score in scores.items():
+        if score is not None:
+            by_item.setdefault(item, []).append(score)
+    return {item: one[0] if len(one) == 1 else math.fsum(one) / len(one) for item, one in by_item.items()}
+
+
 def compare_all(scores: Mapping[str, Scores], correction: Correction = "holm", level: float = 0.95) -> list[Comparison]:
     """Every pair of candidates, in the order of ``scores``, with p-values corrected over the pairs.
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from viva.engine.errors import ConfigurationError
 from viva.engine.files import write_atomically
+from viva.reports.controls import one_line
 from viva.reports.rows import COLUMNS, TEXTS, WHOLE, Row
 
 from .order import RECORDED
@@ -42,7 +43,7 @@ def long_rows(report: Mapping[str, Any]) -> Iterator[Row]:
 
 def write_csv(report: Mapping[str, Any], file: Path) -> None:
     """UTF-8 with a header and ``\\n`` at the ends of lines; numbers in the digits of the JSON. A text
-    that begins as a formula does has an apostrophe before it.
+    that begins as a formula does has an apostrophe before it; control characters are written out (``\\x1b``).
 
     :raises ConfigurationError: the file cannot be written.
     """
@@ -54,9 +55,16 @@ def write_csv(report: Mapping[str, Any], file: Path) -> None:
 
 
 def _harmless(row: Row) -> Row:
-    """The row with an apostrophe before each text that a spreadsheet program would take for a formula."""
-    formulas = [name for name in TEXTS if str(row[name] or "").startswith(_FORMULA)]
-    return row | {name: f"'{row[name]}" for name in formulas} if formulas else row
+    """The row as a spreadsheet program and a terminal may be given it: an apostrophe stands before each text that would
+    be taken for a formula, and control characters are made visible.
+    """
+    texts = {name: _cell(str(row[name])) for name in TEXTS if row[name]}
+    return row | texts
+
+
+def _cell(text: str) -> str:
+    shown = one_line(text)
+    return f"'{shown}" if text.startswith(_FORMULA) else shown
 
 
 def write_parquet(report: Mapping[str, Any], file: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ from ..events import Event
 from ..likelihood import Reading
 from ..messages import Completion, Request
 from .credentials import refuse_credentials
+from .inline_place import inline_place
 
 EventSink = Callable[[Event], None]
 
@@ -57,6 +59,12 @@ class Backend(ABC):
     def ended(self, affinity: str) -> None:
         """A conversation has ended (``Request.affinity``): what is kept for it can be freed."""
 
+    def interrupted(self, affinity: str) -> None:
+        """A conversation was interrupted: what is kept for it in this process can be freed. Unlike one that has ended,
+        it may go on in a resumed run.
+        """
+        self.ended(affinity)
+
     async def check(self) -> None:
         """Find out within seconds whether the model can be reached at all.
 
@@ -84,6 +92,18 @@ _WITHOUT_COMMA = ("openai", "simulated")  # kinds whose names are no paths of fi
 MOST = 2**31 - 1  # of whole numbers: more than anything counts, and what llama.cpp takes
 
 
+def _options(query: str, text: str) -> dict[str, str]:
+    """The options of a model's name ``text``.
+
+    :raises ConfigurationError: one is given twice.
+    """
+    options = parse_qsl(query, keep_blank_values=True)
+    for name, times in Counter(name for name, _ in options).items():
+        if times > 1:
+            raise ConfigurationError(f"model '{text}': the option {name} is given {times} times; give it once")
+    return dict(options)
+
+
 @dataclass(slots=True)
 class ModelSpec:
     """A parsed model name. ``options`` not asked for by the backend are errors (see ``finish``)."""
@@ -99,9 +119,14 @@ class ModelSpec:
     def parse(cls, text: str) -> ModelSpec:
         """Read ``kind:where[#fragment][?option=value&…]``.
 
-        :raises ConfigurationError: it has no kind, or holds a credential (see ``refuse_credentials``).
+        :raises ConfigurationError: it has no kind, gives an option twice, or holds a credential (see
+            ``refuse_credentials``).
         """
         refuse_credentials(text)
+        inline = inline_place(text)
+        if inline is not None:
+            fragment, _, query = inline.behind.partition("?")
+            return cls(text, inline.kind, inline.text, fragment.removeprefix("#"), _options(query, text))
         head, _, query = text.partition("?")
         kind, colon, where = head.partition(":")
         if not colon or not kind:
@@ -115,7 +140,7 @@ class ModelSpec:
                 "once more, or a line of its own in YAML)"
             )
         where, _, fragment = where.partition("#")
-        return cls(text, kind, where, fragment, dict(parse_qsl(query, keep_blank_values=True)))
+        return cls(text, kind, where, fragment, _options(query, text))
 
     def take(self, name: str, default: str | None = None) -> str | None:
         """The option's text, or ``default``."""
@@ -158,5 +183,6 @@ class ModelSpec:
 
     @property
     def label(self) -> str:
-        """``label=`` if given, else the fragment or the place."""
-        return self.take("label") or self.fragment or self.where or self.kind
+        """``label=`` if given, else the fragment or the place; the kind where the place is a JSON object."""
+        place = "" if self.where.startswith("{") else self.where
+        return self.take("label") or self.fragment or place or self.kind

@@ -49,6 +49,10 @@ class Checked(Backend):
         with self._warned("ended"):
             self.inner.ended(affinity)
 
+    def interrupted(self, affinity: str) -> None:
+        with self._warned("interrupted"):
+            self.inner.interrupted(affinity)
+
     def statistics(self) -> dict[str, Any]:
         with self._warned("statistics"):
             return self.inner.statistics()

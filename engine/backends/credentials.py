@@ -1,6 +1,6 @@
 """Refuses model names that hold a credential: names are written to manifests, tables and messages.
 
-Redaction of what endpoints say belongs elsewhere (``openai_errors``).
+Redaction of what endpoints say belongs elsewhere (``endpoint_errors``).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import unicodedata
 from urllib.parse import parse_qsl, unquote
 
 from ..errors import ConfigurationError
+from .inline_place import inline_place
 
 _PATHS = ("llama", "replay")  # kinds whose place is a file or folder: "@" and ":" are ordinary characters there
 _URL = re.compile(r"(?:[a-z][a-z0-9+.-]*:[/\\]+|https?:|[/\\]{2})[/\\]*", re.IGNORECASE)
@@ -39,6 +40,9 @@ _OPTIONS = frozenset(
         "xapikey",
     ]
 )
+# Headers that hold a key, by the ends of their names.
+_HEADERS = re.compile(r"(authorization|cookie|key|token|secret|password|auth)$", re.IGNORECASE)
+INSTEAD = "put the key into an environment variable and write ${NAME} in its place"
 _DECODINGS = 5  # of percent signs that stand for percent signs
 
 
@@ -46,8 +50,13 @@ def refuse_credentials(text: str) -> None:
     """See that a model's name holds no password or key. The message does not repeat the name.
 
     :raises ConfigurationError: the URL has user information (``user:password@host``, in whatever case or percent
-        encoding), an option is named like a key, or ``key_env`` holds what cannot be a variable's name.
+        encoding), an option is named like a key, ``key_env`` holds what cannot be a variable's name, or a mapping in
+        braces has a key in a URL or a header.
     """
+    inline = inline_place(text)
+    if inline is not None:
+        _refuse_in_mapping(inline.kind, inline.value)
+        text = f"{inline.kind}:{inline.behind}"
     if text.isascii() and not any(sign in text for sign in "@%?"):  # most names
         return
     kind, _, rest = text.partition(":")
@@ -59,7 +68,7 @@ def refuse_credentials(text: str) -> None:
             "with ?key_env=NAME"
         )
     for name, value in parse_qsl(text.partition("?")[2], keep_blank_values=True):
-        if re.sub("[^a-z]", "", name.lower()) in _OPTIONS:
+        if _like_key(name):
             raise ConfigurationError(
                 f"a model of kind '{kind}': its option {name} would put a key into files and messages: take it out, "
                 "put the key into an environment variable and name that with ?key_env=NAME"
@@ -71,6 +80,32 @@ def refuse_credentials(text: str) -> None:
             )
 
 
+def url_secret(url: str) -> str:
+    """What of a URL in a mapping holds a key that is written out; nothing if none does."""
+    if url_credentials(url):
+        return "holds a user name or a password before '@'"
+    for name, value in parse_qsl(url.partition("?")[2], keep_blank_values=True):
+        if _like_key(name) and value and "${" not in value:
+            return f"holds a key, in its parameter {name}"
+    return ""
+
+
+def header_secret(name: str, value: str) -> bool:
+    """Whether a header of a mapping holds a key that is written out."""
+    return bool(_HEADERS.search(name)) and bool(value) and "${" not in value
+
+
+def _refuse_in_mapping(kind: str, value: object) -> None:
+    """Refuse keys in URLs and headers, wherever in a mapping they stand."""
+    for name, inner in value.items() if isinstance(value, dict) else ():
+        if name == "url" and isinstance(inner, str) and (found := url_secret(inner)):
+            raise ConfigurationError(f"a model of kind '{kind}': its url {found}; {INSTEAD}")
+        for header, text in inner.items() if name == "headers" and isinstance(inner, dict) else ():
+            if isinstance(text, str) and header_secret(header, text):
+                raise ConfigurationError(f"a model of kind '{kind}': its header {header} holds a key; {INSTEAD}")
+        _refuse_in_mapping(kind, inner)
+
+
 def shown_value(value: object) -> str:
     """What was found in the place of another value, for a message; of a mapping its names alone: it may hold a key."""
     if isinstance(value, dict):
@@ -78,6 +113,10 @@ def shown_value(value: object) -> str:
     if isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
         return f"a list of {len(value)}"
     return repr(value)
+
+
+def _like_key(name: str) -> bool:
+    return re.sub("[^a-z]", "", name.lower()) in _OPTIONS
 
 
 def url_credentials(url: str) -> bool:

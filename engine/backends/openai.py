@@ -26,11 +26,11 @@ from ..messages import Completion, Request, Sampling
 from ..tools import Toolbox
 from .base import Backend, ModelSpec
 from .credentials import url_credentials
+from .endpoint import Body, Endpoint
+from .key_trust import Trust
 from .openai_answer import parse_completion
 from .openai_echo import parse_echo
-from .openai_http import Body, Endpoint
 from .openai_listed import unlisted
-from .openai_trust import Trust
 from .openai_usage import estimated
 from .secrets import Redactor, usable_key
 from .sse import read_stream
@@ -69,7 +69,8 @@ class OpenAIBackend(Backend):
     ) -> None:
         self.base_url, self.model = base_url.rstrip("/"), model
         self._redact = Redactor(key)
-        self._endpoint = Endpoint(self.base_url, self._redact, timeout, longest_answer)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._endpoint = Endpoint(self.base_url, self._redact, timeout, longest_answer, headers)
         self._trust = Trust()
         self._clock = clock
         self._json_mode, self._token_ids = json_mode, token_ids
@@ -91,7 +92,7 @@ class OpenAIBackend(Backend):
             return await body.head(_LONGEST_LIST) if body.status == 200 else b""
 
         # Many servers have no model list; any answer but a refusal of the key shows that they are there.
-        data = await self._endpoint.ask(self.label, "/models", None, receive, accept=_is_there)
+        data = await self._endpoint.ask(self.label, f"{self.base_url}/models", None, receive, accept=_is_there)
         warning = unlisted(data, self.model, self._redact)
         if warning:
             logging.getLogger("viva").warning("%s: %s (%s/models)", self.label, warning, self.base_url)
@@ -134,7 +135,7 @@ class OpenAIBackend(Backend):
             )
 
         async with self._trust.call():
-            completion = await self._endpoint.ask(self.label, "/chat/completions", body, receive)
+            completion = await self._endpoint.ask(self.label, f"{self.base_url}/chat/completions", body, receive)
         if completion.first_token is not None:
             completion.first_token -= began
         completion.latency = self._clock.now() - began
@@ -153,7 +154,7 @@ class OpenAIBackend(Backend):
             return parse_echo(await answer.whole(), before, after, self.label, self._redact)
 
         async with self._trust.call():
-            return await self._endpoint.ask(self.label, "/completions", orjson.dumps(body), receive)
+            return await self._endpoint.ask(self.label, f"{self.base_url}/completions", orjson.dumps(body), receive)
 
     def _body(self, request: Request, mode: str, streaming: bool) -> bytes:
         sampling = request.sampling

@@ -12,7 +12,7 @@ import orjson
 from ..errors import Unavailable
 from ..messages import Completion, Pieces
 from ..tools import ToolCall, argument_text, numbered
-from .openai_json import decoded
+from .endpoint_json import decoded
 from .openai_message import finish_of, refuses, text_of, thoughts_of
 from .openai_usage import usage_of
 from .secrets import Redactor
@@ -27,9 +27,10 @@ def parse_completion(
     usage is 0 where it is unknown.
 
     :raises Unavailable: it is not the answer of a chat endpoint; a proxy's page or half a body may pass, so retried.
+    :raises AnswerTooLarge: it holds more values than an answer may.
     """
     try:
-        answer = decoded(data)
+        answer = decoded(data, label)
         choice = answer["choices"][0]
         message = choice["message"]
         text = text_of(message.get("content"))
@@ -42,7 +43,7 @@ def parse_completion(
             usage.completion,
             logprobs=_logprobs(choice.get("logprobs")),
             pieces=_token_ids(choice.get("token_ids")) if token_ids else None,
-            calls=numbered(map(_call, calls)) if calls else None,
+            calls=numbered(map(call_of, calls)) if calls else None,
             thoughts=thoughts_of(message),
             usage_note=usage.note,
         )
@@ -71,7 +72,7 @@ def without_key(completion: Completion, redact: Redactor) -> Completion:
     return completion
 
 
-def _call(entry: Any) -> tuple[str, str, str]:
+def call_of(entry: Any) -> tuple[str, str, str]:
     """Id, name and arguments of a call; some endpoints send an object for arguments instead of text."""
     function = entry["function"]
     name = function["name"]

@@ -15,7 +15,7 @@ import orjson
 from ..errors import Rejected
 from ..likelihood import Likelihood
 from ..messages import Completion
-from .openai_json import decoded
+from .endpoint_json import decoded
 from .openai_usage import usage_of
 from .secrets import Redactor
 
@@ -30,9 +30,10 @@ def parse_echo(data: bytes, before: str, continuation: str, label: str, redact: 
     the text or one that opens every text, may have no log-probability and is then left out.
 
     :raises Rejected: the endpoint did not echo the prompt with its log-probabilities, or not those of its tokens.
+    :raises AnswerTooLarge: it holds more values than an answer may.
     """
     try:
-        answer = decoded(data)
+        answer = decoded(data, label)
         told = answer["choices"][0]["logprobs"]
         tokens, values = told["tokens"], told["token_logprobs"]
         tops = told.get("top_logprobs") or [None] * len(tokens)

@@ -22,10 +22,12 @@ from ..plugins import registered
 from .base import Backend, EventSink, ModelSpec
 from .checked import Checked
 from .credentials import refuse_credentials
+from .inline_place import inline_place
 from .retry import Governed, RetryPolicy
 
 KINDS: dict[str, str] = {
     "openai": "viva.engine.backends.openai",
+    "http": "viva.engine.backends.application.backend",
     "simulated": "viva.engine.backends.simulated",
     "llama": "viva.engine.backends.llama.backend",
     "replay": "viva.engine.backends.replay",
@@ -93,16 +95,20 @@ def full_path(text: str, folder: Path = Path()) -> str:
     refuse_credentials(text)
     kind, _, rest = text.partition(":")
     where, mark, options = rest.partition("?")
-    where, hash_, fragment = where.partition("#") if kind == "python" else (where, "", "")
-    if kind not in ("llama", "replay", "python") or not where:
+    where, hash_, fragment = where.partition("#") if kind in ("python", "http") else (where, "", "")
+    if kind not in ("llama", "replay", "python", "http") or not where or inline_place(text) is not None:
+        return text
+    if kind == "http" and where.startswith("//"):  # a URL, which is refused as such
         return text
     return f"{kind}:{(folder / Path(where).expanduser()).resolve()}{hash_}{fragment}{mark}{options}"
 
 
 def fingerprint(text: str) -> str | None:
-    """What tells one local model file from another of the same name: its size and a hash of both of its ends."""
+    """What tells one local model file, or mapping of an application, from another of the same name: its size and a hash
+    of both of its ends.
+    """
     spec = ModelSpec.parse(text)
-    if spec.kind != "llama":
+    if spec.kind not in ("llama", "http"):
         return None
     try:
         with Path(spec.where).open("rb") as file:

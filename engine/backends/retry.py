@@ -77,6 +77,9 @@ class Governed(Backend):
     def ended(self, affinity: str) -> None:
         self.inner.ended(affinity)
 
+    def interrupted(self, affinity: str) -> None:
+        self.inner.interrupted(affinity)
+
     async def generate(self, request: Request) -> Completion:
         estimate = 0
         if self.limits.counts_tokens:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from html.entities import codepoint2name
 
 MASK = "***"
@@ -94,6 +94,27 @@ class Redactor:
         return False
 
 
+class Redactors(Redactor):
+    """Takes out several keys. ``key`` is the longest of them."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self._each = [Redactor(key) for key in sorted({*keys} - {""}, key=lambda key: (-len(key), key))]
+        self.key = self._each[0].key if self._each else ""
+
+    def __call__(self, text: str) -> str:
+        for one in self._each:
+            text = one(text)
+        return text
+
+    def answer(self, text: str) -> str:
+        for one in self._each:
+            text = one.answer(text)
+        return text
+
+    def stream(self, hand_on: Callable[[str], None]) -> Streamed:
+        return _StreamedByEach(self._each, hand_on)
+
+
 class Streamed:
     """Pieces on their way: what may be the beginning of a key waits for the next piece. Call ``finish`` at the end."""
 
@@ -117,6 +138,24 @@ class Streamed:
         if self._held:
             held, self._held = self._held, ""
             self._hand_on(held)
+
+
+class _StreamedByEach(Streamed):
+    """Pieces that pass several redactors, one after another."""
+
+    def __init__(self, each: Sequence[Redactor], hand_on: Callable[[str], None]) -> None:
+        self._chain: list[Streamed] = []
+        for one in each:
+            self._chain.append(Streamed(one, hand_on))
+            hand_on = self._chain[-1].feed
+        self._first = hand_on
+
+    def feed(self, piece: str) -> None:
+        self._first(piece)
+
+    def finish(self) -> None:
+        for one in reversed(self._chain):  # each hands what it held on to the next
+            one.finish()
 
 
 def usable_key(key: str) -> bool:

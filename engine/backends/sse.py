@@ -7,7 +7,6 @@ What never belongs here: retries; anything about requests.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -17,12 +16,13 @@ from ..clock import Clock
 from ..errors import Unavailable
 from ..messages import Completion
 from ..tools import ToolCall, argument_text, numbered
+from .endpoint import Body
+from .endpoint_json import decoded
 from .openai_answer import without_key
-from .openai_http import BYTE_ORDER_MARK, Body
-from .openai_json import decoded
 from .openai_message import finish_of, refuses, text_of, thoughts_of
 from .openai_usage import ReportedUsage, usage_of
 from .secrets import Redactor
+from .stream_lines import Lines
 
 
 async def read_stream(
@@ -46,10 +46,10 @@ async def read_stream(
     finish: Any = None
     usage = ReportedUsage(0, 0)
     first: float | None = None
-    calls = _Calls()
+    calls = CallPieces()
     ended = False
     out = redact.stream(on_text) if on_text is not None else None
-    lines = _Lines(body)
+    lines = Lines(body)
     while (raw := await lines.next()) is not None:
         line = raw.strip()
         if not line.startswith(b"data:"):
@@ -59,7 +59,7 @@ async def read_stream(
             ended = True
             break
         try:
-            chunk = decoded(data)
+            chunk = decoded(data, label)
             problem = chunk.get("error")
             if chunk.get("usage"):
                 usage = usage_of(chunk["usage"], redact)
@@ -107,43 +107,12 @@ async def read_stream(
     return without_key(completion, redact)
 
 
-class _Lines:
-    """The lines of a body, however long, by any of the line ends that the format allows."""
-
-    def __init__(self, body: Body) -> None:
-        self._body = body
-        self._ready: deque[bytes] = deque()
-        self._begun: list[bytes] = []  # pieces of a line whose end has not come
-        self._first = True
-
-    async def next(self) -> bytes | None:
-        """The next line, None at the end."""
-        while not self._ready:
-            piece = await self._body.piece()
-            if not piece:
-                last, self._begun = b"".join(self._begun), []
-                return last or None
-            if self._first:
-                self._begun.append(piece)
-                whole = b"".join(self._begun)
-                if len(whole) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(whole):
-                    continue
-                self._first, self._begun, piece = False, [], whole.removeprefix(BYTE_ORDER_MARK)
-            *lines, rest = piece.replace(b"\r", b"\n").split(b"\n")
-            if lines:
-                lines[0] = b"".join([*self._begun, lines[0]])
-                self._begun = []
-                self._ready.extend(lines)
-            if rest:
-                self._begun.append(rest)
-        return self._ready.popleft()
-
-
-class _Calls:
+class CallPieces:
     """The calls of a stream, in the order of their indices; the first id and name that come for one count."""
 
     def __init__(self) -> None:
         self._parts: dict[int, tuple[list[str], list[str], list[str]]] = {}
+        self._last = -1  # the highest index
 
     def add(self, parts: list[dict[str, Any]]) -> None:
         """Take the pieces of a chunk.
@@ -154,10 +123,10 @@ class _Calls:
             id_, function = part.get("id"), part.get("function") or {}
             index = part.get("index")
             if index is None:  # some endpoints send each call whole and do not number them
-                last = max(self._parts, default=-1)
-                index = last if last >= 0 and not id_ and not function.get("name") else last + 1
+                index = self._last if self._last >= 0 and not id_ and not function.get("name") else self._last + 1
             elif type(index) is not int:
                 raise TypeError(f"a call's index is {index!r}, not a number")
+            self._last = max(self._last, index)
             ids, names, arguments = self._parts.setdefault(index, ([], [], []))
             for value, texts in ((id_, ids), (function.get("name"), names)):
                 if value:

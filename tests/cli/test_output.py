@@ -115,6 +115,16 @@ def test_a_full_disk_under_stdout_is_one_clear_line(tmp_path: Path, options: lis
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_line_29_a_full_disk_under_the_help_is_one_clear_line(option: str, unbuffered: str) -> None:
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "w") as full:
+        done = _viva(option, capture_output=False, stdout=full, stderr=subprocess.PIPE, env=environment)
+    assert done.stderr == "viva: error: cannot write the results to stdout: No space left on device\n"
+    assert done.returncode == 2
+
+
 @pytest.mark.parametrize("name", ["99999999999999999999", "²"])
 def test_a_number_that_is_none_is_an_unknown_conversation(tmp_path: Path, name: str) -> None:
     assert _run(tmp_path / "run", "--candidate", "simulated:c").returncode == 0

@@ -120,3 +120,12 @@ def test_line_29_a_text_of_a_csv_is_no_formula_for_a_spreadsheet(tmp_path: Path)
     numbers = [row[name] for row in rows for name in ("value", "low", "high", "se") if row[name]]
     assert any(number.startswith("-") for number in numbers), "numbers stay numbers"
     assert all(float(number) is not None for number in numbers)
+
+
+def test_line_29_a_text_of_a_csv_commands_no_terminal(tmp_path: Path) -> None:
+    label = "a\x1b]0;owned\x07\u202eb"
+    run = interviewed(tmp_path / "run", f"simulated:c?label={quote(label)}", n=2)
+    assert _viva("report", run, "--csv", tmp_path / "a.csv")[0] == 0
+    written = (tmp_path / "a.csv").read_text()
+    assert {row["candidate"] for row in csv.DictReader(written.splitlines())} - {""} == {"a\\x1b]0;owned\\x07\\u202eb"}
+    assert written.isascii()

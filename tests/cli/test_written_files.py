@@ -27,6 +27,7 @@ from viva.scenarios.kieval.settings import KievalSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+from contextlib import suppress
 
 PANEL = ["--interactor", "simulated:i", "--evaluator", "simulated:e", "--candidate", "simulated:c"]
 
@@ -137,6 +138,26 @@ def test_line_27_a_broken_stderr_does_not_end_a_run(tmp_path: Path, how: str) ->
     )
     os.close(stream)
     os.close(write)
+    assert done.returncode == 0
+    assert done.stdout.decode() == _report(tmp_path / "run", "--json").stdout
+
+
+def test_line_27_a_stderr_that_nobody_reads_does_not_stop_a_run(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(write, bytes(4096))
+    os.set_blocking(write, True)
+    arguments = ["run", "kieval", "--dataset", str(SCIENCE), *PANEL, "-n", "3", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "viva", *arguments, "--out", str(tmp_path / "run")],
+        stdout=subprocess.PIPE,
+        stderr=write,
+        check=False,
+    )
+    os.close(write)
+    os.close(read)
     assert done.returncode == 0
     assert done.stdout.decode() == _report(tmp_path / "run", "--json").stdout
 

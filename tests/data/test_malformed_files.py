@@ -72,6 +72,8 @@ TABLE: dict[str, Malformed] = {
     "broken JSON": generic('{"id": }', None, "not valid JSON at position 8"),
     "array of records": Malformed(b"[\n" + jsonl(GOOD) + b"]\n", 1, None, "one object a line, not an array", 1),
     "no object": generic('["id"]', None, "expected a JSON object, found list"),
+    "key given twice": generic('{"answer": "A", "id": "b", "answer": "B"}', None, 'the key "answer" is given twice'),
+    "key twice within": generic('{"id": "b", "choices": {"text": 1, "text": 2}}', None, 'key "text" is given twice'),
     "NUL byte": generic('{"id": "b\0"}', None, "holds a NUL byte at position 10"),
     "escaped NUL": generic(GOOD | {"id": "b", "question": "W\0?"}, "question", "holds a NUL character"),
     "NUL in a choice": generic(GOOD | {"id": "b", "choices": ["t\0", "f"]}, "choices", "holds a NUL character"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import gc
 import gzip
@@ -19,9 +20,10 @@ from typing import TYPE_CHECKING, Any, cast
 import aiohttp
 import pytest
 
-from viva.engine.backends import openai, openai_http
+from viva.engine.backends import endpoint, openai, sse
 from viva.engine.backends.base import ModelSpec
-from viva.engine.backends.openai_errors import parse_retry_after
+from viva.engine.backends.endpoint_errors import parse_retry_after
+from viva.engine.backends.endpoint_json import MOST_VALUES
 from viva.engine.backends.registry import build
 from viva.engine.backends.retry import RetryPolicy
 from viva.engine.clock import RealClock
@@ -145,7 +147,7 @@ def test_line_24_a_packed_bomb_is_not_unpacked(
         def __getattr__(self, name: str) -> Any:
             return getattr(self._inner, name)
 
-    monkeypatch.setattr(openai_http.zlib, "decompressobj", Counting)
+    monkeypatch.setattr(endpoint.zlib, "decompressobj", Counting)
     server = chaos({"default": {"do": "raw", "status": status, "zeros": 30, "packed": True}})
     expected = AnswerTooLarge if status == 200 else Unavailable
     with pytest.raises(expected) as caught:
@@ -159,6 +161,42 @@ def test_line_24_an_answer_is_bounded_by_64_mb_if_nothing_else_is_said(chaos: St
     server = chaos({"default": {"do": "raw", "zeros": 65, "packed": True}})
     with pytest.raises(AnswerTooLarge, match="64 MB"):
         ask(server.model("candidate"))
+
+
+@pytest.mark.parametrize(
+    ("begin", "value", "end"), [("[", "[]", "]"), ('{"choices":[', "{}", "]}"), ("[NaN,", "1", "]")]
+)
+@pytest.mark.parametrize("streaming", [False, True])
+def test_line_24_an_answer_of_very_many_values_is_not_parsed(
+    chaos: StartChaos, begin: str, value: str, end: str, streaming: bool
+) -> None:
+    body = begin + f"{value}," * MOST_VALUES + value + end
+    if streaming:
+        body = f"data: {body}\n\ndata: [DONE]\n\n"
+    server = chaos({"default": {"do": "raw", "say": body}})
+    tracemalloc.start()
+    try:
+        with pytest.raises(AnswerTooLarge, match="more than 2,000,000 values"):
+            ask(server.model("candidate"), (lambda text: None) if streaming else None)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 4 * len(body)
+
+
+def test_line_24_a_long_text_of_commas_is_read(chaos: StartChaos) -> None:
+    text = "[],{}," * 300_000
+    body = json.dumps({"choices": [{"message": {"content": text}}]})
+    assert ask(chaos({"default": {"do": "raw", "say": body}}).model("candidate")).text == text
+
+
+def test_line_24_calls_that_nobody_numbered_are_read_in_linear_time() -> None:
+    # Of quadratic time these would take minutes.
+    calls = sse.CallPieces()
+    calls.add([{"id": "a", "function": {"name": "f", "arguments": "{}"}}] * 100_000)
+    calls.add([{"function": {"arguments": "1"}}])
+    whole = calls.whole() or []
+    assert (len(whole), whole[-1].arguments) == (100_000, "{}1")
 
 
 def test_line_24_a_packed_answer_is_read(chaos: StartChaos) -> None:
@@ -181,7 +219,7 @@ def test_line_24_gzip_in_several_parts_and_filled_up_is_read(pieces: int) -> Non
         status = 200
         content = Content()
 
-    body = openai_http.Body(cast(aiohttp.ClientResponse, Response()), 100, "m")
+    body = endpoint.Body(cast(aiohttp.ClientResponse, Response()), 100, "m")
     assert _CLOCK.run(body.whole) == b"one two"
 
 
@@ -292,6 +330,54 @@ def in_little_room(code: str, hard: int) -> subprocess.CompletedProcess[str]:
     """A program that begins with 64 open files allowed, and may raise that to ``hard``."""
     head = f"import resource, sys\nresource.setrlimit(resource.RLIMIT_NOFILE, (64, {hard}))\n"
     return subprocess.run([sys.executable, "-c", head + code], capture_output=True, text=True, check=False)
+
+
+def test_line_20_a_journal_says_that_no_file_is_left(tmp_path: Path) -> None:
+    code = f"""
+import sqlite3
+from pathlib import Path
+from viva.engine.errors import JournalError
+from viva.engine.journal_errors import journal_error
+path = Path({str(tmp_path / "journal.sqlite")!r})
+held = []
+try:
+    while True:
+        held.append(sqlite3.connect(path))
+        held[-1].execute("create table if not exists t(a)")
+except sqlite3.OperationalError as error:
+    said = journal_error(path, error)
+del held
+print(said)
+"""
+    done = in_little_room(code, 64)
+    assert "too many open files, raise the limit (ulimit -n)" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("head", "advised"),
+    [
+        (b"\x15\x03\x01\x00\x02\x02\x46", True),  # a server of TLS, asked in plain
+        (b"SSH-2.0-OpenSSH\r\n", True),
+        (b"HTTP/1.1 200 OK\r\n" + b"X-A: v\r\n" * 20_000 + b"\r\n", False),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", False),
+    ],
+)
+def test_line_29_https_is_advised_only_where_no_http_was_spoken(head: bytes, advised: bool) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"}")
+        writer.write(head)
+        writer.close()
+
+    async def main() -> None:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            name = ModelSpec.parse(f"openai:http://127.0.0.1:{port}/v1#m")
+            async with openai.build(name, _CLOCK) as backend:
+                await backend.generate(question())
+
+    with pytest.raises(Unavailable) as raised:
+        _CLOCK.run(main)
+    assert ("write https://" in str(raised.value)) is advised
 
 
 @pytest.mark.parametrize("host", ["a..b", "a" * 70 + ".test"])

@@ -24,6 +24,8 @@ from viva.engine.clock import RealClock
 from viva.engine.errors import JournalError, JournalNotice
 from viva.engine.journal import Journal, open_database
 from viva.engine.messages import Completion
+from viva.engine.runner import Runner
+from viva.engine.stream import EventStream
 from viva.orchestration.launch import new_run
 from viva.scenarios.kieval.settings import KievalSettings
 
@@ -63,6 +65,32 @@ def test_line_23_the_command_says_so_and_does_not_end_as_done(chaos: Any, tmp_pa
     assert code == 1
     assert said.count("viva: error: ") == 1
     assert "removed or replaced while the run went on" in said
+
+
+@pytest.mark.parametrize("stop", ["interrupt", "halt"])
+def test_line_27_a_run_that_is_told_to_stop_does_not_wait_for_minutes_for_a_foreign_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: str
+) -> None:
+    monkeypatch.setattr(journal_module, "_BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(journal_module, "_CLOSING_SECONDS", 0.05)
+    path = tmp_path / "journal.sqlite"
+    clock = RealClock()
+    foreign = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    released = threading.Timer(20, foreign.rollback)  # else a run that waits would wait for ten minutes
+
+    async def run() -> None:
+        async with Journal(path, clock) as journal:
+            runner = Runner(seed=1, clock=clock, journal=journal, events=EventStream(), concurrency=1)
+            foreign.execute("begin immediate")
+            released.start()
+            journal.record_call(0, "candidate", 0, b"", Completion("yes", "stop", 1, 1), 0.0)
+            getattr(runner, stop)()
+            await journal.flush()
+
+    with pytest.warns(JournalNotice), pytest.raises(JournalError, match="another program holds a lock on it"):
+        clock.run(run)
+    released.cancel()
+    foreign.close()
 
 
 def test_line_27_a_foreign_write_lock_is_waited_for_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

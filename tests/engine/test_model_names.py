@@ -99,6 +99,12 @@ def test_an_option_without_a_value_is_named() -> None:
     assert "knowledge=: expected a number" in problem("simulated:x?knowledge")
 
 
+@pytest.mark.parametrize("options", ["rps=1&rps=2", "rps=1&label=x&rps=1", "concurrency=4&concurrency="])
+def test_line_29_an_option_given_twice_is_refused(options: str) -> None:
+    name = options.partition("=")[0]
+    assert f"the option {name} is given 2 times; give it once" in problem(f"openai:m?{options}")
+
+
 def test_two_rates_at_once_are_refused() -> None:
     assert "rpm or rps, not both" in problem("simulated:x?rpm=60&rps=1")
 

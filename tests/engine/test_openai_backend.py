@@ -14,7 +14,7 @@ import pytest
 
 from viva.engine.backends import openai
 from viva.engine.backends.base import ModelSpec
-from viva.engine.backends.openai_errors import parse_retry_after
+from viva.engine.backends.endpoint_errors import parse_retry_after
 from viva.engine.backends.registry import build
 from viva.engine.backends.retry import Governed, RetryPolicy
 from viva.engine.clock import RealClock

@@ -101,9 +101,14 @@ def test_line_29_an_alias_within_itself_is_refused() -> None:
     assert problem("a: &a [1, *a]").startswith("grid.yaml:1:11: cannot be read: the alias *a stands within")
 
 
+def test_line_29_a_time_of_day_is_no_number() -> None:
+    text = "a: 21:05\nb: 190:20:30.15\nc: [6:40, 7]\nd: !!int 1:30\n"
+    assert parse_yaml(text, "grid.yaml") == {"a": "21:05", "b": "190:20:30.15", "c": ["6:40", 7], "d": 90}
+
+
 def test_a_number_of_many_digits_is_refused() -> None:
     assert problem("a: " + "1" * (MOST_DIGITS + 1)).startswith("grid.yaml:1:4: cannot be read: a number of 401 digits")
-    assert problem("a: " + ":".join("1" * MOST_DIGITS)).startswith("grid.yaml:1:4: cannot be read: a number of")
+    assert problem("a: !!int " + ":".join("1" * MOST_DIGITS)).startswith("grid.yaml:1:4: cannot be read: a number of")
 
 
 def test_line_29_a_file_is_read_up_to_a_size(tmp_path: Path) -> None:

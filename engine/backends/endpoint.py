@@ -1,4 +1,5 @@
-"""One endpoint over HTTP: sending a request, and reading an answer that may be of any size, packed or broken.
+"""One endpoint over HTTP: sending a request, and reading an answer that may be of any size, packed or broken. Every
+backend that asks something over HTTP does it here.
 
 Every error that leaves here is one of ours, without the key, and holds on to nothing of the exchange: the collector
 looks seldom during a run, so nothing may be left to it. What never belongs here: what an answer means, retries.
@@ -9,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import sys
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import aiohttp
+from multidict import CIMultiDict
 from yarl import URL
 
 from ..descriptors import Gate
 from ..errors import AnswerTooLarge, BackendError, ConfigurationError, Redirected, Unavailable
-from .openai_errors import error_from_response, loosen, transport_error
+from .endpoint_errors import error_from_response, loosen, transport_error
 from .secrets import Redactor
 
 T = TypeVar("T")
@@ -25,6 +27,7 @@ T = TypeVar("T")
 BYTE_ORDER_MARK = "\ufeff".encode()
 _STEP = 1 << 18  # bytes unpacked at once
 _LONGEST_ERROR = 1 << 16  # bytes read of an answer that is none
+_HEADERS = {"Content-Type": "application/json", "User-Agent": "viva", "Accept-Encoding": "gzip, deflate"}
 _MOST_REDIRECTS = 3
 _REDIRECTS = (301, 302, 303, 307, 308)
 _KEPT_METHOD = (307, 308)
@@ -36,6 +39,7 @@ class Body:
     def __init__(self, response: aiohttp.ClientResponse, longest: int, label: str) -> None:
         self.headers = response.headers
         self.status = response.status
+        self.response = response
         self._content, self._longest, self._label = response.content, longest, label
         self._packing = response.headers.get("Content-Encoding", "").strip().lower()
         self._unpack: Any = None
@@ -114,25 +118,37 @@ class Body:
 
 
 class Endpoint:
-    """An endpoint's session. ``longest`` bounds the bytes of an answer, unpacked; ``redact`` knows its key."""
+    """An endpoint's HTTP session.
 
-    def __init__(self, base_url: str, redact: Redactor, timeout: float, longest: int) -> None:
+    :param base_url: stands for the endpoint in errors; nothing secret. :param headers: sent with each request; what is
+        secret of them is known to ``redact``. :param timeout: seconds for one attempt; at most 10 of them to connect.
+    :param longest: the most bytes of an answer, unpacked. :param key_advice: what to do about a refused key.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        redact: Redactor,
+        timeout: float,
+        longest: int,
+        headers: Mapping[str, str],
+        key_advice: str = "check the key (key_env=NAME names its variable)",
+    ) -> None:
         self.base_url, self.redact = base_url, redact
-        self._longest = longest
+        self._longest, self._key_advice = longest, key_advice
+        self._headers = CIMultiDict(_HEADERS)
+        self._headers.update(headers)
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(10.0, timeout))
         self._session: aiohttp.ClientSession | None = None
         self._gate = Gate(base_url)
 
     async def open(self) -> None:
         """Make the session."""
-        headers = {"Content-Type": "application/json", "User-Agent": "viva", "Accept-Encoding": "gzip, deflate"}
-        if self.redact.key:
-            headers["Authorization"] = f"Bearer {self.redact.key}"
         # limit=0: the pool's default of 100 connections would silently cap concurrency; the gate bounds them.
         connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300, keepalive_timeout=60)
         self._session = aiohttp.ClientSession(
             connector=connector,
-            headers=headers,
+            headers=self._headers,
             timeout=self._timeout,
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),  # kept cookies would go with every later request, and grow
@@ -153,19 +169,24 @@ class Endpoint:
     async def ask(
         self,
         label: str,
-        path: str,
+        url: str,
         data: bytes | None,
         receive: Callable[[Body], Awaitable[T]],
         *,
         accept: Callable[[int], bool] = lambda status: status == 200,
+        method: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> T:
-        """Post ``data`` (None: get) to a path of the endpoint and hand what is accepted to ``receive``.
+        """Post ``data`` (None: get) to a URL of the endpoint, or send it by another ``method``, and hand what is
+        accepted to ``receive``.
 
         :raises BackendError: the typed error for whatever came instead.
         """
         try:
             async with self._gate:
-                return await self._exchange(label, path, data, receive, accept)
+                return await self._exchange(
+                    label, url, method or ("GET" if data is None else "POST"), data, receive, accept, headers
+                )
         except BackendError as error:
             # What quotes the endpoint is redacted where it is quoted, before it is cut; this is for what is not.
             error.args = (self.redact(str(error)),)
@@ -173,34 +194,41 @@ class Endpoint:
             error.__cause__ = error.__context__ = None
             failure = error
         except (TimeoutError, aiohttp.ClientError, OSError, UnicodeError) as error:  # UnicodeError: no host is named so
-            failure = transport_error(label, self.base_url, error, self.redact)
+            failure = transport_error(label, self._place(url), error, self.redact)
             loosen(error)
         try:
             raise failure  # not in the handler: an error keeps nothing of what led to it
         finally:
             del failure
 
+    def _place(self, url: str) -> str:
+        """What stands for a URL in errors."""
+        return self.base_url if url.startswith(self.base_url) else self.redact(url.partition("?")[0])
+
     async def _exchange(
         self,
         label: str,
-        path: str,
+        url: str,
+        method: str,
         data: bytes | None,
         receive: Callable[[Body], Awaitable[T]],
         accept: Callable[[int], bool],
+        headers: Mapping[str, str] | None,
     ) -> T:
         """As ``ask``, with the errors as they come."""
         session = self._session
         if session is None:
             raise ConfigurationError(f"{label}: the backend is used outside its `async with`")
-        url, method = f"{self.base_url}{path}", "GET" if data is None else "POST"
         hops = 0
         while True:
-            async with session.request(method, url, data=data, allow_redirects=False) as response:
+            async with session.request(method, url, data=data, headers=headers, allow_redirects=False) as response:
                 if accept(response.status):
                     return await receive(Body(response, self._longest, label))
                 if response.status not in _REDIRECTS or "Location" not in response.headers:
                     body = await Body(response, self._longest, label).head()
-                    raise error_from_response(label, response.status, body, response.headers, self.redact)
+                    raise error_from_response(
+                        label, response.status, body, response.headers, self.redact, self._key_advice
+                    )
                 url = _redirected(response, method, label, self.redact, last=hops == _MOST_REDIRECTS)
             hops += 1
 

@@ -34,9 +34,9 @@ _CONTEXT_WORDS = ("maximum context length", "context window", "context length", 
 
 
 def error_from_response(
-    label: str, status: int, body: bytes, headers: Mapping[str, str], redact: Redactor
+    label: str, status: int, body: bytes, headers: Mapping[str, str], redact: Redactor, key_advice: str
 ) -> BackendError:
-    """The typed error for an HTTP answer other than 200."""
+    """The typed error for an HTTP answer other than 200; ``key_advice`` says what to do about a refused key."""
     code, message = _said(body, redact)
     text = f"HTTP {status}: {message}"
     after = parse_retry_after(headers.get("Retry-After"), headers.get("Date"))
@@ -51,7 +51,7 @@ def error_from_response(
     if status >= 500:
         return Unavailable(text, model=label, status=status, retry_after=after)
     if status in (401, 403):
-        return Unauthorized(f"{text}; check the key (key_env=NAME names its variable)", model=label, status=status)
+        return Unauthorized(f"{text}; {key_advice}", model=label, status=status)
     if code in _CONTEXT_CODES or any(words in message.lower() for words in _CONTEXT_WORDS):
         return ContextTooLong(text, model=label, status=status)
     return Rejected(text, model=label, status=status)
@@ -120,7 +120,7 @@ def _advice(error: BaseException, cause: BaseException) -> str:
         return "; no such host: mend the name in the URL"
     if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
         return "; nothing listens there: start the server, or mend host and port in the model's name"
-    if isinstance(error, aiohttp.ClientResponseError):
+    if isinstance(error, aiohttp.ClientResponseError) and "Expected HTTP/" in error.message:
         return "; that is no HTTP: if the endpoint speaks TLS, write https:// instead of http://"
     return ""
 

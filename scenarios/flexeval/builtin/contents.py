@@ -1,0 +1,75 @@
+"""Built-in metrics of what a text holds: words, patterns, questions, JSON, refusals."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+# How models say no, in a few languages; a refusal stands at the beginning of an answer.
+_PHRASES = (
+    r"I(?:'| a)?m (?:really |very |so )?(?:sorry|unable|afraid)",
+    r"I (?:can(?:no|')t|cannot|can not|won'?t|must decline|am not able to|will not)",
+    r"(?:as an?|I am an?|I'm an?) (?:AI|language model|assistant)\b.{0,80}\b(?:can(?:no|')t|cannot|unable|not able)",
+    r"es tut mir leid|ich kann (?:das |dabei |dir |Ihnen )?(?:leider )?nicht",
+    r"je (?:suis désolé|ne peux pas)|lo siento|no puedo",
+)
+_REFUSALS = re.compile(rf"\b(?:{'|'.join(_PHRASES)})|抱歉|无法(?:回答|提供)|죄송|申し訳", re.IGNORECASE)
+_LOOKED_AT = 300  # characters
+_FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL)
+
+
+def has_question_mark(text: str) -> bool:
+    """Whether a question is asked."""
+    return any(mark in text for mark in "?？؟")
+
+
+def contains(text: str, what: str | list[str], ignore_case: bool = True, every: bool = False) -> bool:
+    """Whether the text holds a phrase: one of several, or ``every`` one of them."""
+    phrases = [what] if isinstance(what, str) else what
+    said = text.casefold() if ignore_case else text
+    found = [(phrase.casefold() if ignore_case else phrase) in said for phrase in phrases]
+    return all(found) if every else any(found)
+
+
+def matches(text: str, pattern: str, ignore_case: bool = False) -> int:
+    """How often a regular expression is found."""
+    flags = re.IGNORECASE if ignore_case else 0
+    return sum(1 for _ in re.finditer(pattern, text, flags))
+
+
+def is_json(text: str, fenced: bool = True) -> bool:
+    """Whether the text is JSON; in a code fence, too, unless ``fenced`` is false."""
+    return _parsed(text, fenced) is not None
+
+
+def follows_schema(text: str, schema: dict[str, Any], fenced: bool = True) -> dict[str, Any]:
+    """Whether the text is JSON that follows a JSON schema (``valid``), and what is wrong with it otherwise."""
+    try:
+        import jsonschema
+    except ImportError:
+        raise ImportError("needs the package jsonschema: pip install 'viva-exam[suites]'") from None
+
+    value = _parsed(text, fenced)
+    if value is None:
+        return {"valid": False, "problem": "not JSON"}
+    validator = jsonschema.validators.validator_for(schema)(schema)
+    error = next(iter(sorted(validator.iter_errors(value[0]), key=lambda one: list(map(str, one.path)))), None)
+    if error is None:
+        return {"valid": True, "problem": None}
+    where = ".".join(map(str, error.path)) or "the whole"
+    return {"valid": False, "problem": f"{where}: {error.validator}"}
+
+
+def refusal(text: str) -> bool:
+    """Whether the text begins by refusing: by phrases in English and some other languages; no model is asked."""
+    return _REFUSALS.search(text[:_LOOKED_AT].replace("’", "'")) is not None
+
+
+def _parsed(text: str, fenced: bool) -> list[Any] | None:
+    """The value in a list; None of what is not JSON."""
+    inner = _FENCE.match(text) if fenced else None
+    try:
+        return [json.loads(inner[1] if inner else text)]
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,194 @@
+"""The gate: a suite's thresholds against the figures of a run, and against a baseline run on the same conversations.
+
+Falls and rises are tested conversation by conversation (``scoring.comparison.fall_of``), one-sided, and corrected by
+Holm for all comparisons of the suite: so the chance of any false alarm stays below the suite's ``alpha`` where the
+releases differ by chance alone. What never belongs here: what a figure is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from viva.engine.errors import ConfigurationError
+from viva.engine.folder import RunFolder
+from viva.engine.history import History
+from viva.scoring.comparison import corrected, fall_of
+
+from ..models import label_of
+from .figures import TESTS, keeps, statistic, test_figures
+from .series import Collected
+from .spec import Bounds, Threshold
+
+# By conversation, the values of one metric there.
+_ByDialog = dict[tuple[str, str], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One threshold of one system. ``found`` is the figure (of a comparison: this run's), ``was`` the baseline's,
+    ``p`` corrected; ``by`` is how far it is beyond the bound, 0 where it holds. ``reason`` says why there is no figure.
+    """
+
+    system: str
+    name: str
+    found: float | None
+    bound: str
+    broken: bool
+    by: float = 0.0
+    was: float | None = None
+    p: float | None = None
+    n: int = 0
+    reason: str = ""
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    def told(self) -> str:
+        """The check in a sentence, as an assertion would put it."""
+        if self.found is None:
+            return f"{self.name}: {self.system}: {self.reason}"
+        if self.p is None:
+            return f"{self.name}: {self.system}: found {self.found:.6g}, expected {self.bound}" + self._beyond()
+        change = self.found - (self.was or 0.0)
+        moved = f"{self.was:.6g} -> {self.found:.6g} ({change:+.6g})"
+        told = f"{self.name}: {self.system}: {moved}, expected {self.bound}"
+        return f"{told}; p = {self.p:.3g} over {self.n} conversations"
+
+    def _beyond(self) -> str:
+        return f", beyond it by {self.by:.6g} (n = {self.n:,})" if self.broken else f" (n = {self.n:,})"
+
+
+def checked_gate(
+    thresholds: Sequence[Threshold],
+    systems: Mapping[str, Collected],
+    passes: Mapping[str, Bounds],
+    failed: Mapping[str, Mapping[str, int]],
+    baseline: Mapping[str, Collected] | None,
+    alpha: float,
+) -> list[Check]:
+    """Every threshold of every system, in their order.
+
+    :param passes: by metric, what a value must be for its test to pass.
+    :param failed: by system, conversations that failed.
+    :param baseline: the systems of the run that is compared with; None without one.
+    """
+    found: list[Check] = []
+    raw: list[float | None] = []
+    for label, collected in systems.items():
+        for threshold in thresholds:
+            if threshold.at_least is not None or threshold.at_most is not None:
+                found.append(_absolute(label, collected, threshold, passes, failed.get(label, {})))
+                raw.append(None)
+            for way, margin in (("fall", threshold.fall), ("rise", threshold.rise)):
+                if margin is not None:
+                    check = _against(label, collected, threshold, passes, baseline, way, margin)
+                    found.append(check)
+                    raw.append(check.p)
+    mended = corrected(raw)
+    return [one if p is None else replace(one, p=p, broken=p < alpha, by=one.by if p < alpha else 0.0)
+            for one, p in zip(found, mended, strict=True)]  # fmt: skip
+
+
+def _absolute(
+    label: str, collected: Collected, threshold: Threshold, passes: Mapping[str, Bounds], failed: Mapping[str, int]
+) -> Check:
+    bounds = [f"{sign} {bound:g}" for sign, bound in ((">=", threshold.at_least), ("<=", threshold.at_most))
+              if bound is not None]  # fmt: skip
+    told = " and ".join(bounds)
+    value, n = _figure(collected, threshold, passes, failed)
+    if value is None:
+        return Check(label, threshold.name, None, told, True, n=n, reason="nothing was measured that it could rest on")
+    under = 0.0 if threshold.at_least is None else max(0.0, threshold.at_least - value)
+    over = 0.0 if threshold.at_most is None else max(0.0, value - threshold.at_most)
+    beyond = max(under, over)
+    return Check(label, threshold.name, value, told, beyond > 1e-12, beyond, n=n)
+
+
+def _figure(
+    collected: Collected, threshold: Threshold, passes: Mapping[str, Bounds], failed: Mapping[str, int]
+) -> tuple[float | None, int]:
+    if threshold.metric == TESTS:
+        figures = test_figures(collected, passes, failed)
+        if figures is None or figures["rate"] is None:
+            return None, 0
+        if threshold.statistic.startswith("pass^"):
+            hat = figures["pass^k"].get(threshold.statistic[5:])
+            return (None, 0) if hat is None else (hat["mean"], hat["n"])
+        return figures["rate"]["mean"], figures["rate"]["n"]
+    series = collected.series.get(threshold.metric)
+    if series is None:
+        return None, 0
+    values = series.taken(threshold.role, collected.chosen(threshold.where))
+    bounds = passes.get(threshold.metric)
+    if threshold.statistic.startswith("pass^"):
+        alone = test_figures(collected, {threshold.metric: bounds or Bounds(at_least=1.0)}, {})
+        hat = (alone or {"pass^k": {}})["pass^k"].get(threshold.statistic[5:])
+        return (None, 0) if hat is None else (hat["mean"], hat["n"])
+    return statistic(collected, values, threshold.statistic, bounds), len(values.rows)
+
+
+def _against(
+    label: str,
+    collected: Collected,
+    threshold: Threshold,
+    passes: Mapping[str, Bounds],
+    baseline: Mapping[str, Collected] | None,
+    way: str,
+    margin: float,
+) -> Check:
+    bound = f"no {way} by more than {margin:g}" if margin else f"no {way}"
+    if baseline is None:
+        reason = "there is no baseline to compare with; give --baseline RUN, or `baseline:` in the suite"
+        return Check(label, threshold.name, None, bound, True, reason=reason)
+    other = baseline.get(label) or (next(iter(baseline.values())) if len(baseline) == 1 else None)
+    if other is None:
+        reason = f"the baseline has no system '{label}'; it has {', '.join(baseline)}"
+        return Check(label, threshold.name, None, bound, True, reason=reason)
+    now, then = (_by_dialog(one, threshold, passes) for one in (collected, other))
+    fall = fall_of(now, then, margin) if way == "fall" else fall_of(then, now, margin)
+    if fall is None:
+        reason = "no conversation was measured in both runs"
+        return Check(label, threshold.name, None, bound, True, reason=reason)
+    found, before = (fall.first, fall.second) if way == "fall" else (fall.second, fall.first)
+    beyond = fall.second - fall.first - margin
+    return Check(label, threshold.name, found, bound, False, max(0.0, beyond), before, fall.p, fall.n)
+
+
+def _by_dialog(collected: Collected, threshold: Threshold, passes: Mapping[str, Bounds]) -> _ByDialog:
+    """The mean of a metric's values in each conversation, over its units and repeats."""
+    series = collected.series.get(threshold.metric)
+    if series is None:
+        return {}
+    values = series.taken(threshold.role, collected.chosen(threshold.where))
+    sums: dict[str, list[float]] = {}
+    if threshold.statistic == "pass_rate":
+        kept = [float(keeps(value, passes.get(threshold.metric))) for value in values.values()]
+        pairs = zip(collected.dialogs(values.tests), kept, strict=True)
+    else:
+        pairs = zip(collected.dialogs(values.number_tests), values.numbers.tolist(), strict=True)
+    for dialog, value in pairs:
+        sums.setdefault(dialog, []).append(value)
+    return {(dialog, ""): one[0] if len(one) == 1 else math.fsum(one) / len(one) for dialog, one in sums.items()}
+
+
+def collected_of(path: Path) -> dict[str, Collected]:
+    """The values of a recorded run, by system.
+
+    :raises ConfigurationError: there is no run there.
+    :raises JournalError: its journal cannot be read.
+    """
+    folder = RunFolder.open(path)
+    models = folder.manifest.get("models", {}).get("candidate")
+    if not isinstance(models, dict) or "suite" not in folder.manifest:
+        raise ConfigurationError(f"baseline {path}: is no run of a suite")
+    found = {label: Collected() for label in models}
+    with History(folder.journal) as history:
+        for ended in history.ended():
+            if not ended.failed:
+                found[label_of(ended.key, list(found))].add(ended.result)
+    return found

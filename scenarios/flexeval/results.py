@@ -1,0 +1,284 @@
+"""A suite's results as a database for people: conversations, turns, messages, tool calls, metrics, one row a thing.
+
+``results.sqlite`` lies in the run folder beside the journal and is made anew from it each time; the same five tables
+can be written as CSV, Parquet or JSON lines. What never belongs here: figures.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from viva.engine.errors import ConfigurationError
+from viva.engine.folder import RunFolder
+from viva.engine.history import History
+
+from ..models import label_of
+from .tasks import DialogTasks
+from .units import Dialog, message_of
+
+FILE = "results.sqlite"
+COLUMNS: dict[str, dict[str, str]] = {
+    "conversations": {
+        "key": "TEXT",  # CANDIDATE/CONVERSATION, from the second repeat on with #REPEAT
+        "conversation": "TEXT",
+        "candidate": "TEXT",
+        "repeat": "INTEGER",
+        "status": "TEXT",  # finished, failed, stopped, untested
+        "reason": "TEXT",
+        "messages": "INTEGER",
+        "metadata": "TEXT",  # JSON
+    },
+    "turns": {"key": "TEXT", "turn": "INTEGER", "role": "TEXT", "text": "TEXT", "new": "INTEGER"},
+    "messages": {
+        "key": "TEXT",
+        "message": "INTEGER",
+        "turn": "INTEGER",
+        "role": "TEXT",
+        "content": "TEXT",
+        "new": "INTEGER",  # said in this run
+        "latency": "REAL",  # seconds
+        "prompt_tokens": "INTEGER",
+        "completion_tokens": "INTEGER",
+        "metadata": "TEXT",
+    },
+    "tool_calls": {
+        "key": "TEXT",
+        "tool_call": "INTEGER",
+        "message": "INTEGER",
+        "name": "TEXT",
+        "arguments": "TEXT",
+        "result": "TEXT",
+    },
+    "metrics": {
+        "key": "TEXT",
+        "metric": "TEXT",
+        "level": "TEXT",
+        "unit": "INTEGER",  # index of the turn, message or tool call
+        "role": "TEXT",
+        "value": "REAL",
+        "category": "TEXT",
+        "reasoning": "TEXT",
+        "label": "TEXT",
+        "error": "TEXT",
+    },
+}
+_Row = dict[str, Any]
+
+
+def write_results(path: Path) -> Path:
+    """Make ``results.sqlite`` in a run folder.
+
+    :return: its path.
+    :raises ConfigurationError: there is no run of a suite, or the file cannot be written.
+    :raises JournalError: the journal cannot be read.
+    """
+    target = path / FILE
+    part = target.with_name(f".{FILE}.{os.getpid()}.part")
+    try:
+        part.unlink(missing_ok=True)
+        with closing(sqlite3.connect(part)) as database:
+            database.execute("PRAGMA synchronous=OFF")
+            for table, columns in COLUMNS.items():
+                database.execute(
+                    f"CREATE TABLE {table} ({', '.join(f'{name} {kind}' for name, kind in columns.items())})"
+                )
+            for table, row in rows_of(path):
+                marks = ", ".join("?" * len(COLUMNS[table]))
+                values = [row.get(name) for name in COLUMNS[table]]
+                database.execute(f"INSERT INTO {table} VALUES ({marks})", values)
+            for table in COLUMNS:
+                database.execute(f"CREATE INDEX {table}_key ON {table} (key)")
+            database.commit()
+        part.replace(target)
+    except (OSError, sqlite3.Error) as error:
+        raise ConfigurationError(f"{target}: cannot be written: {error}") from None
+    finally:
+        part.unlink(missing_ok=True)
+    return target
+
+
+def rows_of(path: Path) -> Iterator[tuple[str, _Row]]:
+    """Every row of a run's results, with the name of its table, in the order of the run.
+
+    :raises ConfigurationError, JournalError: as ``write_results``.
+    """
+    folder = RunFolder.open(path)
+    if "suite" not in folder.manifest:
+        raise ConfigurationError(f"{path}: is no run of a suite")
+    labels = list(folder.manifest["models"]["candidate"])
+    with History(folder.journal) as history:
+        for ended in history.ended():
+            label = label_of(ended.key, labels)
+            yield from _conversation(ended.key, label, ended.item, ended.result, failed=ended.failed)
+    yield from (("conversations", row) for _, row in untested(path))
+
+
+def untested(path: Path) -> list[tuple[str, _Row]]:
+    """The tests of a run that were not made, by key, in the order of the run; none where its files are no longer there.
+
+    :raises ConfigurationError, JournalError: as ``write_results``.
+    """
+    folder = RunFolder.open(path)
+    manifest = folder.manifest
+    labels, repeats = list(manifest["models"]["candidate"]), manifest["settings"]["repeats"]
+    if manifest["settings"].get("watched") is not None:
+        return []
+    with History(folder.journal) as history:
+        ended = {one.key for one in history.ended()}
+    if len(ended) == manifest["dataset"]["chosen"] * len(labels) * repeats:
+        return []
+    try:
+        tasks = DialogTasks([Path(file) for file in manifest["dataset"]["files"]], manifest["settings"]["n"])
+    except ConfigurationError:
+        return []
+    found = []
+    for task in tasks:
+        for label in labels:
+            for repeat in range(1, repeats + 1):
+                key = f"{label}/{task.id}" + (f"#{repeat}" if repeat > 1 else "")
+                if key not in ended:
+                    row = {"key": key, "conversation": task.id, "candidate": label, "repeat": repeat}
+                    found.append((key, row | {"status": "untested"}))
+    return found
+
+
+def _conversation(
+    key: str, label: str, item: Any, result: Mapping[str, Any], *, failed: bool
+) -> Iterator[tuple[str, _Row]]:
+    name = key.removeprefix(f"{label}/")
+    id_ = str((item or {}).get("id", name))
+    repeat = name.removeprefix(id_).removeprefix("#")
+    row: _Row = {"key": key, "conversation": id_, "candidate": label, "repeat": int(repeat or 1)}
+    whole = None if item is None or "problem" in item else Dialog.from_record(item)
+    if failed:
+        row |= {"status": "failed", "reason": f"{result['type']}: {result['message']}"}
+    elif "stopped" in result:
+        row |= {"status": "stopped", "reason": f"{result['stopped']['by']}: {result['stopped']['reason']}"}
+    else:
+        row |= {"status": "finished", "reason": None}
+    dialog = whole
+    if whole is not None and not failed and "said" in result:
+        kept = whole.messages[: result["kept"]]
+        dialog = Dialog.of(whole.id, [*kept, *map(message_of, result["said"])], whole.metadata)
+    row |= {"messages": 0 if dialog is None else len(dialog.messages)}
+    row["metadata"] = None if dialog is None else _json(dialog.metadata)
+    yield "conversations", row
+    if dialog is not None:
+        yield from _said(key, dialog)
+    if not failed and "metrics" in result:
+        yield from _metrics(key, result)
+
+
+def _said(key: str, dialog: Dialog) -> Iterator[tuple[str, _Row]]:
+    for turn in dialog.turns:
+        yield "turns", {"key": key, "turn": turn.index, "role": turn.role, "text": turn.text, "new": int(turn.new)}
+    for one in dialog.messages:
+        yield (
+            "messages",
+            {
+                "key": key,
+                "message": one.index,
+                "turn": one.turn,
+                "role": one.role,
+                "content": one.content,
+                "new": int(one.new),
+                "latency": one.latency,
+                "prompt_tokens": one.tokens.get("prompt"),
+                "completion_tokens": one.tokens.get("completion"),
+                "metadata": _json(one.metadata) if one.metadata else None,
+            },
+        )
+    for call in dialog.tool_calls:
+        told = {"name": call.name, "arguments": call.arguments, "result": call.result}
+        yield "tool_calls", {"key": key, "tool_call": call.index, "message": call.message, **told}
+
+
+def _metrics(key: str, result: Mapping[str, Any]) -> Iterator[tuple[str, _Row]]:
+    for name, one in result["metrics"].items():
+        roles = result["roles"].get(one["level"], ())
+        labels = dict(result["labels"].get(name, ()))
+        for unit, value in one["values"]:
+            row = {"key": key, "level": one["level"], "unit": unit, "role": roles[unit] if unit < len(roles) else None}
+            yield from (("metrics", row | part) for part in _parts(name, value, labels.get(unit)))
+        for unit, kind, message, *_ in one["errors"]:
+            row = {"key": key, "metric": name, "level": one["level"], "unit": unit}
+            yield "metrics", row | {"role": roles[unit] if unit is not None and unit < len(roles) else None,
+                                    "error": f"{kind}: {message}"}  # fmt: skip
+
+
+def _parts(name: str, value: Any, label: str | None) -> Iterator[_Row]:
+    """A value's rows: one, or of several by name one each."""
+    if isinstance(value, Mapping) and "choice" in value:
+        row = {"metric": name, "value": value["score"], "category": value["choice"], "label": label}
+        yield row | {"reasoning": value["reasoning"]}
+        if "expected" in value:
+            yield {"metric": f"{name}.expected", "value": value["expected"]}
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _parts(f"{name}.{key}", part, None)
+    elif isinstance(value, str):
+        yield {"metric": name, "category": value, "label": label}
+    elif value is not None:
+        yield {"metric": name, "value": float(value), "label": label}
+
+
+def export(path: Path, target: Path, kind: str) -> list[Path]:
+    """Write the five tables into a folder as ``csv``, ``parquet`` or ``json`` (lines).
+
+    :return: the files.
+    :raises ConfigurationError: a file cannot be written, or pyarrow is not there.
+    """
+    database = write_results(path)
+    found = []
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(database)) as connection:
+            for table, columns in COLUMNS.items():
+                file = target / f"{table}.{'jsonl' if kind == 'json' else kind}"
+                _write_table(connection.execute(f"SELECT * FROM {table}"), list(columns), columns, file, kind)
+                found.append(file)
+    except OSError as error:
+        raise ConfigurationError(f"{target}: cannot be written: {error.strerror}") from None
+    return found
+
+
+def _write_table(rows: sqlite3.Cursor, names: list[str], kinds: Mapping[str, str], file: Path, kind: str) -> None:
+    if kind == "csv":
+        with file.open("w", newline="", encoding="utf-8") as out:
+            writer = csv.writer(out, lineterminator="\n")
+            writer.writerow(names)
+            writer.writerows([_harmless(cell) for cell in row] for row in rows)
+    elif kind == "json":
+        with file.open("wb") as lines:
+            for row in rows:
+                lines.write(orjson.dumps(dict(zip(names, row, strict=True))) + b"\n")
+    else:
+        try:
+            arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+        except ImportError:
+            raise ConfigurationError("Parquet needs the package pyarrow: pip install 'viva-exam[parquet]'") from None
+        types = {"TEXT": arrow.string(), "INTEGER": arrow.int64(), "REAL": arrow.float64()}
+        schema = arrow.schema([(name, types[kinds[name]]) for name in names])
+        with parquet.ParquetWriter(file, schema) as out:
+            while part := rows.fetchmany(50_000):
+                columns = dict(zip(names, map(list, zip(*part, strict=True)), strict=True))
+                out.write_table(arrow.table(columns, schema=schema))
+
+
+def _harmless(cell: Any) -> Any:
+    """A text that a spreadsheet program would take for a formula gets an apostrophe before it."""
+    return f"'{cell}" if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell else cell
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,221 @@
+"""Rubrics: a question about a conversation, turn, message or call, answered by reasons and then one of given choices.
+
+Each choice counts a number. The prompt's placeholders are filled in with plain text replacement, for rubrics hold
+braces of their own. An answer that names no choice is asked for once more; a second failure is that metric's error.
+What never belongs here: prompts' wording (packs, rubric files), and which units are graded (``protocol``).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from viva.agents.prompts import PackTemplates, PromptPack
+from viva.agents.reading import answer_in, decoded_objects
+from viva.engine.conversation import Conversation
+from viva.engine.errors import MalformedOutput
+from viva.engine.messages import Completion, Sampling, View
+
+from .spec import Rubric
+from .units import Dialog, Message, ToolCall, Turn, Unit
+
+TEMPLATES = PackTemplates(
+    {
+        "grader.system": frozenset(),
+        "grader.form": frozenset({"choices"}),
+        "grader.again": frozenset({"problem", "choices"}),
+        "user.system": frozenset({"persona", "recorded"}),
+        "user.begin": frozenset(),
+    }
+)
+PLACEHOLDERS = ("conversation", "context", "completion", "content", "turn", "input", "system", "user", "tool_calls")
+_PLACEHOLDER = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
+_DECORATION = " \t*_`#>\"'“”‘’[](){}.,!:-"
+_TOKENS = 20  # alternatives asked for beside each token
+
+
+def filled(rubric: Rubric, dialog: Dialog, unit: Unit) -> str:
+    """The rubric's prompt for a unit. ``{context}`` is what was said before it, ``{completion}``, ``{content}`` and
+    ``{turn}`` its own text, ``{conversation}`` all up to its end, ``{input}`` the last words of the other side before
+    it, ``{system}`` the system prompt, ``{user}`` all that the user said before it, ``{tool_calls}`` its calls.
+    """
+    before, own = _around(dialog, unit)
+    texts = {
+        "conversation": said([*before, *own]),
+        "context": said(before),
+        "completion": unit.text,
+        "content": unit.text,
+        "turn": unit.text,
+        "input": next((one.content for one in reversed(before) if one.role not in (unit.role, "system", "tool")), ""),
+        "system": "\n\n".join(one.content for one in dialog.messages if one.role == "system"),
+        "tool_calls": "\n".join(call.text for one in own for call in one.tool_calls),
+        "user": "\n\n".join(one.content for one in [*before, *own] if one.role == "user"),
+    }
+    return _PLACEHOLDER.sub(lambda match: texts[match[1]], rubric.prompt)
+
+
+def said(messages: list[Message]) -> str:
+    """Messages as text, each behind its role; tools' calls and results in their places."""
+    lines = []
+    for one in messages:
+        if one.content:
+            lines.append(f"{one.role}: {one.content}")
+        lines += [f"{one.role} calls {call.text}" for call in one.tool_calls]
+    return "\n\n".join(lines)
+
+
+def _around(dialog: Dialog, unit: Unit) -> tuple[list[Message], list[Message]]:
+    """The messages before a unit, and its own."""
+    if isinstance(unit, Dialog):
+        return [], list(unit.messages)
+    if isinstance(unit, Turn):
+        return list(unit.before), list(unit.messages)
+    index = unit.message if isinstance(unit, ToolCall) else unit.index
+    return list(dialog.messages[:index]), [dialog.messages[index]]
+
+
+class Grader:
+    """One grader in one conversation. ``role`` is its model's."""
+
+    __slots__ = ("_conversation", "_pack", "_sampling", "role")
+
+    def __init__(self, conversation: Conversation, role: str, pack: PromptPack, sampling: Sampling) -> None:
+        self._conversation, self.role, self._pack, self._sampling = conversation, role, pack, sampling
+
+    async def grade(self, rubric: Rubric, question: str, votes: int, hint: Any = None) -> dict[str, Any]:
+        """What ``votes`` answers to a filled-in prompt come to: ``choice`` (the most frequent; among equals the one
+        that stands first in the rubric), ``score`` (the mean), ``reasoning`` (of the first vote for the choice),
+        ``expected`` (the mean as the model weighs its choices, where it says so), ``votes`` by choice, ``unread``
+        answers.
+
+        :raises MalformedOutput: no answer could be read.
+        :raises ConversationStopped, BackendError, LimitReached: as ``Conversation.generate``.
+        """
+        read: list[tuple[str, str, float | None]] = []
+        problem = ""
+        for _ in range(votes):
+            try:
+                read.append(await self._vote(rubric, question, hint))
+            except MalformedOutput as error:
+                problem = str(error)
+        if not read:
+            raise MalformedOutput(problem)
+        counts = Counter(choice for choice, _, _ in read)
+        choice = max(rubric.choice_scores, key=lambda one: counts[one])
+        scores = [rubric.choice_scores[one] for one, _, _ in read]
+        expected = [one for _, _, one in read if one is not None]
+        found: dict[str, Any] = {"score": math.fsum(scores) / len(scores), "choice": choice}
+        found["reasoning"] = next(reasons for one, reasons, _ in read if one == choice)
+        if len(expected) == len(read):
+            found["expected"] = math.fsum(expected) / len(expected)
+        if votes > 1:
+            found |= {"votes": dict(sorted(counts.items())), "unread": votes - len(read)}
+        return found
+
+    async def _vote(self, rubric: Rubric, question: str, hint: Any) -> tuple[str, str, float | None]:
+        choices = ", ".join(f'"{choice}"' for choice in rubric.choice_scores)
+        sampling, view = self._sampling, View()
+        system = self._pack.render("grader.system")
+        if system:
+            view.append("system", system)
+        if rubric.answer == "json":
+            question = f"{question}\n\n{self._pack.render('grader.form', choices=choices)}"
+            sampling = replace(sampling, schema=_schema(rubric))
+        view.append("user", question)
+        completion = await self._conversation.generate(self.role, view, sampling, hint=hint)
+        try:
+            choice, reasons = read_choice_of(rubric, completion)
+        except MalformedOutput as error:
+            first = completion
+            view.append("assistant", first.text, first.pieces)
+            view.append("user", self._pack.render("grader.again", problem=str(error), choices=choices))
+            completion = await self._conversation.generate(self.role, view, sampling, hint=hint)
+            choice, reasons = read_choice_of(rubric, completion)
+            reasons = reasons or first.text.strip()
+        return choice, reasons, expected_score(rubric, completion, choice)
+
+
+def _schema(rubric: Rubric) -> dict[str, Any]:
+    # Reasons come first so that the choice follows from them.
+    return {
+        "type": "object",
+        "properties": {
+            "reasoning": {"type": "string", "maxLength": 2000},
+            "choice": {"type": "string", "enum": list(rubric.choice_scores)},
+        },
+        "required": ["reasoning", "choice"],
+        "additionalProperties": False,
+    }
+
+
+def read_choice_of(rubric: Rubric, completion: Completion) -> tuple[str, str]:
+    """The choice in a grader's answer, and the reasons before it: the field ``choice`` of a JSON object, else the last
+    line that is a choice and nothing else.
+
+    :raises MalformedOutput: there is none, or several objects name different ones.
+    """
+    body = answer_in(completion.text).strip()
+    exact = {choice.strip().casefold(): choice for choice in rubric.choice_scores}
+    named = []
+    for _, value in decoded_objects(body):
+        if "choice" in value:
+            choice = exact.get(str(value["choice"]).strip().casefold())
+            if choice is None:
+                raise MalformedOutput(f"its choice is {str(value['choice'])[:60]!r}, which is none of the choices")
+            reasons = value.get("reasoning")
+            named.append((choice, reasons.strip() if isinstance(reasons, str) else ""))
+    if len({choice for choice, _ in named}) > 1:
+        raise MalformedOutput("it holds choices that differ")
+    if named:
+        return named[0]
+    lines = body.split("\n")
+    for number in range(len(lines) - 1, -1, -1):
+        choice = exact.get(lines[number].strip(_DECORATION).casefold())
+        if choice is not None:
+            return choice, "\n".join(lines[:number]).strip()
+    cut = "; it was cut off at the token limit" if completion.finish == "length" else ""
+    raise MalformedOutput(
+        f"no line and no field `choice` holds one of the choices{cut}" if body else f"it is empty{cut}"
+    )
+
+
+def expected_score(rubric: Rubric, completion: Completion, choice: str) -> float | None:
+    """The mean of the choices' numbers as the model weighs them at the token where the answer's choice begins (Liu et
+    al. 2023, G-Eval, section 2); None where the model reports no probabilities, or the tokens do not tell the choices
+    apart.
+    """
+    logprobs = completion.logprobs
+    if not logprobs:
+        return None
+    place = completion.text.rfind(choice)
+    start = 0
+    for text, own, others in logprobs:
+        if start <= place < start + len(text):
+            return _weighed(rubric, {text: own, **others}, text[: place - start])
+        start += len(text)
+    return None
+
+
+def _weighed(rubric: Rubric, logprobs: Mapping[str, float], before: str) -> float | None:
+    weights: dict[str, float] = {}
+    for token, logprob in logprobs.items():
+        begun = token.removeprefix(before).strip().strip('"')
+        fits = [choice for choice in rubric.choice_scores if begun and choice.startswith(begun)]
+        if len(fits) > 1:
+            return None
+        if fits:
+            weights[fits[0]] = weights.get(fits[0], 0.0) + math.exp(min(0.0, logprob))
+    total = math.fsum(weights.values())
+    if not total:
+        return None
+    return math.fsum(rubric.choice_scores[choice] * weight for choice, weight in weights.items()) / total
+
+
+def grading(tokens: int, temperature: float | None, votes: int, expected: bool) -> Sampling:
+    """How graders answer: cold where they are asked once, warm where several votes are to differ."""
+    chosen = temperature if temperature is not None else 1.0 if votes > 1 else 0.0
+    return Sampling(temperature=chosen, max_tokens=tokens, logprobs=_TOKENS if expected else None)

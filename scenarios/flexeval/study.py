@@ -1,0 +1,169 @@
+"""Suites' runs studied together: releases side by side, metric by metric, each against the first of them.
+
+What never belongs here: figures of one run (``figures``), and how a drawing looks (``scoring.plots``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from viva.engine.history import History
+from viva.reports.page import Plot, Record
+from viva.reports.rows import Row, record_rows
+from viva.reports.text import DASH, Table, number, ranged, signed, small
+from viva.scoring.comparison import compare, corrected
+
+from ..study.cells import RunReading
+from ..study.items import ItemNumbers
+from ..study.sections import Material, Section, Subject, SystemStudy
+from ..study.tables import OwnTables
+from .series import Collected
+
+_PLOTTED = 6  # metrics of each kind
+
+
+class FlexEvalStudy(SystemStudy):
+    """Suites."""
+
+    drawn = True
+
+    def make_sections(self) -> Sequence[Section[Any]]:
+        return [Releases(), OwnTables(self.which)]
+
+    def read(self, readings: Sequence[RunReading], scoring: Any, items: ItemNumbers) -> None:
+        super().read(readings, scoring, items)
+        by_label = {reading.cell.candidate: reading for reading in readings}
+        for reading in readings:
+            reading.columns = Collected()
+        run = readings[0].cell.run
+        assert run is not None
+        with History(run.journal) as history:
+            for ended in history.ended():
+                label = max((one for one in by_label if ended.key.startswith(f"{one}/")), key=len, default=None)
+                if label is not None and not ended.failed and "dialog" in ended.result:
+                    by_label[label].columns.add(ended.result)
+
+    def cell_rows(self, cell: Record, place: Row) -> Iterator[Row]:
+        metrics = (cell["result"] or {}).get("metrics", {})
+        for name, metric in metrics.items():
+            yield from record_rows(place, name, {key: one for key, one in metric.items() if key != "errors"})
+
+
+class Releases(Section[Material]):
+    """Every metric of every release, and how far it is from the first release's."""
+
+    key = "releases"
+    subject = Subject.RESULTS
+    heading = "Releases side by side"
+    anchor = "releases"
+
+    def compute(self, material: Material, report: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """By metric the figures of each release; behind the first one the differences from it, item by item."""
+        readings = [one for one in material.readings if one.result is not None]
+        names = list(dict.fromkeys(name for one in readings for name in one.result.get("metrics", {})))  # type: ignore[union-attr]
+        found: list[dict[str, Any]] = []
+        for name in names:
+            releases = []
+            for one in readings:
+                metric = (one.result or {}).get("metrics", {}).get(name)
+                if metric is not None and (metric["n"] or metric["errors_total"]):
+                    releases.append({"release": _release(one, readings), **metric})
+            if releases:
+                found.append({"metric": name, "releases": releases, "against": self._against(name, readings)})
+        every = [one for metric in found for one in metric["against"]]
+        for one, p in zip(every, corrected([one["p"] for one in every]), strict=True):
+            one["p_corrected"] = p
+        return found
+
+    def _against(self, name: str, readings: Sequence[RunReading]) -> list[dict[str, Any]]:
+        first, *others = readings
+        base = _means(first.columns, name)
+        found = []
+        for other in others if base else ():
+            own = _means(other.columns, name)
+            if not own:
+                continue
+            most = 2 * max(abs(value) for value in (*base.values(), *own.values())) or 1.0
+            scores = {"own": {(item, ""): value for item, value in own.items()},
+                      "base": {(item, ""): value for item, value in base.items()}}  # fmt: skip
+            one = compare("own", "base", scores, most=most)
+            if one.mean is not None:
+                ends = None if one.difference is None else asdict(one.difference)
+                told = {"release": _release(other, readings), "difference": one.mean, "p": one.p, "n": one.n}
+                found.append(told | {"low": ends and ends["low"], "high": ends and ends["high"]})
+        return found
+
+    def tables(self, report: Record) -> list[Table]:
+        rows, differences = [], []
+        for metric in report[self.key]:
+            for one in metric["releases"]:
+                rate = one.get("pass_rate")
+                row = [metric["metric"], one["release"], f"{one['n']:,}"]
+                row += [ranged(one, 3) if "mean" in one else DASH, number(one.get("p98"), 3)]
+                row += [DASH if rate is None else f"{100 * rate['mean']:.1f}%", f"{one['errors_total']:,}"]
+                rows.append(row)
+            for one in metric["against"]:
+                ends = f" ({number(one['low'], 3)} to {number(one['high'], 3)})" if one["low"] is not None else ""
+                row = [metric["metric"], one["release"], f"{signed(one['difference'], 3)}{ends}"]
+                differences.append([*row, small(one["p"]), small(one["p_corrected"]), f"{one['n']:,}"])
+        head = ["metric", "release", "n", "mean", "p98", "passed", "errors"]
+        against = ["metric", "release", "difference", "p", "p corrected", "conversations"]
+        first = next((one["releases"][0]["release"] for one in report[self.key]), "")
+        return [
+            ("Releases side by side", head, rows),
+            (f"Differences from {first}, conversation by conversation (Holm over all rows)", against, differences),
+        ]
+
+    def plots(self, report: Record) -> list[Plot]:
+        from viva.scoring.plots import shares
+
+        tails: list[tuple[str, str]] = []
+        kinds: list[tuple[str, str]] = []
+        classes: list[tuple[str, str]] = []
+        for metric in report[self.key]:
+            name, releases = metric["metric"], metric["releases"]
+            bars = {one["release"]: shares.Bar(one["p98"]) for one in releases if one.get("p98") is not None}
+            if bars and len(tails) < _PLOTTED:
+                told = ", ".join(f"{release} {bar.value:.3g}" for release, bar in bars.items())
+                tails.append((shares.bars(name, bars, "98th percentile"), f"{name}: {told}"))
+            counts = {one["release"]: one["counts"] for one in releases if one.get("counts")}
+            order = sorted({category for one in counts.values() for category in one})
+            if counts and len(order) <= shares.CATEGORIES and len(kinds) < _PLOTTED:
+                kinds.append((shares.stacked(name, counts, order), f"{name}: {', '.join(order)}"))
+            by_class = {f"{one['release']}: {of}": shares.Bar(figures["f1"])
+                        for one in releases for of, figures in one.get("classes", {}).items()}  # fmt: skip
+            if by_class:
+                classes.append((shares.bars(name, by_class, "F1"), f"{name}: F1 of each class"))
+        origin = f"{len(report['cells'])} releases"
+        drawn = [
+            (
+                "tails",
+                "98th percentile by release",
+                "How bad the worst answers are: two in a hundred are beyond.",
+                tails,
+            ),
+            ("categories", "Categories by release", "How often each category was given.", kinds),
+            ("classes", "F1 by class", "Agreement with the given labels, each class as the positive one.", classes),
+        ]
+        return [Plot(anchor, heading, caption, origin, panels) for anchor, heading, caption, panels in drawn if panels]
+
+
+def _release(reading: RunReading, readings: Sequence[RunReading]) -> str:
+    """The system's label where no two are alike, else the run's name, too."""
+    alike = sum(one.cell.candidate == reading.cell.candidate for one in readings)
+    return reading.cell.candidate if alike == 1 else reading.cell.name
+
+
+def _means(collected: Collected, name: str) -> dict[str, float]:
+    """The mean of a metric's numbers in each conversation."""
+    series = collected.series.get(name)
+    if series is None:
+        return {}
+    values = series.taken(None, None)
+    sums: dict[str, list[float]] = {}
+    for dialog, value in zip(collected.dialogs(values.number_tests), values.numbers.tolist(), strict=True):
+        sums.setdefault(dialog, []).append(value)
+    return {dialog: math.fsum(one) / len(one) for dialog, one in sums.items()}

@@ -1,0 +1,199 @@
+"""Reads a suite file: YAML in our form or upstream's, checked, with the line of each mistake, and made self-contained.
+
+Self-contained: rubric files are read into it, and paths are full ones, so that a manifest that keeps it says all.
+What never belongs here: what a suite may say (``spec``), and opening its conversations (``readers``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from viva.engine.backends.application.mapping import check_mapping
+from viva.engine.backends.registry import full_path
+from viva.engine.errors import ConfigurationError
+from viva.engine.yamlfile import LineOf, parse_places, read_text
+
+from .builtin.rubrics import SHIPPED, shipped_rubric
+from .spec import Rubric, Suite
+from .upstream import from_upstream, is_upstream, upstream_rubrics
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteFile:
+    """A suite as it was read. ``folder`` is where its relative paths begin; ``notes`` name what could not be taken over
+    from another tool's form.
+    """
+
+    suite: Suite
+    folder: Path
+    notes: list[str] = field(default_factory=list)
+
+
+def read_suite(path: Path, name: str | None = None) -> SuiteFile:
+    """The suite in a file; of a file with several (upstream's form), the one called ``name``.
+
+    :raises ConfigurationError: it cannot be read, or says what a suite cannot; the message names file, line and field.
+    """
+    value, line = parse_places(read_text(path), str(path))
+    notes: list[str] = []
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"{path}:1: expected the fields of a suite, found {_kind(value)}; "
+                                 "`viva suite init` writes an example")  # fmt: skip
+    if is_upstream(value):
+        value, notes = from_upstream(value, path, name)
+        line = lambda _: 1  # noqa: E731 - the fields are no longer those of the file
+    elif name is not None:
+        raise ConfigurationError(f"{path}: holds one suite; leave '#{name}' out")
+    suite = checked(Suite, value, path, line)
+    folder = path.parent.absolute()
+    return SuiteFile(_self_contained(suite, folder, path, line), folder, notes)
+
+
+def checked(kind: type[Any], value: Any, path: Path, line: LineOf) -> Any:
+    """A part of a suite from plain data.
+
+    :raises ConfigurationError: it does not have the form; the message has file, line and field of each mistake.
+    """
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        details = sorted(error.errors(include_url=False), key=lambda one: line(_field(one)))
+        told = [_told(detail, kind, path, line) for detail in details]
+        raise ConfigurationError("\n".join(dict.fromkeys(told))) from None
+
+
+def _told(detail: Any, kind: type[BaseModel], path: Path, line: LineOf) -> str:
+    loc = _field(detail)
+    where = ".".join(str(step) for step in loc)
+    told = f"{path}:{line(loc)}: " + (f"{where}: " if where else "")
+    if detail["type"] == "extra_forbidden":
+        known = _known(kind, loc[:-1])
+        return told + f"unknown field{f'; known here: {known}' if known else ''}"
+    if detail["type"] == "missing":
+        return told + "is missing"
+    message = str(detail["msg"]).removeprefix("Value error, ")
+    found = detail.get("input")
+    shown = "" if isinstance(found, dict | list) else f", found {found!r:.60}"
+    return told + message + shown
+
+
+def _field(detail: Any) -> list[str | int]:
+    return [step for step in detail["loc"] if not (isinstance(step, str) and _is_branch(step))]
+
+
+def _is_branch(step: str) -> bool:
+    """Whether pydantic put it into a path to name a branch of a union or a validator."""
+    return any(mark in step for mark in ("[", "(")) or step in ("str", "float", "bool", "int")
+
+
+def _known(kind: Any, loc: Sequence[str | int]) -> str:
+    """The fields that there are at a place."""
+    for step in loc:
+        if isinstance(step, int):
+            continue
+        found = getattr(kind, "model_fields", {}).get(step)
+        if found is None:
+            return ""
+        kind = next((one for one in _models(found.annotation)), None)
+    return ", ".join(getattr(kind, "model_fields", {}))
+
+
+def _models(annotation: Any) -> list[Any]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [one for part in getattr(annotation, "__args__", ()) for one in _models(part)]
+
+
+def _self_contained(suite: Suite, folder: Path, path: Path, line: LineOf) -> Suite:
+    rubrics = _rubrics(suite, folder, path, line)
+    functions = [str(_there(folder, one, path, line(["functions", place])))
+                 for place, one in enumerate(suite.functions)]  # fmt: skip
+    metrics = []
+    for place, metric in enumerate(suite.metrics):
+        where = f"{path}:{line(['metrics', place])}: metrics.{place}"
+        if metric.rubric is not None and metric.rubric not in rubrics:
+            if metric.rubric not in SHIPPED:
+                known = ", ".join([*rubrics, *SHIPPED])
+                raise ConfigurationError(f"{where}: there is no rubric '{metric.rubric}'; known: {known}")
+            rubrics[metric.rubric] = shipped_rubric(metric.rubric)
+        if metric.function is not None and metric.function.partition("#")[0].endswith(".py"):
+            file, _, wanted = metric.function.partition("#")
+            full = _there(folder, file, path, line(["metrics", place]))
+            metric = metric.model_copy(update={"function": f"{full}#{wanted or metric.name}"})
+        metrics.append(metric)
+    for within, mapping in _applications(suite):
+        check_mapping(mapping, str(path), partial(_line_within, line, within))
+    models = {
+        "interactor": None if suite.interactor is None else full_path(suite.interactor, folder),
+        "grader": _full(suite.grader, folder),
+        "system": _full(suite.system, folder),
+    }
+    baseline = None if suite.baseline is None else str((folder / suite.baseline).absolute())
+    return suite.model_copy(
+        update={"rubrics": rubrics, "functions": functions, "metrics": metrics, "baseline": baseline, **models}
+    )
+
+
+def _line_within(line: LineOf, within: tuple[str, ...], path: Sequence[str | int]) -> int:
+    return line([*within, *path])
+
+
+def _applications(suite: Suite) -> list[tuple[tuple[str, ...], dict[str, Any]]]:
+    """The mappings of HTTP applications, each with its place in the file."""
+    if isinstance(suite.system, str):
+        return []
+    if "url" in suite.system:
+        return [(("system",), suite.system)]
+    return [(("system", label), one) for label, one in suite.system.items() if isinstance(one, dict)]
+
+
+def _full(models: Any, folder: Path) -> Any:
+    if isinstance(models, str):
+        return full_path(models, folder)
+    if isinstance(models, Mapping):
+        return {label: full_path(one, folder) if isinstance(one, str) else one for label, one in models.items()}
+    return models
+
+
+def _rubrics(suite: Suite, folder: Path, path: Path, line: LineOf) -> dict[str, Rubric]:
+    if isinstance(suite.rubrics, dict):
+        return dict(suite.rubrics)
+    found: dict[str, Rubric] = {}
+    for place, name in enumerate(suite.rubrics):
+        file = _there(folder, name, path, line(["rubrics", place]))
+        for key, rubric in read_rubrics(file).items():
+            if key in found:
+                raise ConfigurationError(f"{file}: rubric '{key}' stands in an earlier file, too; name it otherwise")
+            found[key] = rubric
+    return found
+
+
+def read_rubrics(file: Path) -> dict[str, Rubric]:
+    """The rubrics of a YAML file, by name; in upstream's form too (no ``answer``: the prompt asks for a line).
+
+    :raises ConfigurationError: it cannot be read; the message names file, line and field.
+    """
+    value, line = parse_places(read_text(file), str(file))
+    if not isinstance(value, dict) or not value:
+        raise ConfigurationError(f"{file}:1: expected rubrics by name, found {_kind(value)}")
+    found = {}
+    for name, body in upstream_rubrics(value).items():
+        found[str(name)] = checked(Rubric, body, file, partial(_line_within, line, (name,)))
+    return found
+
+
+def _there(folder: Path, name: str, path: Path, line: int) -> Path:
+    file = (folder / name).expanduser()
+    if not file.is_file():
+        raise ConfigurationError(f"{path}:{line}: there is no file {file}")
+    return file.resolve()
+
+
+def _kind(value: Any) -> str:
+    return {dict: "a mapping", list: "a list", str: "a text", type(None): "nothing"}.get(type(value), str(type(value)))

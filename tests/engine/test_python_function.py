@@ -1,0 +1,105 @@
+"""A plain function in a Python file as a model: ``python:mine.py#answer``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from viva.engine.backends.registry import build
+from viva.engine.clock import RealClock
+from viva.engine.errors import BackendError, ConfigurationError, Rejected, TimedOut
+from viva.engine.messages import Completion, Request, Sampling, View, request_digest
+
+_CLOCK = RealClock()
+_FILE = '''
+import asyncio, threading
+from dataclasses import dataclass
+
+def answer(messages: list[dict]) -> str:
+    """Runs off the event loop."""
+    assert threading.current_thread() is not threading.main_thread()
+    return f"{len(messages)} {messages[-1]['role']}: {messages[-1]['content'].upper()}"
+
+async def later(messages):
+    await asyncio.sleep(0)
+    return f"later {messages[0]['content']}"
+
+class Bot:
+    def __call__(self, messages):
+        return "called"
+
+bot = Bot()
+
+def broken(messages):
+    return messages[99]["content"]
+
+def silent(messages):
+    return None
+
+async def hangs(messages):
+    await asyncio.Event().wait()
+
+def two(messages, temperature):
+    return ""
+'''
+
+
+def answered(file: Path, name: str) -> Completion:
+    """What the function says to two messages."""
+    view, sampling = View(), Sampling()
+    view.append("system", "Be brief.")
+    view.append("user", "hello")
+    request = Request(view.messages, sampling, 7, request_digest(view, sampling, 7))
+
+    async def main() -> Completion:
+        async with build(f"python:{file}#{name}", _CLOCK) as backend:
+            return await backend.generate(request)
+
+    return _CLOCK.run(main)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file of functions."""
+    path = tmp_path / "mine.py"
+    path.write_text(_FILE)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("answer", "2 user: HELLO"), ("later", "later Be brief."), ("bot", "called")]
+)
+def test_a_function_answers(file: Path, name: str, text: str) -> None:
+    completion = answered(file, name)
+    assert completion.text == text
+    assert completion.completion_tokens == max(1, len(text) // 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "said"),
+    [
+        ("broken", Rejected, "broken: IndexError: list index out of range (at "),
+        ("silent", Rejected, "silent returned NoneType; a model's answer is text"),
+        ("hangs?timeout=0.01", TimedOut, "hangs: TimeoutError: no result after 0.01 s"),
+    ],
+)
+def test_what_goes_wrong_is_an_error_of_the_call(file: Path, name: str, kind: type[BackendError], said: str) -> None:
+    with pytest.raises(BackendError) as caught:
+        answered(file, name)
+    assert type(caught.value) is kind
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("two", "two is called with the list of messages alone: missing a required argument: 'temperature'"),
+        ("", "or a function of the messages named by #NAME; found none, and the functions answer, later, broken"),
+        ("nobody", "found none, and the functions answer, later"),
+    ],
+)
+def test_a_wrong_name_says_what_the_file_has(file: Path, name: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        build(f"python:{file}#{name}", _CLOCK)
+    assert said in str(caught.value)

@@ -1,0 +1,215 @@
+"""FlexEval's own suites and rubric files in our form: what maps, what is named as left out, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from viva.engine.backends.registry import build
+from viva.engine.clock import RealClock
+from viva.engine.errors import ConfigurationError
+from viva.engine.yamlfile import read_yaml
+from viva.scenarios.flexeval.builtin import BUILTIN
+from viva.scenarios.flexeval.graph import measured
+from viva.scenarios.flexeval.suite_file import read_rubrics, read_suite
+from viva.scenarios.flexeval.upstream import from_upstream, suite_names
+from viva.scenarios.flexeval.upstream_metrics import TABLE
+
+DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve() / "flexeval"
+TALK = '{"input": [{"role": "user", "content": "Hi."}]}\n'
+ROLES = [{"name": "is_role", "kwargs": {"role": role}} for role in ("user", "assistant")]
+
+
+def _suite(folder: Path, function: list[Any], rubric: list[Any] | None = None, **more: Any) -> Path:
+    (folder / "talks.jsonl").write_text(TALK)
+    metrics = {"function": function, **({} if rubric is None else {"rubric": rubric})}
+    path = folder / "evals.yaml"
+    path.write_text(yaml.safe_dump({"mine": {"data": ["talks.jsonl"], "metrics": metrics, **more}}))
+    return path
+
+
+def _mapped(path: Path, name: str | None = None) -> tuple[dict[str, Any], list[str]]:
+    return from_upstream(read_yaml(path), path, name)
+
+
+def test_a_suite_maps_with_levels_names_and_dependencies(tmp_path: Path) -> None:
+    depends = [
+        {"name": "is_role", "kwargs": {"role": "user"}, "metric_name": "user", "metric_min_value": 1},
+        {"name": "string_length", "relative_object_position": -1, "metric_max_value": 40},
+        {"name": "count_tokens", "metric_name": "prompt_tokens", "metric_level": "Thread"},
+    ]
+    functions = [
+        *ROLES,
+        {"name": "string_length"},
+        {"name": "count_tokens", "metric_level": "Thread"},
+        {"name": "message_matches_regex", "metric_level": "Message", "kwargs": {"expression": "a+"}},
+        {"name": "flesch_reading_ease", "depends_on": depends},
+    ]
+    suite, notes = _mapped(_suite(tmp_path, functions, do_completion=False))
+    assert (suite["name"], suite["conversations"], suite["complete"]) == ("mine", ["talks.jsonl"], "none")
+    metrics = {one.pop("name"): one for one in suite["metrics"]}
+    assert metrics["is_role_user"] == {"function": "is_role", "arguments": {"role": "user"}, "level": "turn"}
+    assert metrics["count_tokens"] == {"function": "tokens", "level": "conversation"}
+    assert metrics["message_matches_regex"] == {
+        "function": "matches",
+        "arguments": {"pattern": "a+"},
+        "level": "message",
+    }
+    assert metrics["flesch_reading_ease"]["when"] == [
+        {"metric": "is_role_user", "value": "user", "at_least": 1},
+        {"metric": "string_length", "position": -1, "at_most": 40},
+        {"metric": "count_tokens", "value": "prompt", "at_least": -sys.float_info.max},
+    ]
+    assert [one.split(":")[1].strip() for one in notes] == [
+        "metrics.function[2] (string_length, Turn)", "metrics.function[3] (count_tokens, Thread)"]  # fmt: skip
+    assert len(measured(read_suite(tmp_path / "evals.yaml").suite)) == 6
+
+
+def test_all_that_stands_for_a_function_is_built_in_and_takes_what_it_is_given() -> None:
+    assert {one.name for one in TABLE.values()} <= BUILTIN.keys()
+    assert not TABLE.keys() & BUILTIN.keys() - {"latency"}
+
+
+@pytest.mark.parametrize(
+    ("depends", "told"),
+    [
+        ({"name": "is_role", "metric_name": "user"}, r"may mean several metrics: metrics\.function\[0\] \(is_role with "
+         r"role: user, Turn\); metrics\.function\[1\] .*give `kwargs`"),
+        ({"name": "is_rule"}, r"depends_on\[0\]: there is no metric 'is_rule'; there are: is_role"),
+        ({"name": "is_role", "kwargs": {"role": "tool"}}, r"no metric has what it asks for; of that name there are"),
+        ({"name": "is_role", "type": "rubric"}, r"no metric has what it asks for"),
+        ({"name": "is_role", "relative_object_position": 1}, r"relative_object_position 1: expected 0"),
+        ({"name": "is_role", "metric_min_value": "high"}, r"metric_min_value: expected a number, found 'high'"),
+        ({"name": "is_role", "metric_level": "Word"}, r"metric_level 'Word' is none of Thread, Turn, Message"),
+        ({"name": "is_role", "min": 1}, r"unknown field 'min'; known: .*metric_min_value"),
+        ("is_role", r"depends_on\[0\]: expected an object"),
+    ],
+)  # fmt: skip
+def test_a_dependency_that_means_no_single_metric_is_refused(tmp_path: Path, depends: Any, told: str) -> None:
+    path = _suite(tmp_path, [*ROLES, {"name": "latency", "depends_on": [depends]}])
+    with pytest.raises(ConfigurationError, match=re.compile(rf"evals\.yaml: suite 'mine': .*{told}", re.DOTALL)):
+        _mapped(path)
+
+
+def test_a_dependency_within_one_level_is_meant_where_the_level_is_not_named(tmp_path: Path) -> None:
+    levels = [{"name": "latency", "metric_level": level} for level in ("Thread", "Turn")]
+    suite, _ = _mapped(_suite(tmp_path, [*levels, {"name": "string_length", "depends_on": [{"name": "latency"}]}]))
+    assert suite["metrics"][2]["when"][0]["metric"] == "latency_turn"
+
+
+def test_what_does_not_map_is_named_with_what_depends_on_it(tmp_path: Path) -> None:
+    functions = [
+        {"name": "count_emojis"},
+        {"name": "string_length", "depends_on": [{"name": "count_emojis"}]},
+        {"name": "latency", "context_only": True},
+        ROLES[0],
+        ROLES[0],
+    ]
+    rubrics = [{"name": "is_request_for_plot"}]
+    grader = {"function_name": "my_grader", "kwargs": {}}
+    path = _suite(tmp_path, functions, rubrics, grader_llm=grader, colour="red")
+    suite, notes = _mapped(path)
+    assert [one["name"] for one in suite["metrics"]] == ["is_role"]
+    told = "\n".join(notes)
+    for expected in (
+        r"\(count_emojis, Turn\): left out: nothing here stands for this function",
+        r"\(string_length, Turn\): left out: it depends on count_emojis",
+        r"\(latency, Turn\): left out: there is nothing like `context_only` here",
+        r"function\[4\] \(is_role with role: user, Turn\): stands there before, at metrics\.function\[3\]",
+        r"\(is_request_for_plot, Turn\): left out: its rubric comes with upstream",
+        r"grader_llm: my_grader: nothing here stands for it",
+        r"colour: has no counterpart here",
+    ):
+        assert re.search(expected, told), told
+
+
+def test_a_run_with_its_own_functions_and_rubrics(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "talks.jsonl").write_text(TALK)
+    (tmp_path / "lib" / "mine.py").write_text("def string_length(text: str) -> int:\n    return 1\n")
+    body = {"prompt": "Is it kind? {content}\nEnd with YES or NO.", "choice_scores": {"YES": 1, "NO": 0}, "notes": None}
+    (tmp_path / "lib" / "rubrics.yaml").write_text(yaml.safe_dump({"is_kind": {**body, "name": "kind"}}))
+    llm = {"function_name": "open_ai_completion", "kwargs": {"model_name": "gpt-4o", "api_key_name": "K", "n": 1}}
+    run = {
+        "data_sources": [{"type": "file", "path": "talks.jsonl"}, {"type": "named", "name": "x"}],
+        "eval": {
+            "do_completion": True,
+            "metrics": {"function": [{"name": "string_length"}], "rubric": [{"name": "is_kind"}]},
+            "completion_llm": llm,
+            "grader_llm": {"function_name": "echo_completion", "kwargs": {"response": "Well.\\nNO"}},
+        },
+        "config": {"nb_evaluations_per_thread": 3, "max_workers": 4},
+        "rubric_paths": ["lib/rubrics.yaml"],
+        "function_modules": ["lib/mine.py", "lib/gone.py"],
+    }
+    path = tmp_path / "sub" / "eval_run.yaml"
+    path.parent.mkdir()
+    path.write_text(yaml.safe_dump(run))
+    found = read_suite(path)
+    suite = found.suite
+    assert (suite.system, suite.repeats, suite.complete) == ("openai:gpt-4o?key_env=K", 3, "last")
+    assert isinstance(suite.rubrics, dict)
+    assert (suite.rubrics["is_kind"].answer, suite.rubrics["is_kind"].notes) == ("line", "")
+    [kind, *_] = measured(suite)
+    assert kind.reference == f"{(tmp_path / 'lib' / 'mine.py').resolve()}#string_length"
+    told = "\n".join(found.notes)
+    for expected in (
+        "data_sources[1]",
+        "config.max_workers",
+        "lib/gone.py is not there",
+        "completion_llm: n: left out",
+    ):
+        assert expected in told
+    grader = suite.grader
+    assert isinstance(grader, str)
+    assert build(grader, RealClock()).label == "echo"
+
+
+def test_several_suites_want_a_name_and_data(tmp_path: Path) -> None:
+    metrics = {"function": [{"name": "latency"}]}
+    path = tmp_path / "evals.yaml"
+    path.write_text(yaml.safe_dump({"a": {"metrics": metrics}, "b": {"data": ["x.db"], "metrics": metrics}}))
+    for name, told in (
+        (None, "holds several suites; name one of them as evals.yaml#NAME: a, b"),
+        ("c", "holds no suite 'c'"),
+        ("a", "suite 'a': names no conversations that can be read"),
+        ("b", "x.db: checkpoints of LangGraph are not read"),
+    ):
+        with pytest.raises(ConfigurationError, match=re.escape(told)):
+            read_suite(path, name)
+
+
+_FAIL = {
+    "config_failure_01": "may mean several metrics: .*role: assistant.*role: user",
+    "config_failure_02": "there is no metric 'is_role2'; there are: is_role",
+    "config_failure_03": "missing .*'role'",
+    "config_failure_04": "unexpected keyword argument 'some_other_arg'",
+    "config_failure_05": "there is no rubric 'no_such_rubric'",
+    "config_failure_06": "measures a tool_call, not a conversation",
+    "test_list_string_function_metrics": "names no conversations that can be read",
+}
+
+
+def test_the_sample_suites_map_or_say_why_not() -> None:
+    file = DATA / "functional_evals.yaml"
+    if not file.exists():
+        pytest.skip(f"{DATA} is missing (set VIVA_DATA to the folder with the benchmark data)")
+    names = suite_names(read_yaml(file))
+    for name in names:
+        told = _FAIL.get(name) or ("checkpoints of LangGraph are not read" if name.endswith("_langgraph") else None)
+        if told is None:
+            assert measured(read_suite(file, name).suite), name
+        else:
+            with pytest.raises(ConfigurationError, match=told):
+                measured(read_suite(file, name).suite)
+    assert len(names) == 20
+    run = read_suite(DATA / "eval_run.yaml")
+    [condition] = measured(run.suite)[-1].spec.when
+    assert (condition.metric, condition.at_least) == ("is_role", 1)
+    assert list(read_rubrics(DATA / "custom_rubrics.yaml")) == ["assistant_asks_a_question"]
