@@ -19,6 +19,7 @@ from viva.reports.text import number
 if TYPE_CHECKING:
     from .contract import Role
 
+_ONE_LINE = 80  # characters of a step's value that stand there unfolded
 # Who a turn is of: a model that is compared, one that asks, one that judges, the data, a tool, a recorded step.
 Side = Literal["compared", "asking", "judging", "given", "tool", "step"]
 
@@ -179,7 +180,11 @@ def _step(step: Step) -> ShownTurn:
     elif isinstance(computed.value, str):
         turn.text = computed.value
     else:
-        turn.text = orjson.dumps(computed.value, option=orjson.OPT_INDENT_2).decode()
+        text = orjson.dumps(computed.value).decode()
+        if len(text) <= _ONE_LINE:
+            turn.text = text
+        else:
+            turn.details.append(Detail("value", orjson.dumps(computed.value, option=orjson.OPT_INDENT_2).decode()))
     return turn
 
 
