@@ -1,12 +1,14 @@
 """What the runs say together, computed in a process of its own so that pages never wait for it; and its whole report.
 
-``python -m viva.web.view.answering FOLDER… [--page FILE]`` prints the findings as JSON. While a run goes on it is asked
-again, after a pause of many times what it took. What never belongs here: computing figures (studies do), and markup.
+``python -m viva.web.view.answering [--gently] [--page FILE] FOLDER…`` prints the findings as JSON. While a run goes on
+it is asked again, after a pause of many times what it took. What never belongs here: computing figures (studies do), and
+markup.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -20,10 +22,11 @@ from viva.engine.errors import VivaError
 from viva.engine.journal_tail import journal_state
 
 from .query import RunFigures
-from .runs import find_runs, study_folders
+from .runs import find_runs, is_held, study_folders
 
 _PAUSE = 20  # times as long as the last answer took, before another one is computed
 _LEAST_PAUSE = 3.0
+_GENTLY, _NICE = "--gently", 14  # while a run goes on: the processor is the run's
 
 
 @dataclass(slots=True)
@@ -144,11 +147,16 @@ class Answering:
             self._on_answer()
         self._next = time.monotonic() + max(_LEAST_PAUSE, _PAUSE * (time.monotonic() - began))
 
+    def _going_on(self) -> bool:
+        return any(is_held(path) for _, path in find_runs(self._root))
+
     def _journals(self) -> tuple[Any, ...]:
         return tuple(journal_state(path / "journal.sqlite") for _, path in find_runs(self._root))
 
     async def _asked(self, *more: str) -> Answer:
         folders = await asyncio.to_thread(study_folders, self._root)
+        if await asyncio.to_thread(self._going_on):
+            more = (_GENTLY, *more)
         command = [sys.executable, "-m", __name__, *more, *map(str, folders)]
         process = await asyncio.create_subprocess_exec(
             *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
@@ -168,6 +176,9 @@ class Answering:
 def main(arguments: list[str]) -> None:
     """Print the findings as JSON."""
     page = None
+    if arguments[:1] == [_GENTLY]:
+        os.nice(_NICE)
+        arguments = arguments[1:]
     if arguments[:1] == ["--page"]:
         page, arguments = Path(arguments[1]), arguments[2:]
     sys.stdout.buffer.write(orjson.dumps(asdict(answer_of(list(map(Path, arguments)), page))))

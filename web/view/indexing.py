@@ -31,6 +31,7 @@ from .search_text import strings_in
 
 _BATCH = 4_000  # rows of one look
 _IDLE_SECONDS = 0.4
+_REST = 4  # times as long as a look took, before the next one, while a run goes on: the processor is the run's
 _SEARCH_SECONDS = 5.0  # between looks for new runs
 _OPEN_JOURNALS = 16
 _MOST_PROBLEMS = 100  # that are told of
@@ -50,6 +51,7 @@ class _Followed:
     state: tuple[int, ...] = ()
     tail: JournalTail | None = None
     checked: bool = False
+    running: bool = False
     used: float = field(default_factory=time.monotonic)
 
 
@@ -97,10 +99,11 @@ class Indexer:
         searched = 0.0
         try:
             while not self._stop.is_set():
+                began = time.monotonic()
                 try:
-                    if time.monotonic() - searched > _SEARCH_SECONDS:
+                    if began - searched > _SEARCH_SECONDS:
                         self._find(writer)
-                        searched = time.monotonic()
+                        searched = began
                     busy = self._look(writer)
                 except Exception as error:  # a damaged folder is no reason to stop looking at the others
                     writer.rollback()
@@ -109,6 +112,8 @@ class Indexer:
                 if not busy:
                     self.caught_up.set()
                     self._stop.wait(_IDLE_SECONDS)
+                elif any(one.running for one in self._followed.values()):
+                    self._stop.wait(_REST * (time.monotonic() - began))
         finally:
             self._close(writer)
 
@@ -212,7 +217,7 @@ class Indexer:
         one.checked = True
         known = writer.checksums(row, [end.number for end in added.ended])
         ends = [end for end in added.ended if known.get(end.number) != end.checksum]
-        running = is_held(one.folder)
+        running = one.running = is_held(one.folder.path)
         if not (added.started or added.calls or ends or added.more):
             self._set_state(writer, one, running)
             return False
@@ -275,7 +280,8 @@ class Indexer:
         """A journal that has not changed: the run may have ended."""
         if time.monotonic() - one.used > 1:
             one.used = time.monotonic()
-            self._set_state(writer, one, is_held(one.folder))
+            one.running = is_held(one.folder.path)
+            self._set_state(writer, one, one.running)
 
     def _set_state(self, writer: IndexWriter, one: _Followed, running: bool) -> None:
         writer.begin()

@@ -14,7 +14,6 @@ from functools import cache
 from pathlib import Path
 
 from viva.engine.errors import ConfigurationError
-from viva.engine.folder import RunFolder
 from viva.orchestration.sweep.record import read_sweep
 from viva.orchestration.sweep.sweep_folder import is_sweep
 
@@ -64,14 +63,14 @@ def check_root(root: Path) -> None:
         raise ConfigurationError(f"{root}: no run in it (a run's folder holds manifest.json); name another folder")
 
 
-def is_held(folder: RunFolder) -> bool:
+def is_held(folder: Path) -> bool:
     """Whether a process is at a run: it holds the lock. Where the system does not list its locks, a journal that was
     written to a moment ago stands for that.
     """
     if not _locks_are_listed():
         return _recent(folder)
     try:
-        return _listed(os.stat(folder.path / "lock").st_ino)
+        return _listed(os.stat(folder / "lock").st_ino)
     except OSError:
         return False
 
@@ -91,11 +90,11 @@ def _listed(inode: int) -> bool:
     return any("FLOCK" in line and f":{inode} " in line for line in _LOCKS.read_text().splitlines())
 
 
-def _recent(folder: RunFolder) -> bool:
+def _recent(folder: Path) -> bool:
     latest = 0.0
     for name in ("journal.sqlite", "journal.sqlite-wal"):
         try:
-            latest = max(latest, os.stat(folder.path / name).st_mtime)
+            latest = max(latest, os.stat(folder / name).st_mtime)
         except OSError:
             continue
     return time.time() - latest < _RECENT_SECONDS
