@@ -1,8 +1,8 @@
 """What the runs say together, computed in a process of its own so that pages never wait for it; and its whole report.
 
 ``python -m viva.web.view.answering [--gently] [--page FILE] FOLDER…`` prints the findings as JSON. While a run goes on
-it is asked again, after a pause of many times what it took. What never belongs here: computing figures (studies do), and
-markup.
+it is asked again, after a pause of many times what it took. What never belongs here: computing figures (studies do),
+and markup.
 """
 
 from __future__ import annotations
