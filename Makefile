@@ -78,6 +78,10 @@ bench: venv peers
 	$(BIN)/python benches/report.py $(QUICK)
 	$(BIN)/python benches/dialogs.py $(QUICK)
 	$(BIN)/python benches/view.py $(QUICK)
+	$(BIN)/python benches/suites.py $(QUICK)
+	$(BIN)/python benches/audit.py $(QUICK)
+	$(BIN)/python benches/fusion.py $(QUICK)
+	$(BIN)/python benches/certified.py $(QUICK)
 
 clean:
 	rm -rf .venv .inspect .peers build *.egg-info

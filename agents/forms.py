@@ -6,6 +6,7 @@ What never belongs here: asking, and what a form is for.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -19,9 +20,10 @@ _MOST_CHOICES = 100  # whole numbers between bounds are listed one by one up to 
 _KEPT = ("type", "enum", "const", "items", "minItems", "maxItems", "minLength", "maxLength", "anyOf")
 
 
+@lru_cache(maxsize=256)  # pydantic takes a millisecond to write one, as long as some calls take
 def form_schema(form: type[BaseModel]) -> dict[str, Any]:
     """A model's JSON schema as every structured-output implementation takes it: without ``$ref``, titles and defaults,
-    every field required and no other allowed. Descriptions stay with their fields.
+    every field required and no other allowed. Descriptions stay with their fields. It is shared: do not change it.
     """
     schema = form.model_json_schema()
     return _plain(schema, schema.get("$defs", {}))

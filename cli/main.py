@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from viva.engine.descriptors import raise_limit
 from viva.engine.plugins import registered
 
-from . import correlate, data, lab, report, review, run, show, sweep, validate, view
+from . import correlate, data, judge, lab, meta, report, review, run, show, sweep, validate, view
 from .exit_codes import complain
 from .lazy_command import HELP, MODELS
 from .output import Unwritten, forsake_stdout, show_log, steady_streams
@@ -64,6 +64,8 @@ data.register(app)
 validate.register(app)
 lab.register(app)
 correlate.register(app)
+meta.register(app)
+judge.register(app)
 for point in registered("viva.commands").values():
     app.add_typer(point.load(), name=point.name)
 

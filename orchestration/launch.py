@@ -267,8 +267,10 @@ def forked_run(
     if foreign:
         raise ConfigurationError(f"a fork keeps the conversations and may not change {', '.join(foreign)}")
     run = str(source.resolve())
+    if judge.many and isinstance(changes.get(judge.name), str):  # judges are compared: one stands for a list of one
+        changes[judge.name] = [changes[judge.name]]
     for role in roles:
-        if role is not judge:
+        if role is not judge and role.replayed:
             replays = [replayed(run, label, model) for label, model in _labelled(role, settings).items()]
             changes[role.name] = replays if role.many else next(iter(replays), None)
     settings = _changed(settings, {name: changes.pop(name) for name in ("concurrency",) if name in changes})

@@ -22,6 +22,8 @@ from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError
 
 from .forecast import Use
+from .graded import GradedAnswer, Grading
+from .rated import TurnScores
 from .review import ReviewSheet
 from .settings import RunSettings
 from .shown import RecordedConversation, ResultSummary, ShownConversation, shown_plainly, summary_function
@@ -64,12 +66,14 @@ class Role:
     """A part that a model plays; the setting of the same name holds its model.
 
     ``many``: the setting holds several models, which are compared: each has conversations of its own. ``judge``: the
-    model that a fork may exchange, for what it says changes nothing that the others are asked.
+    model that a fork may exchange, for what it says changes nothing that the others are asked. ``replayed``: a fork
+    repeats what its model said; of another role the model is called anew.
     """
 
     name: str
     many: bool = False
     judge: bool = False
+    replayed: bool = True
 
     def models(self, settings: RunSettings) -> list[str]:
         """The names of its models in these settings; none where the setting is empty."""
@@ -224,6 +228,34 @@ class Scenario(ABC, Generic[S, T]):
     def summary_of(self, settings: S) -> Callable[[Any], ResultSummary]:
         """A function that gives a recorded result's line in a list; as it is, its score alone."""
         return summary_function(self.score_of(settings))
+
+    def grading(self, settings: S, *, by_round: bool = False) -> Grading | None:
+        """What a judge's grades are in such a run, so that people's can be set beside them: of whole conversations, or
+        ``by_round``. None where there are none; as it is, the scores of ``score_of``, of whole conversations.
+        """
+        score_of = self.score_of(settings)
+        if by_round or score_of is None:
+            return None
+        return Grading(
+            0.0, 100.0, lambda key, label, task, result: [GradedAnswer(key, label, task.id, score_of(result))]
+        )
+
+    def turn_scores(self, settings: S) -> Callable[[Any], list[TurnScores]]:
+        """A function that gives a result's scores by turn and criterion, which human ratings are set beside.
+
+        As it is: the score of ``score_of``, else the numbers among the named values of ``value``.
+        """
+        from .measures import SCORE, named_values
+
+        score = self.score_of(settings)
+
+        def whole(result: Any) -> list[TurnScores]:
+            if score is not None:
+                return [TurnScores(None, {SCORE: score(result)})]
+            named = {name: one for name, one in named_values(self.value(result)).items() if not isinstance(one, str)}
+            return [TurnScores(None, {name: None if one is None else float(one) for name, one in named.items()})]
+
+        return whole
 
     def in_random_order(self, cluster: str | None) -> dict[str, Any]:
         """The settings under which tasks come in an order that the seed gives, cluster by cluster: rules that stop a

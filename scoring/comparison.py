@@ -88,7 +88,7 @@ def compare(
     found = clustered_mean(differences, [item for item in by_item for _ in by_item[item]])
     if found is None:
         return Comparison(first, second, None, None, None, None, None, 0, 0, dropped, None, None, None, None)
-    p, test = _tested(found, by_item)
+    p, test = tested_mean(found, by_item)
     interval = found.within(-most, most, level=level) if found.se is not None else None
     means = [math.fsum(values) / len(values) for values in by_item.values()]
     won = sum(mean > _ROUNDING for mean in means) / len(means)
@@ -99,7 +99,8 @@ def compare(
     )
 
 
-def _tested(found: ClusteredMean, by_item: Mapping[str, Sequence[float]]) -> tuple[float | None, Test | None]:
+def tested_mean(found: ClusteredMean, by_item: Mapping[str, Sequence[float]]) -> tuple[float | None, Test | None]:
+    """The two-sided p-value of a mean of 0, and the test that gives it; None below two items. As in ``compare``."""
     from scipy.stats import t
 
     if found.se is None:

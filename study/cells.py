@@ -67,7 +67,8 @@ def _cells_of_run(run: RunFolder, name: str) -> list[StudyCell]:
 
 def _judge(cell: StudyCell, roles: Iterable[Role]) -> str | None:
     role = judge_role(roles)
-    return None if role is None else cell.label(role.name)
+    # Where judges are what is compared, a cell's own model is the judge.
+    return None if role is None or role.many else cell.label(role.name)
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

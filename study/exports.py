@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -47,19 +47,26 @@ def write_csv(report: Mapping[str, Any], file: Path) -> None:
 
     :raises ConfigurationError: the file cannot be written.
     """
+    write_rows(long_rows(report), COLUMNS, TEXTS, file)
+
+
+def write_rows(rows: Iterable[Row], columns: Sequence[str], texts: Sequence[str], file: Path) -> None:
+    """Rows as such a CSV file; ``texts`` are the columns that hold text.
+
+    :raises ConfigurationError: the file cannot be written.
+    """
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_harmless(row) for row in long_rows(report))
+    writer.writerows(_harmless(row, texts) for row in rows)
     _write(file, text.getvalue().encode())
 
 
-def _harmless(row: Row) -> Row:
+def _harmless(row: Row, texts: Sequence[str]) -> Row:
     """The row as a spreadsheet program and a terminal may be given it: an apostrophe stands before each text that would
     be taken for a formula, and control characters are made visible.
     """
-    texts = {name: _cell(str(row[name])) for name in TEXTS if row[name]}
-    return row | texts
+    return row | {name: _cell(str(row[name])) for name in texts if row[name]}
 
 
 def _cell(text: str) -> str:

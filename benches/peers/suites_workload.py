@@ -14,12 +14,11 @@ _TEXT = (
     "the answer is that we could try another way because every number of this list divides it without a remainder "
     "please look at my question again and tell me why water boils earlier on mountains than by the sea"
 )
-_WORDS = _TEXT.split()
 
 
 def sentence(draw: random.Random) -> str:
     """A few words that end with a mark."""
-    words = draw.choices(_WORDS, k=draw.randint(5, 16))
+    words = draw.choices(_TEXT.split(), k=draw.randint(5, 16))
     return " ".join(words).capitalize() + draw.choice("..?!")
 
 

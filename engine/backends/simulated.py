@@ -10,6 +10,7 @@ What never belongs here: anything that a real backend's result could depend on, 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ import orjson
 
 from .. import seeds
 from ..clock import Clock
-from ..errors import Throttled, Unavailable
+from ..errors import ConfigurationError, Throttled, Unavailable
 from ..likelihood import Likelihood, Reading
 from ..messages import Completion, Request
 from ..tools import ToolCall
@@ -60,6 +61,7 @@ class SimulatedBackend(Backend):
     :param verbosity: scales the number of extra sentences, 0 to twice this.
     :param noise: chance that a judgement is off; :param malformed: that one cannot be read.
     :param latency: median seconds of a log-normal with ``sigma``.
+    :param traits: habits by name that personas may know, from -1 to 1 (``traits=position:0.3,length:-0.1``).
     :param fail: chance that an attempt ends in Unavailable; :param throttle: in Throttled.
     """
 
@@ -76,11 +78,13 @@ class SimulatedBackend(Backend):
         sigma: float = 0.8,
         fail: float = 0.0,
         throttle: float = 0.0,
+        traits: Mapping[str, float] | None = None,
     ) -> None:
         self.knowledge, self.memorisation, self.verbosity = knowledge, memorisation, verbosity
         self.noise, self.malformed = noise, malformed
         self.latency, self.sigma = latency, sigma
         self.fail, self.throttle = fail, throttle
+        self.traits = dict(traits or {})
         self.fallible = fail > 0 or throttle > 0
         self._clock = clock
         self._tries: dict[bytes, int] = {}
@@ -184,7 +188,21 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
     """A simulated model from ``simulated:label?knowledge=…&…``; the options are the constructor's parameters."""
     rate = {name: spec.number(name, default, 0.0, 1.0) for name, default in _RATES.items()}
     amount = {name: spec.number(name, default) for name, default in _AMOUNTS.items()}
-    return SimulatedBackend(clock, **rate, **amount)
+    return SimulatedBackend(clock, **rate, **amount, traits=_traits(spec))
+
+
+def _traits(spec: ModelSpec) -> dict[str, float]:
+    """:raises ConfigurationError: one is not ``name:number``, or not from -1 to 1."""
+    found = {}
+    for part in filter(None, (spec.take("traits") or "").split(",")):
+        name, _, amount = part.partition(":")
+        try:
+            found[name.strip()] = float(amount)
+        except ValueError:
+            found[name.strip()] = math.nan
+        if not name.strip() or not -1.0 <= found[name.strip()] <= 1.0:
+            raise ConfigurationError(f"{spec.text}: traits: found '{part}', expected NAME:AMOUNT, from -1 to 1")
+    return found
 
 
 _RATES = {"knowledge": 0.7, "memorisation": 0.0, "noise": 0.1, "malformed": 0.0, "fail": 0.0, "throttle": 0.0}

@@ -7,6 +7,7 @@ rubrics, and adding values up.
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from viva.engine.steps import COMPUTED, encoded, result_of_call
+from viva.engine.steps import COMPUTED, defined_at, encoded, failure, result_of_call, result_of_error
 
 from .functions import load
 from .spec import Condition
@@ -131,39 +132,46 @@ def _argument(unit: Unit, takes: str) -> Any:
 
 def _value(function: Callable[..., Any], argument: Any, arguments: Mapping[str, Any], seconds: float) -> list[Any]:
     """``[value, None]`` or ``[None, error]``."""
-
-    def call() -> Any:
+    try:
         with _within(seconds):
             value = function(argument, **arguments)
-            if hasattr(value, "__await__"):
-                return value  # runs in ``result_of_call``; a whole step that hangs is killed
-            return named(value)
-
-    kind, data = result_of_call(call, ())
-    if kind == COMPUTED:
-        return [named(orjson.loads(data)), None]
-    return [None, orjson.loads(data)]
+        if hasattr(value, "__await__"):
+            kind, data = result_of_call(lambda: value, ())  # a whole step that hangs is killed
+            if kind != COMPUTED:
+                return [None, orjson.loads(data)]
+            value = orjson.loads(data)
+    except BaseException as error:  # SystemExit too: a metric cannot end the process
+        return [None, orjson.loads(result_of_error(error, function)[1])]
+    try:
+        return [named(value), None]
+    except (TypeError, ValueError, RecursionError) as error:
+        return [None, orjson.loads(failure(type(error).__name__, str(error), defined_at(function))[1])]
 
 
 def named(value: Any) -> Any:
     """A function's value as it is recorded: a list of ``{name, value}`` is several values by name.
 
     :raises TypeError: it is neither a number, truth value, text, None, nor a flat dict of these.
+    :raises ValueError: a number is not finite, or a text without end.
     """
+    if value is None or isinstance(value, bool) or (type(value) is float and math.isfinite(value)):
+        return value  # most values by far
     if isinstance(value, list | tuple) and value and all(isinstance(one, dict) and {"name", "value"} <= one.keys()
                                                           for one in value):  # fmt: skip
         value = {str(one["name"]): one["value"] for one in value}
-    if hasattr(value, "item") and not isinstance(value, dict) and getattr(value, "shape", None) == ():
-        value = value.item()  # a number of numpy's
-    parts = value.values() if isinstance(value, dict) else [value]
-    for part in parts:
-        if not (part is None or isinstance(part, bool | int | float | str)):
-            raise TypeError(
-                f"returned a {type(part).__name__}; return a number, a truth value, a text, None, or a dict of these"
-            )
-    if isinstance(value, dict):
-        value = {str(key): part for key, part in value.items()}
+    value = {str(key): _plain(one) for key, one in value.items()} if isinstance(value, dict) else _plain(value)
     encoded(value)  # numbers that are not finite, texts without end
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """A number, truth value, text or None, numpy's made Python's."""
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        value = value.item()
+    if not (value is None or isinstance(value, bool | int | float | str)):
+        raise TypeError(
+            f"returned a {type(value).__name__}; return a number, a truth value, a text, None, or a dict of these"
+        )
     return value
 
 

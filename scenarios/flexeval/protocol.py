@@ -74,6 +74,7 @@ class SuiteProtocol:
             for stage in sorted({one.stage for one in metrics})
         ]  # fmt: skip
         self._metrics = metrics
+        self._told = {one.name: one.to_record() | {"code": one.digest} for one in metrics}
 
     async def hold(self, conversation: Conversation, task: DialogTask) -> dict[str, Any]:
         """The record of one conversation.
@@ -124,7 +125,7 @@ class SuiteProtocol:
         record, all_ = dialog.to_record(), self._suite.scores_all
 
         async def step(chosen: Sequence[Measured], before: Found) -> Any:
-            told = [one.to_record() | {"code": one.digest} for one in chosen]
+            told = [self._told[one.name] for one in chosen]
             limit = _START + sum(len(dialog.units(one.level)) * _OVERHEAD for one in chosen)
             limit += 1.5 * max(one.spec.seconds for one in chosen)
             arguments = (record, told, all_, before)

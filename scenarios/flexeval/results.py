@@ -73,6 +73,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     },
 }
 _Row = dict[str, Any]
+_AT_ONCE = 1_000  # rows
 
 
 def write_results(path: Path) -> Path:
@@ -92,11 +93,14 @@ def write_results(path: Path) -> Path:
                 database.execute(
                     f"CREATE TABLE {table} ({', '.join(f'{name} {kind}' for name, kind in columns.items())})"
                 )
+            waiting: dict[str, list[list[Any]]] = {table: [] for table in COLUMNS}
             for table, row in rows_of(path):
-                marks = ", ".join("?" * len(COLUMNS[table]))
-                values = [row.get(name) for name in COLUMNS[table]]
-                database.execute(f"INSERT INTO {table} VALUES ({marks})", values)
-            for table in COLUMNS:
+                rows = waiting[table]
+                rows.append([row.get(name) for name in COLUMNS[table]])
+                if len(rows) == _AT_ONCE:
+                    _insert(database, table, rows)
+            for table, rows in waiting.items():
+                _insert(database, table, rows)
                 database.execute(f"CREATE INDEX {table}_key ON {table} (key)")
             database.commit()
         part.replace(target)
@@ -105,6 +109,11 @@ def write_results(path: Path) -> Path:
     finally:
         part.unlink(missing_ok=True)
     return target
+
+
+def _insert(database: sqlite3.Connection, table: str, rows: list[list[Any]]) -> None:
+    database.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(COLUMNS[table]))})", rows)
+    rows.clear()
 
 
 def rows_of(path: Path) -> Iterator[tuple[str, _Row]]:
@@ -134,9 +143,9 @@ def untested(path: Path) -> list[tuple[str, _Row]]:
     if manifest["settings"].get("watched") is not None:
         return []
     with History(folder.journal) as history:
+        if len(history.ended_numbers()) == manifest["dataset"]["chosen"] * len(labels) * repeats:
+            return []
         ended = {one.key for one in history.ended()}
-    if len(ended) == manifest["dataset"]["chosen"] * len(labels) * repeats:
-        return []
     try:
         tasks = DialogTasks([Path(file) for file in manifest["dataset"]["files"]], manifest["settings"]["n"])
     except ConfigurationError:

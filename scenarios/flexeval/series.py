@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_REASON = 300  # characters of an error's message
 _ROLES = ("", "system", "user", "assistant", "tool")
 
 
@@ -154,7 +155,9 @@ class Collected:
             series = self._series(name)
             series.skipped += one["skipped"]
             for error in one["errors"]:
-                series.fail(test, f"{error[1]}: {error[2]}" + (f" (at {error[3]})" if error[3] else ""))
+                message = " ".join(str(error[2]).split())  # whole in the results
+                message = message if len(message) <= _REASON else f"{message[:_REASON]}…"
+                series.fail(test, f"{error[1]}: {message}" + (f" (at {error[3]})" if error[3] else ""))
             roles = _roles_of(record["roles"], one.get("level", ""))
             labels = dict(record["labels"].get(name, ()))
             for unit, value in one["values"]:

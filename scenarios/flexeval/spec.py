@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from .units import Level
 
 Scalar: TypeAlias = bool | float | str
-Name = Annotated[str, StringConstraints(pattern=r"^\w[\w .()=,-]*$", max_length=80)]
+Name = Annotated[str, StringConstraints(pattern=r"^\w[\w .()=,@-]*$", max_length=80)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 

@@ -123,32 +123,51 @@ class Releases(Section[Material]):
         tails: list[tuple[str, str]] = []
         kinds: list[tuple[str, str]] = []
         classes: list[tuple[str, str]] = []
-        for metric in report[self.key]:
-            name, releases = metric["metric"], metric["releases"]
-            bars = {one["release"]: shares.Bar(one["p98"]) for one in releases if one.get("p98") is not None}
+        for name, rows in _panels(report[self.key]).items():
+            bars = {row: shares.Bar(one["p98"]) for row, one in rows.items() if _has_tail(one)}
             if bars and len(tails) < _PLOTTED:
-                told = ", ".join(f"{release} {bar.value:.3g}" for release, bar in bars.items())
+                told = ", ".join(f"{row} {bar.value:.3g}" for row, bar in bars.items())
                 tails.append((shares.bars(name, bars, "98th percentile"), f"{name}: {told}"))
-            counts = {one["release"]: one["counts"] for one in releases if one.get("counts")}
+            counts = {row: one["counts"] for row, one in rows.items() if one.get("counts")}
             order = sorted({category for one in counts.values() for category in one})
             if counts and len(order) <= shares.CATEGORIES and len(kinds) < _PLOTTED:
                 kinds.append((shares.stacked(name, counts, order), f"{name}: {', '.join(order)}"))
-            by_class = {f"{one['release']}: {of}": shares.Bar(figures["f1"])
-                        for one in releases for of, figures in one.get("classes", {}).items()}  # fmt: skip
-            if by_class:
-                classes.append((shares.bars(name, by_class, "F1"), f"{name}: F1 of each class"))
+            f1 = {row: {kind: figures["f1"] for kind, figures in one["classes"].items()}
+                  for row, one in rows.items() if one.get("classes")}  # fmt: skip
+            order = sorted({kind for one in f1.values() for kind in one})
+            if f1 and len(order) <= shares.CATEGORIES:
+                told = "; ".join(f"{row} {', '.join(f'{kind} {value:.3g}' for kind, value in one.items())}"
+                                 for row, one in f1.items())  # fmt: skip
+                classes.append((shares.grouped(name, f1, order, "F1"), f"{name}: {told}"))
         origin = f"{len(report['cells'])} releases"
+        beyond = "Two of a hundred values lie beyond it."
         drawn = [
-            (
-                "tails",
-                "98th percentile by release",
-                "How bad the worst answers are: two in a hundred are beyond.",
-                tails,
-            ),
+            ("tails", "98th percentile by release", beyond, tails),
             ("categories", "Categories by release", "How often each category was given.", kinds),
             ("classes", "F1 by class", "Agreement with the given labels, each class as the positive one.", classes),
         ]
         return [Plot(anchor, heading, caption, origin, panels) for anchor, heading, caption, panels in drawn if panels]
+
+
+def _panels(metrics: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By panel its rows: of each metric its releases, and of a rubric that several graders grade (``NAME@GRADER``) each
+    release by each grader.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for metric in metrics:
+        name, _, grader = metric["metric"].partition("@")
+        for one in metric["releases"]:
+            row = one["release"]
+            if grader:
+                row = grader if len(metric["releases"]) == 1 else f"{row}, {grader}"
+            found.setdefault(name, {})[row] = one
+    return found
+
+
+def _has_tail(figures: Mapping[str, Any]) -> bool:
+    """Whether a percentile says something: not of categories, and not of what is only ever 0 or 1."""
+    ends = {figures.get(key) for key in ("min", "median", "p98", "max")}
+    return figures.get("p98") is not None and not figures.get("counts") and not ends <= {0, 1}
 
 
 def _release(reading: RunReading, readings: Sequence[RunReading]) -> str:

@@ -5,7 +5,7 @@ What never belongs here: turns and dialogs themselves (``turn_protocol``, ``user
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from viva.agents.judge import RULING_SCHEMA
@@ -14,6 +14,7 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Sampling
 
 from ..contract import Aggregate, Converse, Prepared, Role, Scenario, Scoring
+from ..graded import GradedAnswer, Grading
 from ..shown import RecordedConversation, ResultSummary, ShownConversation, sides_of
 from .rubric import TEMPLATES, Words, open_words
 from .run_review import TurnReview
@@ -77,6 +78,18 @@ class FunctionChat(Scenario[FunctionChatSettings, "DialogTurn | DialogTask"]):
         schema = RULING_SCHEMA if s.rubrics is None else None
         judging = Sampling(temperature=s.judge_temperature, max_tokens=s.judge_tokens, schema=schema)
         return TurnProtocol(words, answering, judging).hold
+
+    def grading(self, settings: FunctionChatSettings, *, by_round: bool = False) -> Grading | None:
+        """Pass or fail of the outputs that the judge was asked about; what rules decide is not the judge's."""
+        if by_round or settings.mode == "user":
+            return None
+
+        def answers(key: str, label: str, turn: Any, record: Any) -> Iterator[GradedAnswer]:
+            if record["judge"] is not None:
+                passed = record["judge"]["passed"]
+                yield GradedAnswer(key, label, turn.cluster, None if passed is None else float(passed))
+
+        return Grading(0.0, 1.0, answers, passes=True)
 
     def task(self, record: Any) -> DialogTurn | DialogTask:
         return DialogTurn.from_record(record) if "ground_truth" in record else DialogTask.model_validate(record)

@@ -6,9 +6,13 @@ What never belongs here: what a verdict is worth (``scoring``) and what happens 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from viva.agents.agent import PackAgent
+from viva.agents.assistants.assistant import Assistant
+from viva.agents.assistants.example import Advice
+from viva.agents.assistants.words import advised
 from viva.agents.prompts import PromptPack
 from viva.engine.errors import ConfigurationError, MalformedOutput
 from viva.engine.messages import Completion
@@ -67,9 +71,12 @@ class Evaluator(PackAgent):
         self.view.append("user", f"{opening}\n\n{told}" if told else opening)
         self.view.append("assistant", verdict)
 
-    async def assess(self, question: str, reply: str) -> Assessment:
-        """Its verdict on one exchange."""
-        self.view.append("user", self.pack.render("evaluator.exchange", question=question, reply=reply))
+    async def assess(
+        self, question: str, reply: str, assistants: Sequence[Assistant] = (), advice: Sequence[Advice] = ()
+    ) -> Assessment:
+        """Its verdict on one exchange; with ``assistants`` it is told what they say of the reply (``advice``)."""
+        exchange = self.pack.render("evaluator.exchange", question=question, reply=reply)
+        self.view.append("user", advised(exchange, assistants, advice))
         # What a simulated judge may know of this round; a real one reads the exchange.
         hint = None if self.hint is None else Interviewed(self.hint.item, reply)
         completion = await self.conversation.generate(self.role, self.view, self.sampling, hint=hint)

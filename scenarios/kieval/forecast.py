@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from viva.agents.assistants.example import Advice
+from viva.agents.assistants.names import assistants
+from viva.agents.assistants.words import advised
 from viva.agents.prompts import PromptPack
 from viva.data.items import Item
 from viva.engine.messages import View
@@ -24,10 +27,12 @@ def interview_use(
     replied, asked, judged = s.candidate_tokens, s.interactor_tokens, s.evaluator_tokens
     told = {name: tokens_in(pack.render(f"{name}.system")) for name in ("candidate", "interactor", "evaluator")}
     follow_up = tokens_in(pack.render("interactor.reply", reply="")) + replied
-    exchange = tokens_in(pack.render("evaluator.exchange", question="", reply="")) + asked + replied
+    asked_too = assistants(settings.assistant)
+    advice = advised("", asked_too, [Advice(one.name, one.high) for one in asked_too])
+    exchange = tokens_in(pack.render("evaluator.exchange", question="", reply="") + advice) + asked + replied
     start = max(sum(map(tokens_in, first_verdict(pack, right=right))) for right in (True, False))
     rounds = range(s.rounds)
-    total = {name: Use() for name in told}
+    total = {name: Use() for name in told} | {one.role: Use() for one in asked_too if one.model is not None}
     for item in items:
         shown = {"question": item.question, "choices": item.labelled_choices()}
         question = told["candidate"] + tokens_in(pack.render("candidate.question", **shown))
@@ -50,4 +55,7 @@ def interview_use(
         total["evaluator"] += Use(
             s.rounds, sum(begun + (held + 1) * exchange + held * judged for held in rounds), s.rounds * judged
         )
+        for one in asked_too:
+            if one.model is not None:  # each reads the talk so far; what a grade is long does not matter beside that
+                total[one.role] += Use(s.rounds, sum((held + 1) * (asked + replied) for held in rounds), 0)
     return total

@@ -17,6 +17,8 @@ from typing import Any
 import anyio
 
 from viva.agents.answers import read_choice
+from viva.agents.assistants.assistant import Assistant, consult
+from viva.agents.assistants.example import Example
 from viva.agents.prompts import PromptPack
 from viva.data.items import Item, shown_item
 from viva.engine.conversation import Conversation, ConversationStopped
@@ -31,10 +33,16 @@ from .persona import Interviewed
 from .score import Interview, Round
 from .settings import FirstAnswer
 
+# The texts of an exchange that assistants may compare a reply with; ``ANSWER`` is the right choice's, and the default.
+ANSWER = "answer"
+COMPARED = (ANSWER, "question", "dialogue")
+
 
 @dataclass(slots=True)
 class InterviewProtocol:
-    """How a run's interviews are held. ``examples``: an item as a question behind solved ones, for five-shot."""
+    """How a run's interviews are held. ``examples``: an item as a question behind solved ones, for five-shot.
+    ``assistants`` say a number of each reply, which the evaluator is told.
+    """
 
     pack: PromptPack
     rounds: int
@@ -44,6 +52,7 @@ class InterviewProtocol:
     sampling: dict[str, Sampling]
     first_answer: FirstAnswer = "choice"
     examples: Callable[[Item], View | None] = lambda item: None
+    assistants: tuple[Assistant, ...] = ()
 
     async def hold(self, conversation: Conversation, item: Item) -> dict[str, Any]:
         """Hold one interview; its record."""
@@ -53,12 +62,22 @@ class InterviewProtocol:
 class _Interview:
     """One interview under way."""
 
-    __slots__ = ("_candidate", "_conversation", "_evaluator", "_interactor", "_protocol", "interview")
+    __slots__ = (
+        "_candidate",
+        "_conversation",
+        "_evaluator",
+        "_exchanges",
+        "_interactor",
+        "_item",
+        "_protocol",
+        "interview",
+    )
 
     def __init__(self, conversation: Conversation, protocol: InterviewProtocol, item: Item) -> None:
         pack, sampling = protocol.pack, protocol.sampling
         hint = Interviewed(item)
-        self._conversation, self._protocol = conversation, protocol
+        self._conversation, self._protocol, self._item = conversation, protocol, item
+        self._exchanges: list[str] = []  # what was said before, for assistants
         self._candidate = Candidate(conversation, "candidate", pack, sampling["candidate"], hint)
         self._interactor = Interactor(conversation, "interactor", pack, sampling["interactor"], hint)
         self._evaluator = Evaluator(conversation, "evaluator", pack, sampling["evaluator"], hint)
@@ -99,10 +118,25 @@ class _Interview:
                     return
                 asked = following
                 continue
-            if self._stops(await self._evaluator.assess(asked, said.text)):
+            if self._stops(await self._assessed(asked, said.text)):
                 return
             if left:
                 asked = await self._interactor.follow_up(said.text)
+
+    async def _assessed(self, asked: str, reply: str) -> Assessment:
+        """The evaluator's verdict, after the assistants if there are any."""
+        assistants = self._protocol.assistants
+        if not assistants:
+            return await self._evaluator.assess(asked, reply)
+        texts = {
+            ANSWER: self._item.choices[self._item.answer],
+            "question": asked,
+            "dialogue": "\n\n".join(self._exchanges),
+        }
+        example = Example(reply, texts, ANSWER, ("dialogue", "question"))
+        advice = await consult(self._conversation, assistants, example)
+        self._exchanges.append(f"{asked}\n\n{reply}")
+        return await self._evaluator.assess(asked, reply, assistants, advice)
 
     async def _first_answer(self, item: Item) -> str | None:
         """What all roles see of the candidate's answer to the item; None if there is nothing to talk about."""
@@ -152,7 +186,7 @@ class _Interview:
             asked_next.append(await self._interactor.follow_up(reply))
 
         async def judge() -> None:
-            assessments.append(await self._evaluator.assess(asked, reply))
+            assessments.append(await self._assessed(asked, reply))
 
         try:
             async with anyio.create_task_group() as group:

@@ -5,25 +5,30 @@ What never belongs here: the interview itself (``interview``), formulas (``score
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from viva.agents.assistants.names import assistants
 from viva.agents.prompts import PromptPack
 from viva.data.items import Item
 from viva.data.selection import Dataset, open_dataset
 from viva.engine.detectors import detector_makers
 from viva.engine.messages import Sampling
 
+from ..assistants import assistant_roles, check_texts, checked_facts
 from ..contract import Converse, Prepared, Role, Scenario
 from ..forecast import Use
+from ..graded import GradedAnswer, Grading
 from ..probes.questions import TEMPLATES as PROBE_TEMPLATES
 from ..probes.questions import Questions
 from ..probes.shots import Shots, open_examples
+from ..rated import TurnScores
 from ..shown import RecordedConversation, ResultSummary, ShownConversation, sides_of
 from .forecast import interview_use
-from .interview import InterviewProtocol
+from .interview import ANSWER, COMPARED, InterviewProtocol
 from .manifest import KievalManifest
 from .pack import TEMPLATES
+from .rated import interview_scores
 from .report import KievalAggregate
 from .score import Interview
 from .scoring import KievalScoring
@@ -49,7 +54,10 @@ class Kieval(Scenario[KievalSettings, Item]):
     scoring = KievalScoring
     templates = TEMPLATES
     manifest = KievalManifest
-    judging = frozenset({"evaluator_tokens", "early_stop", "scorer", "decay"})
+    judging = frozenset({"evaluator_tokens", "early_stop", "scorer", "decay", "assistant"})
+
+    def roles_of(self, settings: KievalSettings) -> tuple[Role, ...]:
+        return (*self.roles, *assistant_roles(settings.assistant))
 
     def prepare(self, settings: KievalSettings) -> Prepared[Item]:
         dataset: Dataset = open_dataset(
@@ -72,6 +80,10 @@ class Kieval(Scenario[KievalSettings, Item]):
             shots = Shots.drawn(examples, _SHOTS, settings.seed)
             shots.check(dataset)
             records |= {"examples": examples.to_record(), "shots": shots.to_record()}
+        if settings.assistant:
+            asked = assistants(settings.assistant, ANSWER)
+            check_texts(asked, COMPARED, ANSWER, "an interview")
+            records["assistants"] = checked_facts(asked)
         return Prepared(dataset, records, dataset.notes)
 
     def protocol(self, settings: KievalSettings, pack: PromptPack | None, records: Mapping[str, Any]) -> Converse[Item]:
@@ -97,6 +109,7 @@ class Kieval(Scenario[KievalSettings, Item]):
             detector_makers(settings.detectors),
             sampling,
             settings.first_answer,
+            assistants=assistants(settings.assistant, ANSWER),
         )
         if "shots" in records:
             questions, shots = Questions(PROBE_TEMPLATES.open(_SHOTS_PACK)), Shots.from_record(records["shots"])
@@ -119,6 +132,28 @@ class Kieval(Scenario[KievalSettings, Item]):
     def summary_of(self, settings: KievalSettings) -> Callable[[Any], ResultSummary]:
         scorer = KievalScoring().scorer_of(settings.model_dump())
         return lambda result: summary(result, scorer)
+
+    def turn_scores(self, settings: KievalSettings) -> Callable[[Any], list[TurnScores]]:
+        scorer = KievalScoring().scorer_of(settings.model_dump())
+        return lambda result: interview_scores(result, scorer)
+
+    def grading(self, settings: KievalSettings, *, by_round: bool = False) -> Grading:
+        """Of interviews the score, 0–100, of rounds the overall score, 1–4. With each is known whether the item's
+        question was ``right`` at first.
+        """
+        scorer = KievalScoring().scorer_of(settings.model_dump())
+
+        def answers(key: str, label: str, item: Item, record: Any) -> Iterator[GradedAnswer]:
+            interview = Interview.from_record(record)
+            known = {"right": float(interview.right)}
+            if not by_round:
+                yield GradedAnswer(key, label, item.id, scorer.score(interview), known=known)
+                return
+            for number, held in enumerate(scorer.rounds(interview), start=1):
+                overall = None if held.scores is None else held.scores[-1]
+                yield GradedAnswer(key, label, item.id, overall, number, known)
+
+        return Grading(1.0, 4.0, answers) if by_round else Grading(0.0, 100.0, answers)
 
     def in_random_order(self, cluster: str | None) -> dict[str, Any]:
         return {"shuffled": True} | ({"cluster": cluster} if cluster else {})

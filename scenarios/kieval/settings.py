@@ -15,6 +15,7 @@ from viva.engine.backends.registry import full_path
 from viva.engine.detectors import detector_makers
 from viva.engine.errors import ConfigurationError
 
+from ..assistants import full_names
 from ..settings import RunSettings, folder_of, full_file
 from .score import ScorerName
 
@@ -28,6 +29,12 @@ class KievalSettings(RunSettings):
     candidate: list[str] = Field(min_length=1, description="Model under examination; may be given several times.")
     interactor: str = Field(description="Model that asks.")
     evaluator: str = Field(description="Model that judges.")
+    assistant: list[str] = Field(
+        default=[],
+        description="Assistant whose number about each reply the evaluator is told: rouge-l, bleu, logprob:MODEL, "
+        "FILE.py#NAME, … (docs/judges.md); @question or @dialogue compares with these, else with the right answer. May "
+        "be given several times.",
+    )
     n: int | None = Field(default=None, ge=1, description="Items drawn by the seed (all if not given).")
     ids: str | None = Field(default=None, description="File of item ids: only items on this list are used.")
     shuffled: bool = Field(
@@ -96,6 +103,14 @@ class KievalSettings(RunSettings):
     def _local_models_by_full_path(cls, models: str | list[str], info: ValidationInfo) -> str | list[str]:
         folder = folder_of(info)
         return [full_path(model, folder) for model in models] if isinstance(models, list) else full_path(models, folder)
+
+    @field_validator("assistant")
+    @classmethod
+    def _assistants_by_full_path(cls, names: list[str], info: ValidationInfo) -> list[str]:
+        try:
+            return full_names(names, folder_of(info))
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
 
     @field_validator("detectors")
     @classmethod

@@ -100,7 +100,7 @@ def test_an_unknown_pack_names_the_shipped_ones(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError) as caught:
             load_pack(source, TEMPLATES.needed)
         assert source in str(caught.value)
-        assert "shipped packs: functionchat, kieval, " in str(caught.value)
+        assert "shipped packs: assistants, " in str(caught.value)
 
 
 def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:

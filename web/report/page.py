@@ -27,8 +27,16 @@ def write_html(report: dict[str, Any], file: Path) -> None:
 
     :raises ConfigurationError: the file cannot be written, or a scenario of the report is not registered here.
     """
+    write_page(page_of(report), file)
+
+
+def write_page(page: Page, file: Path) -> None:
+    """Write any page.
+
+    :raises ConfigurationError: the file cannot be written.
+    """
     try:
-        write_atomically(file, html(page_of(report)).encode("utf-8", "replace"))
+        write_atomically(file, html(page).encode("utf-8", "replace"))
     except OSError as error:
         raise ConfigurationError(f"{file}: the page cannot be written: {error.strerror}; name another file") from None
 

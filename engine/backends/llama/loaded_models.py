@@ -61,7 +61,7 @@ class ContextWorker:
             flash_attention=config.flash_attention,
             canonical=config.strict,
         )
-        scheduler = Scheduler(config.lanes, batch=config.batch, strict=config.strict, shape=config.shape)
+        scheduler = Scheduler(config.lanes, batch=self.context.batch, strict=config.strict, shape=config.shape)
         self.lanes = Lanes(self.context, scheduler, config.kv_cache)
         self.loop = InferenceLoop(self.lanes)
 

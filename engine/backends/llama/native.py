@@ -194,6 +194,8 @@ class NativeContext:
                 f"{model.path}: no context of {lanes} lanes x {context} tokens could be created, most often for lack "
                 "of memory; try fewer ?lanes=, a smaller ?ctx= or ?kv_type=q8_0"
             )
+        # llama.cpp makes batches no larger than the context that was asked for, and aborts the process at a larger one.
+        batch = min(batch, lib.llama_n_batch(self._handle))
         self.model, self.lanes, self.batch, self._canonical = model, lanes, batch, canonical
         self.context: int = lib.llama_n_ctx_seq(self._handle)
         self._name = model.path.name

@@ -355,6 +355,16 @@ def test_a_prompt_longer_than_a_lane_is_context_too_long(model: Path) -> None:
     using(f"llama:{model}?lanes=2&ctx=256", main)
 
 
+def test_a_text_longer_than_a_small_context_was_asked_for_is_read_in_parts(model: Path) -> None:
+    async def main(backend: LlamaBackend) -> list[float]:
+        read = await backend.read(Reading("the answer is that " * 20, (" people" * 20,)))
+        assert read.likelihoods is not None
+        return read.likelihoods[0].logprobs
+
+    small, large = (using(f"llama:{model}?lanes=1&ctx={ctx}", main) for ctx in (64, 512))
+    assert small == pytest.approx(large, abs=1e-3)
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [

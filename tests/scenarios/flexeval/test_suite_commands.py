@@ -215,9 +215,10 @@ def test_what_two_metrics_share_is_asked_and_computed_once(chaos: Chaos, tmp_pat
         f"    with open({str(tmp_path / 'calls')!r}, 'a') as file:\n        file.write('x')\n"
         "    return len(text)\n"
     )
+    counted = {"function": "count.py#counted", "role": "assistant"}
     metrics = [
-        {"name": "first", "function": "count.py#counted", "role": "assistant"},
-        {"name": "second", "function": "count.py#counted", "role": "assistant", "when": [{"metric": "first", "at_least": 1}]},
+        {"name": "first", **counted},
+        {"name": "second", **counted, "when": [{"metric": "first", "at_least": 1}]},
         {"name": "kind", "rubric": "polite"},
         {"name": "kind where long", "rubric": "polite", "when": [{"metric": "second", "at_least": 1}]},
     ]  # fmt: skip

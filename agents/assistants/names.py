@@ -1,0 +1,105 @@
+"""Assistants by name: ``rouge-l``, ``bleu@fact``, ``logprob:MODEL``, ``judge:MODEL``, ``nli:FOLDER``, ``FILE.py#name``.
+
+``@TEXT`` behind a name says which of the example's texts the response is compared with; ``LABEL=`` before it is what it
+is called in prompts, plans and reports.
+
+What never belongs here: what an assistant does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from viva.engine.backends.registry import full_path
+from viva.engine.errors import ConfigurationError
+
+from .assistant import Assistant
+from .judged import OtherJudge
+from .likelihood import Likelihood
+from .metric import Metric
+from .neural import KINDS, Neural
+from .text_metrics import METRICS
+from .user_function import UserFunction
+
+_LABEL = re.compile(r"([A-Za-z][\w-]*)=(?=.)")
+_AGAINST = re.compile(r"@([A-Za-z_]\w*)$")
+# Kinds behind whose colon a model is named; those of ``KINDS`` name a folder there.
+_MODELS: dict[str, type[Likelihood] | type[OtherJudge]] = {"logprob": Likelihood, "judge": OtherJudge}
+KNOWN = f"{', '.join(METRICS)}, logprob:MODEL, judge:MODEL, nli:FOLDER, embedding:FOLDER, FILE.py#NAME"
+
+
+def full_name(text: str, folder: Path = Path()) -> str:
+    """An assistant's name with paths made absolute, so that it means the same from any folder. Relative paths begin at
+    ``folder``.
+
+    :raises ConfigurationError: a model's name holds a credential.
+    """
+    label, text = _labelled(text)
+    return f"{label}={_full(text, folder)}" if label else _full(text, folder)
+
+
+def _full(text: str, folder: Path) -> str:
+    kind, colon, rest = text.partition(":")
+    if colon and kind in _MODELS:
+        return f"{kind}:{full_path(rest, folder)}"
+    if colon and kind in KINDS:
+        where, against = _split(rest)
+        return f"{kind}:{(folder / Path(where).expanduser()).resolve()}{against}"
+    where, hash_, name = text.partition("#")
+    return f"{(folder / Path(where).expanduser()).resolve()}#{name}" if hash_ and where.endswith(".py") else text
+
+
+def assistant(text: str, default: str | None = None) -> Assistant:
+    """The assistant of a name; one that names no text to compare with takes ``default``, or where that is None the
+    example's. Nothing is opened or imported for it.
+
+    :raises ConfigurationError: there is none of this name; the message lists what there is.
+    """
+    label, name = _labelled(text)
+    made = _unlabelled(name, default)
+    return replace(made, name=label) if label else made
+
+
+def _unlabelled(text: str, default: str | None) -> Assistant:
+    plain, against = _split(text)
+    if plain in METRICS:
+        return Metric.named(text, plain, against.removeprefix("@") or default)
+    kind, colon, rest = text.partition(":")
+    if colon and rest and kind in _MODELS:
+        return _MODELS[kind].named(text, rest)
+    if colon and rest and kind in KINDS:
+        where, against = _split(rest)
+        return Neural.named(text, kind, where, against.removeprefix("@") or default)
+    if "#" in text and text.partition("#")[0].endswith(".py"):
+        return UserFunction.named(text)
+    raise ConfigurationError(f"assistant '{text}': unknown; there are {KNOWN}")
+
+
+def assistants(names: Sequence[str], default: str | None = None) -> tuple[Assistant, ...]:
+    """The assistants of some names, ``default`` as in ``assistant``; those that ask a model get the roles
+    ``assistant-1``, ``assistant-2``, … by place.
+
+    :raises ConfigurationError: one is unknown, or two have one name.
+    """
+    found: list[Assistant] = []
+    for place, text in enumerate(names, 1):
+        made = assistant(text, default)
+        if any(made.name == other.name for other in found):
+            raise ConfigurationError(f"assistant '{text}': two are called '{made.name}'; name one LABEL={text}")
+        found.append(made if made.model is None else replace(made, role=f"assistant-{place}"))
+    return tuple(found)
+
+
+def _labelled(text: str) -> tuple[str, str]:
+    """The label of a name (empty where it has none), and the name without it."""
+    match = _LABEL.match(text)
+    return ("", text) if match is None else (match.group(1), text[match.end() :])
+
+
+def _split(text: str) -> tuple[str, str]:
+    """A name, and the ``@TEXT`` behind it (empty where there is none)."""
+    match = _AGAINST.search(text)
+    return (text, "") if match is None else (text[: match.start()], match.group())

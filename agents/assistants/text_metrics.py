@@ -1,0 +1,160 @@
+"""Metrics of a text against a reference, from 0 (nothing in common) to 1: ROUGE, BLEU, chrF, METEOR.
+
+The figures are those of the packages rouge-score, sacrebleu and nltk (extra ``metrics``), which load when a metric is
+first computed. An empty text has 0 everywhere.
+
+What never belongs here: which texts are compared (``metric``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+from viva.engine.errors import ConfigurationError
+
+EXTRA = "metrics"
+# Without nltk's own tokenizer, which needs downloaded data: runs of letters and digits, and single other characters.
+_WORDS = re.compile(r"\w+|[^\w\s]")
+
+
+def rouge_1(text: str, reference: str) -> float:
+    """ROUGE-1: F1 of single words, stemmed (Lin 2004; rouge-score).
+
+    :raises ValueError: the reference holds no word of Latin letters or digits, the only ones that rouge-score knows.
+    """
+    return _rouge("rouge1", text, reference)
+
+
+def rouge_2(text: str, reference: str) -> float:
+    """ROUGE-2: F1 of pairs of words, stemmed (Lin 2004; rouge-score).
+
+    :raises ValueError: as ``rouge_1``.
+    """
+    return _rouge("rouge2", text, reference)
+
+
+def rouge_l(text: str, reference: str) -> float:
+    """ROUGE-L: F1 of the longest common subsequence of words, stemmed (Lin 2004; rouge-score).
+
+    :raises ValueError: as ``rouge_1``.
+    """
+    return _rouge("rougeL", text, reference)
+
+
+def bleu(text: str, reference: str) -> float:
+    """Sentence BLEU (Papineni et al. 2002; sacrebleu): up to four words in a row, of orders that the text has
+    (``effective_order``), smoothed exponentially (Chen and Cherry 2014), divided by 100.
+    """
+    return 0.0 if not text.strip() else _bounded(float(_bleu().sentence_score(text, [reference]).score) / 100)
+
+
+def chrf(text: str, reference: str) -> float:
+    """Sentence chrF (Popović 2015; sacrebleu): F2 of up to six characters in a row, divided by 100."""
+    return 0.0 if not text.strip() else _bounded(float(_chrf().sentence_score(text, [reference]).score) / 100)
+
+
+def meteor(text: str, reference: str) -> float:
+    """METEOR (Banerjee and Lavie 2005; nltk), alpha 0.9, beta 3, gamma 0.5.
+
+    Words match where they are equal, have one stem (Porter), or are synonyms by WordNet; nltk pairs them greedily from
+    the end, which may count a run more than the original's search for the fewest. WordNet is data that nltk does not
+    bring along: where it is not installed (``has_wordnet``), synonyms do not match and figures are somewhat lower.
+    """
+    from nltk.translate.meteor_score import single_meteor_score
+
+    words, others = _WORDS.findall(text), _WORDS.findall(reference)
+    if not words or not others:
+        return 0.0
+    return _bounded(float(single_meteor_score(others, words, wordnet=_wordnet())))
+
+
+@cache
+def has_wordnet() -> bool:
+    """Whether nltk finds WordNet (``python -m nltk.downloader wordnet`` fetches it).
+
+    :raises ImportError: nltk is not installed.
+    """
+    from nltk.corpus import wordnet
+
+    try:
+        wordnet.ensure_loaded()
+    except LookupError:
+        return False
+    return True
+
+
+# The name of each, what it is called, its function and the package that it needs.
+METRICS: dict[str, tuple[str, Callable[[str, str], float], str]] = {
+    "rouge-1": ("ROUGE-1", rouge_1, "rouge_score"),
+    "rouge-2": ("ROUGE-2", rouge_2, "rouge_score"),
+    "rouge-l": ("ROUGE-L", rouge_l, "rouge_score"),
+    "bleu": ("BLEU", bleu, "sacrebleu"),
+    "chrf": ("chrF", chrf, "sacrebleu"),
+    "meteor": ("METEOR", meteor, "nltk"),
+}
+
+
+def require_package(name: str, package: str, extra: str) -> None:
+    """:raises ConfigurationError: a package that the assistant ``name`` needs is not installed; it names the extra."""
+    if find_spec(package) is None:
+        raise ConfigurationError(
+            f"assistant '{name}': needs the package {package}; install it with: pip install 'viva-exam[{extra}]'"
+        )
+
+
+def _rouge(kind: str, text: str, reference: str) -> float:
+    if not _tokenizer().tokenize(reference):
+        raise ValueError("the reference holds no word of Latin letters or digits, which are all that ROUGE counts")
+    return _bounded(float(_scorer(kind).score(reference, text)[kind].fmeasure))
+
+
+def _bounded(value: float) -> float:
+    """Rounding may leave a last bit above 1."""
+    return min(1.0, max(0.0, value))
+
+
+@cache
+def _scorer(kind: str) -> Any:
+    from rouge_score.rouge_scorer import RougeScorer
+
+    return RougeScorer([kind], tokenizer=_tokenizer())
+
+
+@cache
+def _tokenizer() -> Any:
+    from rouge_score.tokenizers import DefaultTokenizer
+
+    return DefaultTokenizer(use_stemmer=True)
+
+
+@cache
+def _bleu() -> Any:
+    from sacrebleu.metrics.bleu import BLEU
+
+    return BLEU(effective_order=True)
+
+
+@cache
+def _chrf() -> Any:
+    from sacrebleu.metrics.chrf import CHRF
+
+    return CHRF()
+
+
+class _NoSynonyms:
+    """Stands for WordNet where it is not installed."""
+
+    def synsets(self, word: str) -> list[Any]:
+        return []
+
+
+def _wordnet() -> Any:
+    if not has_wordnet():
+        return _NoSynonyms()
+    from nltk.corpus import wordnet
+
+    return wordnet

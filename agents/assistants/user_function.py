@@ -1,0 +1,105 @@
+"""The assistant that is a function of the user's: ``FILE.py#NAME?low=0&high=5``, run in a process of its own.
+
+The function takes one dict (``Example.to_record``) and returns a number. What never belongs here: running it
+(``Conversation.compute``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+from viva.engine.conversation import Conversation
+from viva.engine.errors import ConfigurationError
+from viva.engine.pyfile import module_of
+
+from .assistant import Assistant, number_of
+from .example import Example
+
+_OPTIONS = {"low": 0.0, "high": 1.0, "limit": 10.0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserFunction(Assistant):
+    """See the module. ``limit``: seconds that one call may take before its process is killed."""
+
+    file: Path
+    function: str
+    limit: float
+
+    @classmethod
+    def named(cls, spec: str) -> UserFunction:
+        """The function of a name. Options: ``low``, ``high`` (its range, 0 and 1), ``better`` (high or low), ``limit``
+        (seconds, 10), ``compares`` (in words, for the judge).
+
+        :raises ConfigurationError: an option is unknown, or has a value that it cannot have.
+        """
+        head, _, query = spec.partition("?")
+        file, _, function = head.partition("#")
+        options = dict(parse_qsl(query, keep_blank_values=True))
+        unknown = sorted(options.keys() - {*_OPTIONS, "better", "compares"})
+        if unknown or not function.isidentifier():
+            what = f"unknown option {unknown[0]}" if unknown else "names no function"
+            raise ConfigurationError(
+                f"assistant '{spec}': {what}; write FILE.py#NAME?low=0&high=1&better=high&limit=10"
+            )
+        numbers = {key: _number(spec, key, options.get(key), default) for key, default in _OPTIONS.items()}
+        better = options.get("better", "high")
+        if not numbers["low"] < numbers["high"] or numbers["limit"] <= 0:
+            raise ConfigurationError(f"assistant '{spec}': expected low below high, and a limit above 0")
+        if better not in ("high", "low"):
+            raise ConfigurationError(f"assistant '{spec}': better={better}: expected high or low")
+        return cls(
+            name=function,
+            spec=spec,
+            title="a function",
+            compares=options.get("compares", "a figure of the response"),
+            low=numbers["low"],
+            high=numbers["high"],
+            better="high" if better == "high" else "low",
+            file=Path(file),
+            function=function,
+            limit=numbers["limit"],
+        )
+
+    async def score(self, conversation: Conversation, example: Example) -> float:
+        step = await conversation.compute(
+            self.name, call, str(self.file), self.function, example.to_record(), limit=self.limit, where="process"
+        )
+        return number_of(step)
+
+    def check(self) -> None:
+        function_of(self.file, self.function)
+
+    def facts(self) -> dict[str, Any]:
+        return super().facts() | {"digest": hashlib.sha256(self.file.read_bytes()).hexdigest()[:16]}
+
+
+def function_of(file: Path, name: str) -> Callable[[dict[str, Any]], Any]:
+    """The function of a name in a Python file.
+
+    :raises ConfigurationError: the file cannot be run, or holds none.
+    """
+    found = getattr(module_of(file), name, None)
+    if not callable(found):
+        raise ConfigurationError(f"{file}: has no function '{name}'")
+    return found  # type: ignore[no-any-return]
+
+
+def call(file: str, name: str, example: dict[str, Any]) -> Any:
+    """What the function gives for an example; runs in the worker process, where the file is run once."""
+    return function_of(Path(file), name)(example)
+
+
+def _number(spec: str, key: str, text: str | None, default: float) -> float:
+    try:
+        value = default if text is None else float(text)
+    except ValueError:
+        value = float("nan")
+    if not abs(value) < float("inf"):
+        raise ConfigurationError(f"assistant '{spec}': {key}={text}: expected a number")
+    return value

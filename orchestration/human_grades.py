@@ -1,0 +1,224 @@
+"""People's grades of what a judge graded: read, joined with the answers, and the list of what to grade next.
+
+What never belongs here: statistics, and where a judge's scores come from (``graded_answers``).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from viva.data.fields import FieldError, own_id, shown, text_field
+from viva.data.reading import read_records
+from viva.engine.errors import ConfigurationError, DatasetError
+from viva.engine.files import write_atomically
+from viva.scenarios.graded import GradedAnswer
+
+from .graded_answers import GradedAnswers, number, passed_of, round_of
+
+Name = tuple[str, int | None]
+
+
+@dataclass(slots=True)
+class HumanGrades:
+    """What people said, by the place of the answer in ``GradedAnswers.answers``, in the order of the file.
+
+    ``probabilities``: with which each answer was to be graded; empty where the file does not say, and then all were
+    alike. They may be there for answers without a grade. ``waiting``: lines that have neither grade nor probability.
+    ``on_unscored``: grades of answers that the judge gave no score.
+    """
+
+    grades: dict[int, float] = field(default_factory=dict)
+    probabilities: dict[int, float] = field(default_factory=dict)
+    waiting: int = 0
+    on_unscored: int = 0
+
+
+def names_rounds(path: Path) -> bool:
+    """Whether the grades in a file are of rounds: its first record names one.
+
+    :raises DatasetError: the file cannot be read.
+    """
+    for _, raw in read_records(path, required=("key", "grade")):
+        if isinstance(raw, DatasetError):
+            raise raw
+        return raw.get("round") not in (None, "")
+    raise DatasetError("holds no grade; expected rows of key and grade", path=str(path))
+
+
+def read_grades(path: Path, answers: GradedAnswers) -> HumanGrades:
+    """The grades of a file, joined by key, by round where rounds are graded, and by candidate where a file of scores
+    has candidates.
+
+    :raises DatasetError: a grade joins no answer or several, is there twice or out of range, or only some have a
+        probability; or an answer that was chosen with a known probability has no grade. The error names file, line and
+        field.
+    """
+    places: dict[Name, list[int]] = {}
+    for place, one in enumerate(answers.answers):
+        places.setdefault((one.key, one.round), []).append(place)
+    found, lines, without, waiting = HumanGrades(), dict[int, int](), 0, 0
+    for line, raw in read_records(path, required=("key", "grade")):
+        if isinstance(raw, DatasetError):
+            raise raw
+        try:
+            place = _joined(raw, places, answers)
+            before = lines.setdefault(place, line)
+            if before != line:
+                raise FieldError("key", f"{shown(raw['key'])} is graded in line {before} already; keep one of them")
+            probability, grade = _probability(raw), _grade(raw, answers)
+            if probability is not None:
+                found.probabilities[place] = probability
+            if grade is None:
+                if not _left_out(raw):
+                    found.waiting += 1
+                    waiting = waiting or line
+                continue
+            if _left_out(raw):
+                raise FieldError("chosen", "says no, but there is a grade; grade only what was chosen, or say yes")
+            if probability is None:
+                without = without or line
+            if answers.answers[place].score is None:
+                found.on_unscored += 1
+                continue
+            found.grades[place] = grade
+        except FieldError as error:
+            raise DatasetError(str(error), path=str(path), line=line, field=error.field) from None
+    if found.probabilities and without:
+        message = "is missing, though other grades have one; give it for all, or for none if all were drawn evenly"
+        raise DatasetError(message, path=str(path), line=without, field="probability")
+    if found.probabilities and waiting:
+        message = "is empty, though the answer was chosen; probabilities hold once all that were chosen are graded"
+        raise DatasetError(message, path=str(path), line=waiting, field="grade")
+    if not found.grades:
+        raise DatasetError("holds no grade of an answer that has a score", path=str(path))
+    return found
+
+
+def calibration_pairs(path: Path, passes: bool, low: float, high: float) -> list[tuple[float, float]]:
+    """The pairs of a calibration: a judge's score and a person's grade of the same thing.
+
+    :raises DatasetError: a line has none, or one out of range; the error names it.
+    """
+    pairs: list[tuple[float, float]] = []
+    for line, raw in read_records(path, required=("score", "grade")):
+        if isinstance(raw, DatasetError):
+            raise raw
+        try:
+            score, grade = (_value(raw, name, passes, low, high) for name in ("score", "grade"))
+            if score is None or grade is None:
+                raise FieldError("grade" if grade is None else "score", "is missing")
+        except FieldError as error:
+            raise DatasetError(str(error), path=str(path), line=line, field=error.field) from None
+        pairs.append((score, grade))
+    if not pairs:
+        raise DatasetError("holds no pair of score and grade", path=str(path))
+    return pairs
+
+
+def write_next(
+    path: Path,
+    answers: GradedAnswers,
+    known: HumanGrades,
+    chosen: Iterable[int],
+    probabilities: Mapping[int, float],
+) -> None:
+    """Write all answers with their probabilities: first those to grade now, then the graded ones, then the others.
+
+    :raises ConfigurationError: the file cannot be written.
+    """
+    columns = ["key", *(["round"] if answers.rounds else []), "candidate", "score", "probability", "chosen", "grade"]
+    now = sorted(chosen)
+    rest = [place for place in probabilities if place not in set(now) and place not in known.grades]
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for places, said in ((now, "yes"), (sorted(known.grades), "yes"), (sorted(rest), "no")):
+        for place in places:
+            one = answers.answers[place]
+            assert one.score is not None
+            grade = known.grades.get(place)
+            cells = [one.key, *([str(one.round)] if answers.rounds else []), one.candidate, _shown(one.score, answers)]
+            probability = repr(probabilities[place])
+            writer.writerow([*cells, probability, said, "" if grade is None else _shown(grade, answers)])
+    try:
+        write_atomically(path, text.getvalue().encode())
+    except OSError as error:
+        raise ConfigurationError(f"--out {path}: cannot be written: {error.strerror}") from None
+
+
+def _joined(raw: Mapping[str, Any], places: Mapping[Name, Sequence[int]], answers: GradedAnswers) -> int:
+    key, held = text_field(raw, "key"), round_of(raw)
+    if held is None and answers.rounds:
+        raise FieldError("round", f"is missing; {answers.source} has rounds, and so needs each grade")
+    if held is not None and not answers.rounds:
+        raise FieldError("round", f"{answers.source} has no rounds; leave the field out of all lines")
+    met = places.get((key, held), ())
+    candidate = own_id(raw, "candidate")
+    if candidate is not None:
+        met = [place for place in met if answers.answers[place].candidate == candidate]
+    where = shown(key) + (f", round {held}" if held is not None else "")
+    if not met:
+        by = f" by {shown(candidate)}" if candidate is not None else ""
+        raise FieldError("key", f"{answers.source} has no graded answer {where}{by}")
+    if len(met) > 1:
+        raise FieldError("candidate", f"is missing; {answers.source} has {where} by several candidates")
+    return met[0]
+
+
+def _grade(raw: Mapping[str, Any], answers: GradedAnswers) -> float | None:
+    return _value(raw, "grade", answers.passes, answers.low, answers.high)
+
+
+def _value(raw: Mapping[str, Any], name: str, passes: bool, low: float, high: float) -> float | None:
+    value = raw.get(name)
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    found = number(value)
+    if passes:
+        passed = passed_of(value) if found is None else found
+        if passed not in (0.0, 1.0):
+            raise FieldError(name, f"expected pass or fail, found {shown(value)}")
+        return passed
+    if found is None or not low <= found <= high:
+        raise FieldError(name, f"expected a number{_range(low, high)}, found {shown(value)}")
+    return found
+
+
+def _range(low: float, high: float) -> str:
+    return f" from {low:g} to {high:g}" if high - low < float("inf") else ""
+
+
+def _probability(raw: Mapping[str, Any]) -> float | None:
+    value = raw.get("probability")
+    if value is None or value == "":
+        return None
+    found = number(value)
+    if found is None or not 0.0 < found <= 1.0:
+        raise FieldError("probability", f"expected a number above 0 and at most 1, found {shown(value)}")
+    return found
+
+
+def _left_out(raw: Mapping[str, Any]) -> bool:
+    value = raw.get("chosen")
+    if value is None or value == "":
+        return False
+    said = {"yes": True, "no": False, True: True, False: False}.get(value.lower() if isinstance(value, str) else value)
+    if said is None:
+        raise FieldError("chosen", f"expected yes or no, found {shown(value)}")
+    return not said
+
+
+def _shown(value: float, answers: GradedAnswers) -> str:
+    if answers.passes:
+        return "pass" if value else "fail"
+    return repr(int(value)) if value == int(value) else repr(value)
+
+
+def candidates_of(answers: Iterable[GradedAnswer]) -> list[str]:
+    """The candidates in the order in which they are first met."""
+    return list(dict.fromkeys(one.candidate for one in answers))

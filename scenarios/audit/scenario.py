@@ -1,0 +1,110 @@
+"""The audit's side of the contract: judges are what is compared, and each is asked about each case in several ways.
+
+What never belongs here: prompts, statistics, output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from viva.agents.grades import SCALES
+from viva.agents.prompts import PromptPack
+from viva.engine.errors import ConfigurationError
+
+from ..contract import Converse, Prepared, Role, Scenario, Scoring
+from ..forecast import Use, tokens_in
+from ..models import model_labels
+from .cases import AuditCase, check_paired, digest_of, open_cases
+from .protocol import JUDGE, TEMPLATES, AuditProtocol, AuditTask, questions_of
+from .report import AuditAggregate
+from .settings import AuditSettings
+
+
+class Audit(Scenario[AuditSettings, AuditTask]):
+    """Audits of judges. Cases may be given instead of named in the settings."""
+
+    name = "audit"
+    summary = "Audits of judges: position, verbosity, format, self-preference, labels, test-retest."
+    plural = "audits"
+    data = "cases"
+    settings = AuditSettings
+    roles = (Role(JUDGE, many=True),)
+    templates = TEMPLATES
+
+    def __init__(self, cases: Iterable[AuditCase] | None = None) -> None:
+        self._cases = None if cases is None else list(cases)
+
+    def prepare(self, settings: AuditSettings) -> Prepared[AuditTask]:
+        s = settings
+        cases = self._cases if self._cases is not None else open_cases(s.cases, s.n, s.seed)
+        check_paired(cases, s.audits)
+        tasks = [
+            AuditTask(case, question)
+            for case in cases
+            for question in questions_of(s.audits)
+            if case.paired or question != "pair"
+        ]
+        name = "examples" if s.cases == "examples" else s.cases.rpartition("/")[2].rpartition(".")[0] or s.cases
+        dataset = {"name": name, "digest": digest_of(cases), "chosen": len(tasks), "cases": len(cases)}
+        families = families_of(s, cases)
+        notes = []
+        if "self" in s.audits and (unknown := [label for label in model_labels(s.judge) if label not in families]):
+            notes.append(
+                f"the family of {', '.join(unknown)} is not known, so self-preference is not looked at; name it with "
+                "--family LABEL=FAMILY"
+            )
+        return Prepared(tasks, {"dataset": dataset, "families": families}, notes)
+
+    def protocol(
+        self, settings: AuditSettings, pack: PromptPack | None, records: Mapping[str, Any]
+    ) -> Converse[AuditTask]:
+        assert pack is not None
+        return AuditProtocol(pack, settings, records["families"]).hold
+
+    def task(self, record: Any) -> AuditTask:
+        return AuditTask.from_record(record)
+
+    def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> AuditAggregate:
+        return AuditAggregate(manifest)
+
+    def forecast(
+        self, settings: AuditSettings, prepared: Prepared[AuditTask], pack: PromptPack | None
+    ) -> dict[str, Use]:
+        assert pack is not None
+        words = tokens_in(pack.text) / 2
+        calls = {"labels": len(SCALES), "retest": settings.retests}
+        total = Use()
+        for task in prepared.tasks:
+            # The padded answer is about three times as long as the plain one.
+            text = tokens_in(task.case.question) + 4 * max(map(tokens_in, task.case.answers))
+            total += Use(1, words + text, settings.judge_tokens) * (
+                2 * calls.get(task.question, 2)
+            )  # asked twice at most
+        return {JUDGE: total}
+
+
+def families_of(settings: AuditSettings, cases: Iterable[AuditCase]) -> dict[str, str]:
+    """By judge its family: as the settings name it, else the longest family of the cases that its label holds.
+
+    :raises ConfigurationError: the settings name a judge or a family that there is not.
+    """
+    known = {family for case in cases for family in case.families if family is not None}
+    labels = model_labels(settings.judge)
+    found = {}
+    for label in labels:
+        within = [family for family in known if family.casefold() in label.casefold()]
+        if within:
+            found[label] = max(within, key=lambda family: (len(family), family))
+    for text in settings.family:
+        label, _, family = text.rpartition("=")
+        if label not in labels:
+            raise ConfigurationError(f"family: there is no judge '{label}'; there are: {', '.join(labels)}")
+        if family not in known:
+            names = ", ".join(sorted(known)) or "none"
+            raise ConfigurationError(f"family: no answer is of the family '{family}'; the cases have: {names}")
+        found[label] = family
+    return found
+
+
+SCENARIO = Audit()

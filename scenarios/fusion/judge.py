@@ -1,0 +1,174 @@
+"""The judge: several predictions of all criteria's scores for one example, each in a view of its own.
+
+A prediction that cannot be read, or not for every criterion, is asked for once more; what is missing then stays
+unscored. What never belongs here: wording, and what scores are worth together (``protocol``, ``report``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+
+from viva.agents.prompts import PromptPack
+from viva.agents.reading import answer_in, decoded_objects
+from viva.engine.conversation import Conversation
+from viva.engine.messages import Completion, Sampling, View
+
+from .task_file import Criterion
+
+ROLE = "judge"
+
+
+@dataclass(slots=True)
+class Prediction:
+    """What one answer gives: scores and explanations by criterion. ``problem``: why some are missing; ``failures``
+    counts texts that broke a rule; ``weighted`` whether scores are means over the model's probabilities.
+    """
+
+    scores: dict[str, float] = field(default_factory=dict)
+    explanations: dict[str, str] = field(default_factory=dict)
+    problem: str | None = None
+    failures: int = 0
+    weighted: bool = False
+
+
+def score_schema(criteria: Mapping[str, Criterion], *, whole: bool) -> dict[str, Any]:
+    """The JSON schema of a prediction. ``whole``: scores are whole numbers, from a list, so that a model can tell the
+    probability of each.
+    """
+    properties: dict[str, Any] = {}
+    for name, criterion in criteria.items():
+        score: dict[str, Any] = {"type": "number"}
+        if whole:
+            score = {"type": "integer", "enum": whole_scores(criterion)}
+        properties[name] = {
+            "type": "object",
+            "properties": {"explanation": {"type": "string"}, "score": score},
+            "required": ["explanation", "score"],
+            "additionalProperties": False,
+        }
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def whole_scores(criterion: Criterion) -> list[int]:
+    """The whole numbers of a criterion's range; none where its ends are none."""
+    low, high = criterion.range
+    return list(range(int(low), int(high) + 1)) if low == int(low) and high == int(high) else []
+
+
+class Judge:
+    """One judge of one example. ``hint``: what a simulated one may know."""
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        pack: PromptPack,
+        criteria: Mapping[str, Criterion],
+        sampling: Sampling,
+        hint: Any = None,
+    ) -> None:
+        self._conversation, self._pack, self._criteria = conversation, pack, criteria
+        self._sampling, self._hint = sampling, hint
+
+    async def predict(self, system: str, question: str, count: int) -> list[Prediction]:
+        """So many predictions, asked for at once; then those that have to be asked for again, at once.
+
+        In two steps, so that each call has the same place and seed whichever answer comes first.
+
+        :raises ConversationStopped, BackendError, LimitReached: as ``Conversation.generate``.
+        """
+        view = View()
+        view.append("system", system)
+        view.append("user", question)
+        first = await self._answers([view] * count)
+        found = [self._read(completion) for completion in first]
+        broken = [place for place, one in enumerate(found) if one.problem is not None]
+        branches = []
+        for place in broken:
+            branch = view.branch()
+            branch.append("assistant", first[place].text, first[place].pieces)
+            branch.append("user", self._pack.render("judge.again", problem=found[place].problem or ""))
+            branches.append(branch)
+        for place, completion in zip(broken, await self._answers(branches), strict=True):
+            found[place] = _mended(found[place], self._read(completion))
+        return found
+
+    async def _answers(self, views: Sequence[View]) -> list[Completion]:
+        answers: dict[int, Completion] = {}
+
+        async def ask(place: int, view: View) -> None:
+            answers[place] = await self._conversation.generate(ROLE, view, self._sampling, hint=self._hint)
+
+        if len(views) == 1:
+            await ask(0, views[0])
+        elif views:
+            try:
+                async with anyio.create_task_group() as group:
+                    for place, view in enumerate(views):
+                        group.start_soon(ask, place, view)
+            except ExceptionGroup as errors:
+                raise errors.exceptions[0] from None
+        return [answers[place] for place in range(len(views))]
+
+    def _read(self, completion: Completion) -> Prediction:
+        if completion.kept_silent is not None:
+            return Prediction(problem=f"it holds nothing (the call ended by {completion.kept_silent})", failures=1)
+        found = read_scores(completion.text, self._criteria)
+        if found.problem is not None and completion.finish == "length":
+            found.problem += "; it was cut off at the token limit"
+        expected = completion.expected
+        if self._sampling.expected and found.problem is None and expected and len(expected) == len(self._criteria):
+            found.scores = dict(zip(self._criteria, expected, strict=True))
+            found.weighted = True
+        return found
+
+
+def read_scores(text: str, criteria: Mapping[str, Criterion]) -> Prediction:
+    """What a judge's text says: of the last JSON object that names a criterion, the scores that are usable."""
+    objects = [value for _, value in decoded_objects(answer_in(text)) if criteria.keys() & value.keys()]
+    if not objects:
+        return Prediction(problem="it holds no JSON object with the criteria", failures=1)
+    found, problems = Prediction(), []
+    for name, criterion in criteria.items():
+        part = objects[-1].get(name)
+        said = part.get("score") if isinstance(part, dict) else part
+        score = _number(said)
+        low, high = criterion.range
+        if score is None or not low <= score <= high:
+            what = "is missing" if said is None else f"is {str(said)[:40]!r}"
+            problems.append(f"{name}: the score {what}, expected a number from {low:g} to {high:g}")
+            continue
+        found.scores[name] = score
+        if isinstance(part, dict) and isinstance(part.get("explanation"), str):
+            found.explanations[name] = part["explanation"].strip()
+    if problems:
+        found.problem, found.failures = "; ".join(problems), 1
+    return found
+
+
+def _mended(first: Prediction, second: Prediction) -> Prediction:
+    """Both answers together: the second counts where it has a score, for it was asked for with the mistake in mind."""
+    scores = first.scores | second.scores
+    explanations = first.explanations | second.explanations
+    weighted = second.weighted
+    return Prediction(scores, explanations, second.problem, first.failures + second.failures, weighted)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, str):
+        try:
+            value = float(value.strip())
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)

@@ -1,0 +1,141 @@
+"""Single-answer grading: judges grade one answer at a time on a scale, as MT-Bench does (Zheng et al. 2023).
+
+What never belongs here: wording (the pack), comparing with people (``viva meta``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationInfo, field_validator
+
+from viva.agents.agent import Agent
+from viva.agents.grades import SCALES, grade_form
+from viva.agents.prompts import PackTemplates, PromptPack
+from viva.engine import seeds
+from viva.engine.backends.registry import full_path
+from viva.engine.conversation import Conversation, ConversationStopped
+from viva.engine.messages import Sampling
+
+from ..audit.persona import ShownAnswer
+from ..contract import Aggregate, Converse, Prepared, Role, Scenario, Scoring
+from ..forecast import Use, tokens_in
+from ..given import GivenTask, GivenTasks, given_tasks, task_of, tasks_in_file
+from ..measures import SCORE, Measures
+from ..settings import RunSettings, folder_of, full_file
+
+JUDGE = "judge"
+TEMPLATES = PackTemplates({
+    "judge.system": frozenset[str](),
+    "judge.grade": frozenset({"question", "answer", "reference", "scale"}),
+    "judge.reference": frozenset({"text"}),
+})  # fmt: skip
+
+
+class GradedAnswer(BaseModel):
+    """A task: an answer to a question, with a reference answer maybe."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: str | int | None = None
+    question: str = Field(min_length=1)
+    answer: str
+    reference: str = ""
+
+
+_TASK = TypeAdapter(GradedAnswer)
+
+
+class GradingSettings(RunSettings):
+    """Single-answer grading by judges."""
+
+    tasks: str = Field(description="JSON lines with question, answer, and optionally id and reference.")
+    judge: list[str] = Field(min_length=1, description="Model that grades; may be given several times.")
+    scale: Literal["1-10", "1-5", "letters", "words"] = Field(default="1-10", description="Labels of the grades.")
+    temperature: float = Field(default=0.0, ge=0, le=2, description="Sampling temperature of the judge.")
+    judge_tokens: int = Field(default=1024, ge=1, description="Longest reasoning with grade, in tokens.")
+    repeats: int = Field(default=1, ge=1, le=1000, description="How often each answer is graded.")
+    pack: str = Field(default="grading", description="Prompt pack: a shipped name or a YAML file.")
+
+    examples: ClassVar[dict[str, str]] = {"tasks": "answers.jsonl"}
+
+    @field_validator("tasks", "pack")
+    @classmethod
+    def _file_by_full_path(cls, name: str, info: ValidationInfo) -> str | None:
+        return full_file(name, folder_of(info))
+
+    @field_validator("judge")
+    @classmethod
+    def _local_models_by_full_path(cls, models: list[str], info: ValidationInfo) -> list[str]:
+        return [full_path(model, folder_of(info)) for model in models]
+
+
+class Grading(Scenario[GradingSettings, GivenTask]):
+    """Single-answer grading. Tasks may be given instead of named in the settings."""
+
+    name = "grading"
+    summary = "Single-answer grading: judges grade one answer at a time, as MT-Bench does."
+    plural = "grades"
+    data = "tasks"
+    settings = GradingSettings
+    roles = (Role(JUDGE, many=True),)
+    templates = TEMPLATES
+
+    def __init__(self, tasks: Iterable[Mapping[str, Any]] | None = None) -> None:
+        self.given_tasks: GivenTasks | None = None if tasks is None else given_tasks(tasks, _TASK)
+
+    def prepare(self, settings: GradingSettings) -> Prepared[GivenTask]:
+        tasks = self.given_tasks or tasks_in_file(Path(settings.tasks), _TASK)
+        name = Path(settings.tasks).stem
+        return Prepared(tasks, {"dataset": {"name": name, "digest": tasks.digest, "chosen": len(tasks)}})
+
+    def protocol(
+        self, settings: GradingSettings, pack: PromptPack | None, records: Mapping[str, Any]
+    ) -> Converse[GivenTask]:
+        assert pack is not None
+        scale = SCALES[settings.scale]
+        sampling = Sampling(temperature=settings.temperature, max_tokens=settings.judge_tokens)
+
+        async def converse(conversation: Conversation, task: GivenTask) -> dict[str, Any]:
+            record: dict[str, Any] = {"task": task.id, "value": None}
+            # A simulated judge finds answers as good as their words happen to be.
+            hint = ShownAnswer(seeds.uniform(task.payload.question, task.payload.answer, "quality"), scale)
+            agent = Agent(conversation, JUDGE, pack.render("judge.system"), sampling, hint)
+            try:
+                found: Any = await agent.ask_for(grade_form(scale), _question(pack, task.payload, scale.words()))
+                record["value"] = {SCORE: None if found is None else scale.points(found.score)}
+            except ConversationStopped as stop:
+                record["stopped"] = {"by": stop.by, "reason": stop.reason}
+            record["usage"] = {role: used.to_record() for role, used in sorted(conversation.usage.items())}
+            return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
+
+        return converse
+
+    def task(self, record: Any) -> GivenTask:
+        return task_of(record, _TASK)
+
+    def value(self, result: Any) -> Any:
+        return result["value"]
+
+    def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> Aggregate:
+        return Measures(manifest, JUDGE)
+
+    def forecast(
+        self, settings: GradingSettings, prepared: Prepared[GivenTask], pack: PromptPack | None
+    ) -> dict[str, Use]:
+        assert pack is not None
+        total, words = Use(), SCALES[settings.scale].words()
+        for task in prepared.tasks:
+            asked = tokens_in(_question(pack, task.payload, words)) + tokens_in(pack.render("judge.system"))
+            total += Use(1, asked, settings.judge_tokens) * 2  # asked once more where the grade cannot be read
+        return {JUDGE: total}
+
+
+def _question(pack: PromptPack, task: GradedAnswer, scale: str) -> str:
+    reference = pack.render("judge.reference", text=task.reference) if task.reference else ""
+    return pack.render("judge.grade", question=task.question, answer=task.answer, reference=reference, scale=scale)
+
+
+SCENARIO = Grading()

@@ -1,0 +1,97 @@
+"""The records of a file of ratings or scores: CSV, TSV, JSONL, Parquet, or one JSON array, each with its line.
+
+Nested objects are flattened (``scores.fluency``), lists numbered from 1 (``annotators.2``). What never belongs here:
+what a field means (``columns``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from viva.data.lines import check_regular
+from viva.data.reading import read_records
+from viva.engine.errors import DatasetError
+
+Flat: TypeAlias = dict[str, Any]
+_LARGEST = 512 * 2**20  # bytes of a JSON array, which is read at once
+_LONGEST_LIST = 64
+
+
+def flat_records(path: Path) -> list[tuple[int, Flat]]:
+    """The records of a file with the lines that they begin in.
+
+    :raises DatasetError: the file or a record cannot be read; the message names the line.
+    :raises ConfigurationError: it is a Parquet file, and the library for it is not installed.
+    """
+    found: list[tuple[int, Flat]] = []
+    for line, raw in _array_records(path) if _is_array(path) else read_records(path):
+        if isinstance(raw, DatasetError):
+            raise raw
+        found.append((line, dict(_flattened(raw))))
+    if not found:
+        raise DatasetError("holds no record", path=str(path))
+    return found
+
+
+def _is_array(path: Path) -> bool:
+    if path.suffix != ".json":
+        return False
+    check_regular(path)
+    with path.open("rb") as file:
+        return file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
+
+
+def _array_records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    if path.stat().st_size > _LARGEST:
+        message = f"is an array of more than {_LARGEST // 2**20} MiB; save it as JSON lines, one object a line"
+        raise DatasetError(message, path=str(path))
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise DatasetError("is not UTF-8 text; save it as UTF-8", path=str(path)) from None
+    decoder = json.JSONDecoder()
+    place, line = text.index("[") + 1, 1 + text.count("\n", 0, text.index("[") + 1)
+    expects = False  # a comma came before
+    while True:
+        begin = _past_blanks(text, place)
+        line, place = line + text.count("\n", place, begin), begin
+        sign = text[place : place + 1]
+        if sign == "]" and not expects:
+            return
+        try:
+            value, after = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError) as error:
+            message = f"not valid JSON: {error.msg if isinstance(error, json.JSONDecodeError) else 'nested too deep'}"
+            raise DatasetError(message, path=str(path), line=line) from None
+        if not isinstance(value, dict):
+            raise DatasetError(f"expected a JSON object, found {type(value).__name__}", path=str(path), line=line)
+        yield line, value
+        line, place = line + text.count("\n", place, after), after
+        begin = _past_blanks(text, place)
+        line, place = line + text.count("\n", place, begin), begin
+        sign = text[place : place + 1]
+        if sign == "]":
+            return
+        if sign != ",":
+            raise DatasetError("expected a comma or the array's end here", path=str(path), line=line)
+        place, expects = place + 1, True
+
+
+def _past_blanks(text: str, place: int) -> int:
+    while text[place : place + 1].isspace():
+        place += 1
+    return place
+
+
+def _flattened(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flattened(inner, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list) and 0 < len(value) <= _LONGEST_LIST:
+        for number, inner in enumerate(value, 1):
+            yield from _flattened(inner, f"{name}.{number}")
+    else:
+        yield name, value

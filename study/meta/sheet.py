@@ -1,0 +1,247 @@
+"""Rows of human ratings and judges' scores, read from files and joined: what a meta-evaluation computes on.
+
+A score of -1 where no other is negative stands for a judgment that could not be parsed (MT-Bench writes it so): it is
+counted and never averaged. What never belongs here: figures (``figures``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from viva.data.fields import shown
+from viva.engine.errors import ConfigurationError, DatasetError
+from viva.scoring.agreement import Rating
+
+from .columns import Columns, Named, find_columns
+from .records import Flat, flat_records
+
+Place: TypeAlias = tuple[str, str | None, str | None]  # item, system, turn
+_NOTHING = ("", "nan", "none", "null", "n/a", "na")
+UNPARSED = -1.0
+
+
+@dataclass(slots=True)
+class SheetRow:
+    """One output: ``human`` has by criterion the ratings of its annotators, ``scores`` by judge and criterion a score;
+    None where somebody said nothing, or nothing that could be read.
+    """
+
+    line: int
+    item: str
+    system: str | None = None
+    turn: str | None = None
+    group: str | None = None
+    human: dict[str, list[Rating | None]] = field(default_factory=dict)
+    scores: dict[tuple[str, str], Rating | None] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def place(self) -> Place:
+        """What tells it from other rows."""
+        return self.item, self.system, self.turn
+
+
+@dataclass(slots=True)
+class Sheet:
+    """``annotators`` has by criterion their names; ``told`` says which fields were read as what; ``texts`` of rows are
+    there where outputs themselves are known.
+    """
+
+    source: str
+    rows: list[SheetRow]
+    annotators: dict[str, list[str]] = field(default_factory=dict)
+    told: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def judges(self) -> list[str]:
+        """The judges, in the order in which they first appear."""
+        return list(dict.fromkeys(judge for row in self.rows for judge, _ in row.scores))
+
+    def criteria_of(self, judge: str) -> list[str]:
+        """What a judge has scored."""
+        return list(dict.fromkeys(one for row in self.rows for name, one in row.scores if name == judge))
+
+
+def read_sheet(path: Path, named: Named | None = None, unscored: Sequence[str] = ()) -> Sheet:
+    """The rows of a file. ``unscored``: values that stand for no score besides empty ones.
+
+    :raises DatasetError: naming file, line and field.
+    """
+    records = flat_records(path)
+    names = dict.fromkeys(name for _, record in records for name in record)
+    numeric = {name for name in names if _all_numbers(record.get(name) for _, record in records)}
+    columns = find_columns(names, named or Named(), str(path), numeric)
+    if not columns.human and not columns.scores:
+        have = ", ".join(list(names)[:30])
+        raise DatasetError(
+            f"neither human ratings nor scores were found among its fields ({have}); name them with --human, "
+            "--annotator and --score",
+            path=str(path),
+        )
+    values = {
+        name: _column(path, name, records, unscored)
+        for name in [*(one for fields in columns.human.values() for one in fields), *columns.scores.values()]
+    }
+    rows = [_row(place, line, record, columns, values) for place, (line, record) in enumerate(records)]
+    _group_by_item(rows, columns)
+    sheet = Sheet(str(path), _by_place(rows, columns, str(path)), dict(columns.human), [columns.told()])
+    if columns.group is None and any(row.group is not None for row in rows):
+        sheet.told.append(f"rows of one {columns.item} are one group")
+    return sheet
+
+
+def joined(scores: Sheet, ratings: Sheet) -> Sheet:
+    """The rows of ``scores`` with the human ratings of ``ratings`` on the same item, system and turn.
+
+    A rating without a system or turn is for the only one there is.
+
+    :raises DatasetError: a rating is for a row that ``scores`` does not have, or for several of them.
+    """
+    if not ratings.annotators:
+        raise DatasetError("holds no human ratings; name their fields with --human", path=ratings.source)
+    by_place: dict[Place, list[SheetRow]] = {}
+    for row in scores.rows:
+        item, system, turn = row.place
+        for key in {(item, system, turn), (item, None, turn), (item, system, None), (item, None, None)}:
+            by_place.setdefault(key, []).append(row)
+    whole = {row.place for row in scores.rows if row.turn is None}
+    met: dict[int, int] = {}
+    for rating in ratings.rows:
+        found = by_place.get(rating.place, [])
+        if rating.turn is None and whole:  # rated as a whole
+            found = [row for row in found if row.turn is None]
+        if len(found) != 1:
+            raise _unjoined(rating, found, scores, ratings)
+        row = found[0]
+        if id(row) in met:
+            message = f"rates {_told(row)} once more (line {met[id(row)]} does already); keep one of them"
+            raise DatasetError(message, path=ratings.source, line=rating.line)
+        met[id(row)] = rating.line
+        row.human, row.texts = rating.human, rating.texts | row.texts
+        row.group = row.group or rating.group
+    rated = [row for row in scores.rows if id(row) in met]
+    notes = [*scores.notes, *ratings.notes]
+    if left := len(scores.rows) - len(rated):
+        notes.append(f"{left:,} of {len(scores.rows):,} scored rows have no human rating and are left out")
+    return Sheet(scores.source, rated, ratings.annotators, [*scores.told, *ratings.told], notes)
+
+
+def _unjoined(rating: SheetRow, found: Sequence[SheetRow], scores: Sheet, ratings: Sheet) -> DatasetError:
+    told = _told(rating)
+    if found:
+        message = f"{told} is {len(found)} rows of {scores.source}, such as {_told(found[0])}; name system and turn"
+    else:
+        near = [row for row in scores.rows if row.item == rating.item]
+        known = _told(near[0]) if near else ", ".join(dict.fromkeys(row.item for row in scores.rows[:3]))
+        message = f"{told} is not in {scores.source}, which has {known}"
+    return DatasetError(message, path=ratings.source, line=rating.line)
+
+
+def _told(row: SheetRow) -> str:
+    parts = [f"item '{row.item}'"] + ([f"system '{row.system}'"] if row.system is not None else [])
+    return ", ".join([*parts, *([f"turn {row.turn}"] if row.turn is not None else [])])
+
+
+# -- values -----------------------------------------------------------------------------------------------------------
+
+
+def _row(number: int, line: int, record: Flat, columns: Columns, values: dict[str, list[Rating | None]]) -> SheetRow:
+    item = _text(record.get(columns.item)) if columns.item is not None else None
+    row = SheetRow(line, item or str(line))
+    row.system, row.turn, row.group = (_text(record.get(name)) if name is not None else None
+                                       for name in (columns.system, columns.turn, columns.group))  # fmt: skip
+    row.human = {criterion: [values[name][number] for name in names] for criterion, names in columns.human.items()}
+    said = "/".join(text for name in columns.judge if (text := _text(record.get(name))))
+    for (judge, criterion), name in columns.scores.items():
+        row.scores[(said or judge, criterion)] = values[name][number]
+    row.texts = {name: value for name, value in record.items() if isinstance(value, str)}
+    return row
+
+
+def _group_by_item(rows: Sequence[SheetRow], columns: Columns) -> None:
+    """Where no field names groups, rows of the same item are one."""
+    if columns.group is None and columns.item is not None and len({row.item for row in rows}) < len(rows):
+        for row in rows:
+            row.group = row.item
+
+
+def _by_place(rows: Sequence[SheetRow], columns: Columns, path: str) -> list[SheetRow]:
+    """One row for each place where a field names the judge: the scores of several judges come together."""
+    if not columns.judge:
+        return list(rows)
+    found: dict[Place, SheetRow] = {}
+    for row in rows:
+        before = found.setdefault(row.place, row)
+        if before is row:
+            continue
+        for key, score in row.scores.items():
+            if key in before.scores:
+                message = f"{key[0]} has scored {_told(row)} in line {before.line} already; keep one of them"
+                raise DatasetError(message, path=path, line=row.line)
+            before.scores[key] = score
+    return list(found.values())
+
+
+def _column(path: Path, name: str, records: Sequence[tuple[int, Flat]], unscored: Sequence[str]) -> list[Rating | None]:
+    """Numbers, or labels where no value is a number.
+
+    :raises DatasetError: most are numbers and one is not.
+    """
+    found: list[Rating | None] = []
+    for line, record in records:
+        value = record.get(name)
+        if isinstance(value, list | dict):
+            raise DatasetError(
+                f"expected a number or a label, found {shown(value)}", path=str(path), line=line, field=name
+            )
+        text = _text(value)
+        empty = text is None or text.lower() in _NOTHING or text in unscored
+        found.append(None if empty else _number(value) if _number(value) is not None else text)
+    if any(isinstance(value, float) for value in found):
+        for (line, _), one in zip(records, found, strict=True):
+            if isinstance(one, str):
+                message = (
+                    f"expected a number as in the other lines, found {shown(one)}; leave it empty if there is none"
+                )
+                raise DatasetError(message, path=str(path), line=line, field=name)
+        numbers = [one for one in found if isinstance(one, float)]
+        if min(numbers) == UNPARSED and all(one >= 0 for one in numbers if one != UNPARSED):
+            found = [None if one == UNPARSED else one for one in found]
+    return found
+
+
+def _all_numbers(values: Iterable[Any]) -> bool:
+    known = [value for value in values if value not in (None, "")]
+    return bool(known) and all(_number(value) is not None for value in known)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool):
+        return float(value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, list | dict):
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    text = str(value).strip()
+    return text or None
+
+
+def check_scored(sheet: Sheet) -> None:
+    """:raises ConfigurationError: there is nothing to compare."""
+    if not sheet.judges and all(len(names) < 2 for names in sheet.annotators.values()):
+        raise ConfigurationError(
+            f"{sheet.source}: human ratings of one annotator and no score beside them; name scores with --score"
+        )

@@ -1,0 +1,249 @@
+"""A meta-evaluation in words and tables: the answer in one sentence, then figures, made from the report alone.
+
+What never belongs here: computing figures, and where tables are printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from viva.reports.page import Record, counted, joined, share
+from viva.reports.text import DASH, Table, number, percent, signed, small
+
+COEFFICIENTS = (("pearson", "r"), ("spearman", "ρ"), ("kendall", "τ"))
+_LEVELS = ("item", "group", "system")
+UNNAMED = "rating"  # a criterion that no field names
+
+
+def criterion_name(one: Record) -> str:
+    """The criterion's name in tables."""
+    return one["criterion"] or UNNAMED
+
+
+def answer(report: Record) -> str:
+    """What a reader wants to know first, in sentences."""
+    criteria = report["criteria"]
+    alone = {judge["judge"] for one in criteria for judge in one["judges"]}
+    together = len(criteria) > 2 and len(alone) == 1 and all(len(one["judges"]) == 1 for one in criteria)
+    sentences = [_over_criteria(criteria)] if together else []
+    sentences += [sentence for one in criteria for sentence in _said(one, len(criteria), judged=not together)]
+    if not report["criteria"]:
+        sentences = [_judged(one) for one in report["judgments"]]
+    unparsed = sum(system["overall"]["unparsed"] for one in report["judgments"] for system in one["systems"])
+    if report["criteria"] and unparsed:
+        sentences.append(f"{counted(unparsed, 'score')} could not be read and stand in no figure.")
+    return " ".join(sentences)
+
+
+def _over_criteria(criteria: Sequence[Record]) -> str:
+    """One judge on several criteria: where it follows people most, and where least."""
+    ranked = sorted(criteria, key=lambda one: _spearman(one["judges"][0]))
+    [judge] = ranked[-1]["judges"]
+    ends = [f"{criterion_name(one)}, {_ranged(one['judges'][0]['levels']['item']['spearman'])}"
+            for one in (ranked[-1], ranked[0])]  # fmt: skip
+    return (
+        f"Of {len(criteria)} criteria, {judge['judge']} follows people best on {ends[0]}, and least on {ends[1]} "
+        f"(Spearman correlation over {counted(judge['n'], 'row')})."
+    )
+
+
+def _said(one: Record, criteria: int, *, judged: bool) -> Iterator[str]:
+    what = f"On {criterion_name(one)}" if criteria > 1 or one["criterion"] else "Over all"
+    if one["confusions"]:
+        top = max(one["confusions"], key=lambda record: _value(record["kappa"]))
+        yield (
+            f"{what}, {top['judge']} and the majority of people agree beyond chance at κ = {_ranged(top['kappa'])} "
+            f"({percent(top['agreement'])} of labels are the same)."
+        )
+    if one["judges"] and judged:
+        best = max(one["judges"], key=_spearman)
+        figure = best["levels"]["item"]["spearman"]
+        who = f"{best['judge']} follows people" + (" best" if len(one["judges"]) > 1 else "")
+        yield f"{what}, {who} with a Spearman correlation of {_ranged(figure)} over {counted(best['n'], 'row')}."
+    agreed = one["agreement"]
+    if agreed is not None and agreed["kappa"] is not None:
+        pairs = joined(number(pair["kappa"]["value"], 3) for pair in agreed["pairs"])
+        shown = f" (pairs {pairs})" if len(agreed["pairs"]) > 1 else ""
+        yield (
+            f"{what}, {len(one['annotators'])} annotators agree at a mean Cohen's κ of {number(agreed['kappa'], 3)}"
+            f"{shown} over {counted(one['n'], 'row')}."
+        )
+    elif agreed is not None:
+        yield f"{what}, {len(one['annotators'])} annotators have a Krippendorff's α of {number(agreed['alpha'], 3)}."
+
+
+def _judged(one: Record) -> str:
+    parts = []
+    for system in one["systems"]:
+        overall = system["overall"]
+        total = overall["n"] + overall["unparsed"]
+        turns = joined(f"turn {turn} {number(mean['mean'], 3)}" for turn, mean in system["turns"].items())
+        parts.append(
+            f"{system['system'] or 'all rows'} {number(overall['mean'], 3)}"
+            + (f" ({turns})" if turns else "")
+            + f", {overall['unparsed']:,} of {total:,} judgments unparsable"
+        )
+    return f"{one['judge']}'s mean scores: {'; '.join(parts)}."
+
+
+def meta_tables(report: Record) -> list[Table]:
+    """All tables; those without rows are left out when they are printed."""
+    return [
+        _against_people(report),
+        _levels(report),
+        _intervals(report),
+        _differences(report),
+        _juries(report),
+        _annotators(report),
+        *_confusions(report),
+        _means(report),
+    ]
+
+
+def _levels(report: Record) -> Table:
+    """Values alone: three with their intervals are too wide for a terminal."""
+    rows = []
+    for one, judge in _judges(report):
+        for level in _LEVELS:
+            if found := judge["levels"].get(level):
+                values = [number(found[name]["value"], 3) for name, _ in COEFFICIENTS]
+                rows.append([criterion_name(one), judge["judge"], level, *values, f"{found['pearson']['n']:,}"])
+    header = ["criterion", "judge", "level", *(sign for _, sign in COEFFICIENTS), "n"]
+    return ("Correlation with people: Pearson r, Spearman ρ, Kendall τ-b", *_without_constant(header, rows))
+
+
+def _intervals(report: Record) -> Table:
+    rows = []
+    some = any(judge["unscored"] for _, judge in _judges(report))
+    for one, judge in _judges(report):
+        found = judge["levels"]["item"]
+        row = [criterion_name(one), judge["judge"], *(_span(found[name]) for name, _ in COEFFICIENTS)]
+        rows.append([*row, _short(judge["variance"]), *([f"{judge['unscored']:,}"] if some else [])])
+    header = ["criterion", "judge", *(sign for _, sign in COEFFICIENTS), "variance", *(["unscored"] if some else [])]
+    title = f"{100 * report['how']['level']:g}% intervals at item level, and the variance of the scores"
+    return (title, *_without_constant(header, rows))
+
+
+def _differences(report: Record) -> Table:
+    rows = []
+    for one in report["criteria"]:
+        for pair in one["differences"]:
+            for level in _LEVELS:
+                if found := pair["levels"].get(level):
+                    figure = found["spearman"]
+                    row = [criterion_name(one), pair["first"], pair["second"], level]
+                    row += [signed(figure["value"], 3), _span(figure), small(figure["p"]), small(figure["p_corrected"])]
+                    rows.append(row)
+    header = ["criterion", "first", "second", "level", "first − second", "interval", "p", "Holm p"]
+    title = f"Difference of Spearman correlations ({report['how']['permutation']})"
+    return (title, *_without_constant(header, rows))
+
+
+def _juries(report: Record) -> Table:
+    rows = []
+    for one in report["criteria"]:
+        for jury in one["juries"]:
+            for name, sign in COEFFICIENTS:
+                figure = jury["levels"].get("item", {}).get(name)
+                if figure is not None:
+                    row = [criterion_name(one), jury["how"], sign, number(figure["value"], 3), figure["best"] or DASH]
+                    rows.append([*row, signed(figure["gain"]["value"], 3), _span(figure["gain"])])
+    header = ["criterion", "jury", "by", "reaches", "best single", "gain", "interval"]
+    return ("Juries against the best single judge, item level", *_without_constant(header, rows))
+
+
+def _annotators(report: Record) -> Table:
+    rows = []
+    for one in report["criteria"]:
+        agreed = one["agreement"]
+        if agreed is None:
+            continue
+        for pair in agreed["pairs"]:
+            row = [criterion_name(one), f"{pair['first']} – {pair['second']}", number(pair["kappa"]["value"], 3)]
+            row += [_span(pair["kappa"]), number(_of(pair["kappa_quadratic"]), 3), percent(pair["agreement"])]
+            rows.append([*row, f"{pair['n']:,}"])
+        whole = [criterion_name(one), "all: mean κ", number(agreed["kappa"], 3), DASH, DASH]
+        rows.append([*whole, percent(agreed["unanimous"]), f"{one['n']:,}"])
+        rows.append([criterion_name(one), "all: Fleiss' κ", number(agreed["fleiss"], 3), DASH, DASH, DASH,
+                     f"{agreed['fleiss_n']:,}"])  # fmt: skip
+        rows.append([criterion_name(one), f"all: α, {one['scale']}", number(agreed["alpha"], 3), DASH, DASH, DASH,
+                     f"{agreed['alpha_n']:,}"])  # fmt: skip
+    header = ["criterion", "annotators", "κ", "interval", "κ quadratic", "same", "n"]
+    return ("Agreement between annotators, corrected for chance", *_without_constant(header, rows))
+
+
+def _against_people(report: Record) -> Table:
+    rows = []
+    for one in report["criteria"]:
+        for found in one["confusions"]:
+            row = [criterion_name(one), found["judge"], number(found["kappa"]["value"], 3), _span(found["kappa"])]
+            row += [number(_of(found["kappa_quadratic"]), 3), percent(found["agreement"])]
+            rows.append([*row, *(f"{found[name]:,}" for name in ("n", "tied", "unscored"))])
+    header = ["criterion", "judge", "κ", "interval", "κ quadratic", "same", "n", "tied", "unscored"]
+    return ("Labels of judges and of most people, corrected for chance", *_without_constant(header, rows))
+
+
+def _confusions(report: Record) -> Iterator[Table]:
+    for one in report["criteria"]:
+        for found in one["confusions"]:
+            rows = [[label, *(f"{count:,}" for count in counts)]
+                    for label, counts in zip(found["labels"], found["counts"], strict=True)]  # fmt: skip
+            title = f"{criterion_name(one)}: labels of {found['judge']} (rows) and of most people (columns)"
+            yield (title, ["judge \\ people", *found["labels"]], rows)
+
+
+def _means(report: Record) -> Table:
+    rows = []
+    for one in report["judgments"]:
+        for system in one["systems"]:
+            parts = [("all", system["overall"]), *system["turns"].items()]
+            for turn, mean in parts if len(parts) > 2 or len(parts) == 1 else parts[:1]:
+                total = mean["n"] + mean["unparsed"]
+                row = [one["judge"], one["criterion"] or UNNAMED, system["system"] or DASH, turn]
+                row += [number(mean["mean"], 3), _span(mean), f"{mean['n']:,}"]
+                rows.append([*row, f"{mean['unparsed']:,} ({share(mean['unparsed'], total)})"])
+    if report["criteria"] and not any(system["overall"]["unparsed"] for one in report["judgments"]
+                                      for system in one["systems"]):  # fmt: skip
+        rows = []  # correlations say more, and nothing is missing
+    header = ["judge", "criterion", "system", "turn", "mean", "interval", "n", "unparsable"]
+    return ("Mean scores of judges", *_without_constant(header, rows))
+
+
+def _judges(report: Record) -> Iterator[tuple[Record, Record]]:
+    for one in report["criteria"]:
+        for judge in one["judges"]:
+            yield one, judge
+
+
+def _without_constant(header: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """Without columns of names that say the same in every row of several, which the sentence before has said."""
+    names = ("criterion", "judge", "system", "first", "second")
+    kept = [at for at, name in enumerate(header)
+            if name not in names or len({row[at] for row in rows}) > 1 or (at == 0 and len(rows) < 2)]  # fmt: skip
+    return [header[at] for at in kept], [[row[at] for at in kept] for row in rows]
+
+
+def _span(figure: Mapping[str, Any]) -> str:
+    return DASH if figure["low"] is None else f"{figure['low']:.2f} to {figure['high']:.2f}"
+
+
+def _ranged(figure: Mapping[str, Any]) -> str:
+    value = number(figure["value"], 3)
+    return value if figure["low"] is None else f"{value} ({_span(figure)})"
+
+
+def _of(figure: Mapping[str, Any] | None) -> float | None:
+    return None if figure is None else figure["value"]
+
+
+def _value(figure: Mapping[str, Any]) -> float:
+    return -2.0 if figure["value"] is None else float(figure["value"])
+
+
+def _spearman(judge: Record) -> float:
+    return _value(judge["levels"]["item"]["spearman"])
+
+
+def _short(value: float | None) -> str:
+    return DASH if value is None else f"{value:.3g}"

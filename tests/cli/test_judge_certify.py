@@ -1,0 +1,258 @@
+"""``viva judge certify``: labels are joined with a run or a file, figures corrected, and what to grade next written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+from small_dialogs import write_data
+
+from viva.cli.main import app
+
+ROOT = Path(__file__).parents[2]
+Row = dict[str, str]
+
+
+def _viva(*arguments: str | Path, ok: bool = True) -> tuple[str, str]:
+    """The command in this process: its start, which others test, is most of its time."""
+    out, err, code = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO(), 0
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            app([str(one) for one in arguments], standalone_mode=False)
+        except SystemExit as left:
+            code = int(left.code or 0)
+        out.flush()
+    assert (code == 0) is ok, err.getvalue()
+    assert isinstance(out.buffer, io.BytesIO)
+    return out.buffer.getvalue().decode(), err.getvalue()
+
+
+def _rows(path: Path) -> list[Row]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _write(path: Path, rows: list[Row]) -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+@pytest.fixture(scope="module")
+def interviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("interviews") / "run"
+    items = ROOT / "scenarios" / "kieval" / "items" / "science.jsonl"
+    models = ["--candidate", "simulated:a?knowledge=0.4", "--candidate", "simulated:b?knowledge=0.8"]
+    models += ["--interactor", "simulated:i", "--evaluator", "simulated:e"]
+    _viva("run", "kieval", "--dataset", items, *models, "--out", run)
+    return run
+
+
+def _graded_by_people(file: Path, to: Path, *, lenient: int = 1) -> Path:
+    """Each chosen answer with a person's grade: the judge is too lenient by a grade on a third of them."""
+    draw = random.Random(28)
+    rows = _rows(file)
+    for row in rows:
+        if row["chosen"] == "yes":
+            row["grade"] = str(max(1, int(row["score"]) - lenient * (draw.random() < 1 / 3)))
+    return _write(to, rows)
+
+
+def test_rounds_are_drawn_graded_corrected_and_drawn_again(interviews: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.csv", tmp_path / "second.csv"
+    _viva("judge", "certify", interviews, "--rounds", "--next", "60", "--out", first)
+    rows = _rows(first)
+    assert [row["chosen"] for row in rows[:61]] == ["yes"] * 60 + ["no"]
+    assert sum(float(row["probability"]) for row in rows) == pytest.approx(60)
+    labels = _graded_by_people(first, tmp_path / "labels.csv")
+
+    out, _ = _viva(
+        "judge",
+        "certify",
+        interviews,
+        "--labels",
+        labels,
+        "--next",
+        "30",
+        "--out",
+        second,
+        "--json",
+        "--correlate",
+        "right",
+    )
+    record = json.loads(out)
+    assert record["labels"] == 60
+    assert record["graded"] == "rounds"
+    assert record["scale"] == {"low": 1.0, "high": 4.0, "passes": False}
+    for name in ("a", "b"):
+        one = record["candidates"][name]
+        assert one["corrected"]["value"] < one["judged"]["value"]
+        assert one["corrected"]["low"] < one["corrected"]["value"] < one["corrected"]["high"]
+        assert one["worth"] > one["labels"]
+        assert record["gaps"][name]["mean"]["low"] > 0
+        assert -1 <= record["correlations"]["right"][name]["pearson"]["corrected"]["value"] <= 1
+    [pair] = record["differences"]
+    assert (pair["first"], pair["second"]) == ("a", "b")
+
+    again = _rows(second)
+    assert [row["grade"] for row in again[:30]] == [""] * 30
+    assert sum(row["grade"] != "" for row in again) == 60
+    before = {(row["key"], row["round"]): float(row["probability"]) for row in rows}
+    assert all(float(row["probability"]) > before[row["key"], row["round"]] for row in again)
+    # Its probabilities hold only once all that was chosen is graded.
+    _, error = _viva("judge", "certify", interviews, "--labels", second, ok=False)
+    assert f"{second}:2: field 'grade': is empty, though the answer was chosen" in error
+    for row in again[:30]:
+        row["grade"] = row["score"]
+    whole = _write(tmp_path / "whole.csv", again)
+    more = json.loads(_viva("judge", "certify", interviews, "--labels", whole, "--json")[0])
+    assert more["labels"] == 90
+    assert more["candidates"]["a"]["corrected"]["value"] < more["candidates"]["a"]["judged"]["value"]
+
+
+def test_the_answer_comes_first_and_tables_fit_80_columns(interviews: Path, tmp_path: Path) -> None:
+    first, figures = tmp_path / "first.csv", tmp_path / "figures.csv"
+    _viva("judge", "certify", interviews, "--next", "40", "--out", first)
+    rows = _rows(first)
+    assert "round" not in rows[0]
+    for row in rows[:40]:
+        row["grade"] = f"{0.9 * float(row['score']):.3f}"
+    labels = _write(tmp_path / "labels.csv", rows[:40])
+    out, _ = _viva("judge", "certify", interviews, "--labels", labels, "--csv", figures)
+    lines = out.splitlines()
+    assert lines[0].startswith("a: people's mean grade would be ")
+    assert "the judge says" in " ".join(lines[:2])
+    assert max(map(len, lines[: lines.index("")])) <= 80
+    table = [line for line in lines if line.startswith("  ")]
+    assert table
+    assert max(map(len, table)) <= 90
+    written = _rows(figures)
+    assert {row["figure"] for row in written} >= {"judged", "corrected", "labels_alone"}
+    same, _ = _viva("judge", "certify", interviews, "--labels", labels)
+    assert same == out
+
+
+def test_of_a_run_of_rulings_only_what_the_judge_was_asked_about_is_graded(tmp_path: Path) -> None:
+    models = ["--candidate", "simulated:c?knowledge=0", "--judge", "simulated:j?noise=0.5", "--repeats", "12"]
+    _viva("run", "functionchat", "--data", write_data(tmp_path / "data"), *models, "--out", tmp_path / "run")
+    _viva("judge", "certify", tmp_path / "run", "--next", "20", "--out", tmp_path / "next.csv")
+    rows = _rows(tmp_path / "next.csv")
+    assert {row["score"] for row in rows} == {"pass", "fail"}
+    for row in rows[:20]:
+        row["grade"] = "fail"
+    labels = _write(tmp_path / "labels.csv", rows)
+    record = json.loads(_viva("judge", "certify", tmp_path / "run", "--labels", labels, "--json")[0])
+    assert record["scale"] == {"low": 0.0, "high": 1.0, "passes": True}
+    assert record["answers"] == len(rows) < 12 * 40
+    assert record["candidates"]["c"]["labels"] == 20
+    assert record["gaps"]["c"]["mean"]["value"] > 0
+    _, error = _viva("judge", "certify", tmp_path / "run", "--next", "1", "--out", tmp_path / "n", "--rounds", ok=False)
+    assert "a run of functionchat is graded whole; leave 'round' out of the labels" in error
+
+
+def test_pass_and_fail_have_rates_by_both_ways(tmp_path: Path) -> None:
+    draw = random.Random(3)
+    good = [draw.random() < 0.7 for _ in range(200)]
+    told = ["pass" if (draw.random() < 0.95 if one else draw.random() < 0.5) else "fail" for one in good]
+    scores = _write(tmp_path / "scores.csv", [{"key": f"q{n}", "score": one} for n, one in enumerate(told)])
+    grades = [{"key": f"q{n}", "grade": "pass" if good[n] else "fail"} for n in range(60)]
+    labels = _write(tmp_path / "labels.csv", grades)
+    out, _ = _viva("judge", "certify", scores, "--labels", labels)
+    assert out.startswith("all: people's pass rate would be ")
+    assert "Rogan–Gladen" in out
+    record = json.loads(_viva("judge", "certify", scores, "--labels", labels, "--json")[0])
+    one, gap = record["candidates"]["all"], record["gaps"]["all"]
+    assert one["corrected"]["low"] < sum(good) / 200 < one["corrected"]["high"] < one["judged"]["value"] + 0.1
+    assert gap["rogan_gladen"]["low"] < sum(good) / 200 < gap["rogan_gladen"]["high"]
+    assert gap["sensitivity"]["n"] + gap["specificity"]["n"] == 60
+
+
+def _scores(path: Path, count: int = 120) -> Path:
+    draw = random.Random(1)
+    rows = [
+        {
+            "key": f"q{n}",
+            "candidate": name,
+            "item": f"i{n // 2}",
+            "score": f"{draw.uniform(1, 5):.2f}",
+            "length": str(n),
+        }
+        for n in range(count)
+        for name in ("x", "y")
+    ]
+    return _write(path, rows)
+
+
+def test_a_file_of_scores_of_any_program_will_do(tmp_path: Path) -> None:
+    scores = _scores(tmp_path / "scores.csv")
+    lines = [
+        {"key": row["key"], "candidate": row["candidate"], "grade": max(1.0, float(row["score"]) - 0.5)}
+        for row in _rows(scores)[:80]
+    ]
+    labels = tmp_path / "labels.jsonl"
+    labels.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    pairs = [{"score": row["score"], "grade": row["score"]} for row in _rows(scores)[80:140]]
+    calibration = _write(tmp_path / "calibration.csv", pairs)
+    arguments: list[str | Path] = ["--labels", labels, "--correlate", "length", "--calibration", calibration]
+    record = json.loads(_viva("judge", "certify", scores, *arguments, "--scale", "1:5", "--json")[0])
+    assert record["candidates"]["x"]["corrected"]["value"] < record["candidates"]["x"]["judged"]["value"] - 0.3
+    assert record["drift"]["found_at"] is not None
+    assert record["drift"]["gap"]["high"] < 0
+    out, _ = _viva("judge", "certify", scores, *arguments, "--scale", "1:5")
+    assert "The judge has drifted from its calibration" in out
+    _, error = _viva("judge", "certify", scores, *arguments, ok=False)
+    assert "give --scale LOW:HIGH" in error
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"key": "q999"}, "3: field 'key': {scores} has no graded answer 'q999' by 'x'"),
+        ({"key": "q0"}, "3: field 'key': 'q0' is graded in line 2 already; keep one of them"),
+        ({"grade": "6"}, "3: field 'grade': expected a number from 1 to 5, found '6'"),
+        ({"grade": "good"}, "3: field 'grade': expected a number from 1 to 5, found 'good'"),
+        ({"candidate": ""}, "3: field 'candidate': is missing; {scores} has 'q1' by several candidates"),
+        ({"probability": "0"}, "3: field 'probability': expected a number above 0 and at most 1, found '0'"),
+        ({"probability": "0.5"}, "2: field 'probability': is missing, though other grades have one"),
+        ({"chosen": "no"}, "3: field 'chosen': says no, but there is a grade"),
+        ({"chosen": "perhaps"}, "3: field 'chosen': expected yes or no, found 'perhaps'"),
+        ({"round": "2"}, "3: field 'round': {scores} has no rounds; leave the field out of all lines"),
+    ],
+)
+def test_a_label_that_is_wrong_is_refused_with_its_line(change: Row, said: str, tmp_path: Path) -> None:
+    from viva.engine.errors import DatasetError
+    from viva.orchestration.graded_answers import graded_answers
+    from viva.orchestration.human_grades import read_grades
+
+    scores = _scores(tmp_path / "scores.csv", 10)
+    empty = {"probability": "", "chosen": "", "round": ""}
+    rows: list[Row] = [{"key": f"q{n}", "candidate": "x", "grade": "3", **empty} for n in range(5)]
+    rows[1] |= change
+    labels = _write(tmp_path / "labels.csv", rows)
+    answers = graded_answers(scores, by_round=False, scale=(1.0, 5.0))
+    with pytest.raises(DatasetError) as caught:
+        read_grades(labels, answers)
+    assert f"{labels}:{said.format(scores=scores)}" in str(caught.value)
+
+
+def test_what_cannot_be_is_refused_on_the_command_line(interviews: Path, tmp_path: Path) -> None:
+    def error(*arguments: str | Path) -> str:
+        return _viva("judge", "certify", *arguments, ok=False)[1]
+
+    assert "give --labels FILE, or --next N --out FILE.csv" in error(interviews)
+    assert "--next N and --out FILE.csv go together" in error(interviews, "--next", "3")
+    assert "ask for 1 to 80" in error(interviews, "--next", "1000", "--out", tmp_path / "next.csv")
+    assert "this command reads that file" in error(
+        _scores(tmp_path / "s.csv"), "--next", "3", "--out", tmp_path / "s.csv"
+    )
+    assert "--level 95: expected a share" in error(interviews, "--labels", "no.csv", "--level", "95")
+    assert "--scale 5:1: expected LOW:HIGH" in error(
+        interviews, "--next", "3", "--out", tmp_path / "n", "--scale", "5:1"
+    )

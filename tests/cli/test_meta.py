@@ -1,0 +1,134 @@
+"""``viva meta`` as a user types it: a run joined with ratings, files written, mistakes told."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+import pytest
+
+from viva.cli.main import app
+
+ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
+
+
+class Done(NamedTuple):
+    """What a command came to."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Viva = Callable[..., Done]
+
+
+@pytest.fixture
+def viva(capfd: pytest.CaptureFixture[str]) -> Viva:
+    """The command in this process, which has loaded scipy already."""
+
+    def call(*arguments: str | Path) -> Done:
+        capfd.readouterr()
+        code = 0
+        try:
+            app([*map(str, arguments)], standalone_mode=False)
+        except SystemExit as end:
+            code = int(end.code or 0)
+        return Done(code, *capfd.readouterr())
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six interviews of two candidates."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    models = ["--candidate", "simulated:a?knowledge=0.9", "--candidate", "simulated:b?knowledge=0.1"]
+    models += ["--interactor", "simulated:i", "--evaluator", "simulated:judge"]
+    command = ["run", "kieval", "--dataset", str(ITEMS), "-n", "6", *models, "--rounds", "2", "--out", str(folder)]
+    done = subprocess.run([sys.executable, "-m", "viva", *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def _rated(run: Path, file: Path, rounds: bool = False) -> list[dict[str, object]]:
+    from viva.study.meta.runs import run_sheet
+
+    wanted = [row for row in run_sheet(run).rows if (row.turn is not None) == rounds]
+    records: list[dict[str, object]] = []
+    for at, row in enumerate(wanted):
+        record: dict[str, object] = {"item": row.item, "candidate": row.system, "rating": 1 + at * 7 % 4}
+        records.append(record | ({"turn": row.turn} if rounds else {}))
+    file.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return records
+
+
+def test_a_run_beside_ratings_of_whole_interviews_and_of_rounds(run: Path, tmp_path: Path, viva: Viva) -> None:
+    whole, rounds = tmp_path / "whole.jsonl", tmp_path / "rounds.jsonl"
+    assert len(_rated(run, whole)) == 12
+    assert len(_rated(run, rounds, rounds=True)) >= 12
+    done = viva("meta", run, "--ratings", whole, "--json", "--resamples", "100")
+    assert done.returncode == 0, done.stderr
+    report = orjson.loads(done.stdout)
+    [one] = report["criteria"]
+    assert [(judge["judge"], judge["n"]) for judge in one["judges"]] == [("kieval: judge", 12)]
+    assert (report["systems"], report["groups"]) == (2, 6)
+    done = viva("meta", run, "--ratings", rounds, "--resamples", "100")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Over all, kieval: judge")
+
+
+def test_files_are_written_and_say_the_same(run: Path, tmp_path: Path, viva: Viva) -> None:
+    ratings, table, page, plot = (tmp_path / name for name in ("r.jsonl", "m.csv", "m.html", "m.svg"))
+    _rated(run, ratings)
+    arguments = ["--ratings", ratings, "--jury", "mean", "--resamples", "100"]
+    done = viva("meta", run, *arguments, "--csv", table, "--html", page, "--plot", plot, "--json")
+    assert done.returncode == 0, done.stderr
+    report = orjson.loads(done.stdout)
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    wanted = {(one["judge"], name): figure["value"] for one in report["criteria"][0]["judges"]
+              for name, figure in one["levels"]["item"].items()}  # fmt: skip
+    found = {(row["judge"], row["measure"]): row["value"] for row in rows
+             if (row["part"], row["level"]) == ("correlation", "item")}  # fmt: skip
+    assert {key: "" if value is None else repr(value) for key, value in wanted.items()} == found
+    assert "<svg" in page.read_text()
+    assert report["answer"].split(".")[0] in page.read_text()
+    assert plot.read_text().startswith("<?xml")
+
+
+def test_mistakes_are_told(run: Path, tmp_path: Path, viva: Viva) -> None:
+    ratings = tmp_path / "r.jsonl"
+    records = _rated(run, ratings)
+    ratings.write_text(json.dumps(records[0] | {"item": "nowhere"}) + "\n")
+    done = viva("meta", run, "--ratings", ratings)
+    assert done.returncode == 2
+    assert f"{ratings}:1: item 'nowhere', system" in done.stderr
+    done = viva("meta", ratings, "--jury", "best")
+    assert done.returncode == 2
+    assert "--jury: found 'best', expected one of: mean, median, majority, fitted" in done.stderr
+    done = viva("meta", run)
+    assert done.returncode == 2
+    assert done.stderr.strip().endswith("name the file with its human ratings: --ratings FILE")
+
+
+def test_baselines_stand_beside_the_judge_and_grades_are_recorded(run: Path, tmp_path: Path, viva: Viva) -> None:
+    ratings, graded = tmp_path / "r.jsonl", tmp_path / "graded"
+    records = [record | {"reference": "It follows from the principle."} for record in _rated(run, ratings, rounds=True)]
+    ratings.write_text("".join(json.dumps(record) + "\n" for record in records))
+    arguments = ["meta", run, "--ratings", ratings, "--baselines", "rouge,meteor,single", "--judge", "simulated:g"]
+    done = viva(*arguments, "--out", graded, "--resamples", "100", "--json")
+    assert done.returncode == 0, done.stderr
+    [one] = orjson.loads(done.stdout)["criteria"]
+    judges = ["kieval: judge", "rouge-1", "rouge-2", "rouge-l", "meteor", "single: g"]
+    assert [judge["judge"] for judge in one["judges"]] == judges
+    assert {judge["n"] for judge in one["judges"]} == {len(records)}
+    again = viva(*arguments, "--out", graded, "--resamples", "100", "--json")
+    assert again.stdout == done.stdout
+    assert f"{len(records)}/{len(records)} done" in again.stderr
+    assert " 0 calls" in again.stderr or "0.0/s" in again.stderr  # all of it was recorded

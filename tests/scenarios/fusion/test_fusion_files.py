@@ -1,0 +1,144 @@
+"""Task files, plans and data that cannot be used: refused with file, line and field, before any model is asked."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from small_fusion import PLAN, TASK, make_files
+
+from viva.agents.assistants.names import assistants
+from viva.engine.errors import ConfigurationError
+from viva.orchestration.launch import new_run
+from viva.scenarios.fusion.examples_file import Examples
+from viva.scenarios.fusion.plan import read_plan
+from viva.scenarios.fusion.scenario import SCENARIO
+from viva.scenarios.fusion.settings import FusionSettings
+from viva.scenarios.fusion.task_file import SHIPPED, read_task, task_text
+
+DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve()
+TOPICAL = DATA / "topicalchat" / "unieval_predictions.json"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        (
+            "range: [1, 5]",
+            "range: [5, 1]",
+            r"t\.yaml:15: criteria\.depth\.range: expected two numbers, the lower one f",
+        ),
+        ("range: [0, 1]", "range: [0]", r"t\.yaml:16: criteria\.style\.range\.1: is missing"),
+        ("range: [0, 1]", "scale: [0, 1]", r"t\.yaml:16: criteria\.style\.(range: is missing|scale: unknown field)"),
+        (
+            "response: answer",
+            "response: reply",
+            r"t\.yaml:9: response: there is no text 'reply'; there are question, g",
+        ),
+        ("against: question", "against: answer", r"t\.yaml:10: against: 'answer' is the response itself"),
+        ("context: [question]", "context: [talk]", r"t\.yaml:11: context: there is no text 'talk'"),
+        ("style:", "Style here:", r"t\.yaml:16: criteria\.Style here: String should match pattern"),
+        ("name: essays", "name: essays\nname: essays", r"t\.yaml:3:1: cannot be read: the key 'name' is given twice"),
+        (TASK, "- a\n- b\n", r"t\.yaml:1: expected fields, found list"),
+    ],
+)
+def test_a_task_that_is_none_is_refused_with_its_line(old: str, new: str, what: str) -> None:
+    assert old in TASK
+    with pytest.raises(ConfigurationError, match=what):
+        read_task(TASK.replace(old, new), "t.yaml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("depth:", "deepness:", r"p\.yaml:4: use\.deepness: the task 'essays' has no such criterion; it has depth, st"),
+        ("[good]", "[good, bleurt]", r"p\.yaml:4: use\.depth\.1: the run has no assistant 'bleurt'; it has good, bleu"),
+        ("text:", "txt:", r"p\.yaml:\d: (txt: unknown field|text: is missing)"),
+        ("[good]", "good", r"p\.yaml:4: use\.depth: Input should be a valid list, found 'good'"),
+    ],
+)
+def test_a_plan_that_names_what_there_is_not_is_refused_with_its_line(old: str, new: str, what: str) -> None:
+    asked = assistants(["mine.py#good", "bleu"])
+    with pytest.raises(ConfigurationError, match=what):
+        read_plan(PLAN.replace(old, new), "p.yaml", read_task(TASK, "t.yaml"), asked)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"answer": None}, r"x\.jsonl:2: field 'answer': is missing"),
+        ({"question": " "}, r"x\.jsonl:2: field 'question': expected text, found ' '"),
+        ({"depth": 7}, r"x\.jsonl:2: field 'depth': 7 is outside of the criterion's range, 1 to 5"),
+        ({"depth": "deep"}, r"x\.jsonl:2: field 'depth': expected a number, found 'deep'"),
+        ({"id": "e0"}, r"x\.jsonl:2: field 'id': a second example has the id 'e0'"),
+        ({"by": None}, r"x\.jsonl:2: field 'by': is missing"),
+    ],
+)
+def test_an_example_that_cannot_be_judged_is_refused_with_its_line(
+    tmp_path: Path, change: dict[str, object], what: str
+) -> None:
+    make_files(tmp_path, 3)
+    rows = [json.loads(line) for line in (tmp_path / "examples.jsonl").read_text().splitlines()]
+    rows[1] |= change
+    (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ConfigurationError, match=what):
+        Examples(tmp_path / "x.jsonl", read_task(TASK, "t.yaml"), limit=None, seed=1)
+    (tmp_path / "x.json").write_text(json.dumps(rows))
+    with pytest.raises(ConfigurationError, match=r"\(entry 2\)|second example"):
+        Examples(tmp_path / "x.json", read_task(TASK, "t.yaml"), limit=None, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"mode": "plan", "assistant": ["bleu"]}, "plan: mode plan needs a file; add --plan FILE"),
+        ({"mode": "noplan"}, "assistant: mode noplan needs one at least"),
+        ({"mode": "direct", "planner": "simulated:p"}, "planner: needs --plan FILE"),
+        ({"mode": "noplan", "assistant": ["rouge"]}, "assistant 'rouge': unknown; there are rouge-1"),
+    ],
+)
+def test_settings_that_lack_a_part_say_which(tmp_path: Path, settings: dict[str, object], what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        FusionSettings.model_validate({**make_files(tmp_path, 1), "judge": ["simulated:j"], **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"assistant": ["bleu@answer"]}, r"'bleu@answer': .*task\.yaml has no text 'answer' besides the response"),
+        (
+            {"assistant": ["bleu"], "mode": "plan", "plan": "none.yaml"},
+            "none.yaml: cannot be read: No such file.*--pla",
+        ),
+        ({"task": "essay"}, "essay: cannot be read: .*; shipped tasks: dialogue, summarisation"),
+        ({"assistant": ["nli:/nowhere"]}, r"needs the package transformers|holds no model"),
+    ],
+)
+def test_what_cannot_be_used_leaves_no_folder(tmp_path: Path, settings: dict[str, object], what: str) -> None:
+    base = {"mode": "noplan" if "assistant" in settings else "direct", "judge": ["simulated:j"]}
+    made = FusionSettings.model_validate({**make_files(tmp_path, 1), **base, **settings})
+    with pytest.raises(ConfigurationError, match=what):
+        new_run(SCENARIO, made, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_expected_scores_need_few_whole_numbers(tmp_path: Path) -> None:
+    files = make_files(tmp_path, 1)
+    Path(files["task"]).write_text(TASK.replace("range: [1, 5]", "range: [0, 100]"))
+    made = FusionSettings.model_validate({**files, "judge": ["simulated:j"], "mode": "direct", "scores": "expected"})
+    with pytest.raises(ConfigurationError, match="'depth' goes from 0 to 100; change the task file"):
+        new_run(SCENARIO, made, tmp_path / "run")
+
+
+def test_shipped_tasks_are_tasks_and_the_dialogue_fits_topicalchat() -> None:
+    tasks = {name: read_task(task_text(name), name) for name in SHIPPED}
+    assert set(tasks) == {"dialogue", "summarisation"}
+    if not TOPICAL.is_file():
+        pytest.skip(f"{TOPICAL} is not there")
+    examples = list(Examples(TOPICAL, tasks["dialogue"], limit=None, seed=1))
+    assert len(examples) == 360
+    assert len({one.group for one in examples}) == 60
+    assert len({one.system for one in examples}) == 6
+    assert all(one.ratings.keys() == tasks["dialogue"].criteria.keys() for one in examples)
