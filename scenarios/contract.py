@@ -26,6 +26,7 @@ from .graded import GradedAnswer, Grading
 from .rated import TurnScores
 from .review import ReviewSheet
 from .settings import RunSettings
+from .shown import RecordedConversation, ResultSummary, ShownConversation, shown_plainly, summary_function
 from .validation import Validation
 
 if TYPE_CHECKING:  # what studies need takes a while to import, and runs do without it
@@ -219,6 +220,14 @@ class Scenario(ABC, Generic[S, T]):
         watch. None where this system has no such score.
         """
         return None
+
+    def shown(self, recorded: RecordedConversation) -> ShownConversation:
+        """How a conversation is shown to a person; as it is, a turn for each entry of its transcript."""
+        return shown_plainly(recorded, self.roles)
+
+    def summary_of(self, settings: S) -> Callable[[Any], ResultSummary]:
+        """A function that gives a recorded result's line in a list; as it is, its score alone."""
+        return summary_function(self.score_of(settings))
 
     def grading(self, settings: S, *, by_round: bool = False) -> Grading | None:
         """What a judge's grades are in such a run, so that people's can be set beside them: of whole conversations, or
