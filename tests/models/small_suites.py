@@ -13,8 +13,9 @@ from typing import Any
 import yaml
 
 from viva.engine.clock import Clock, VirtualClock
+from viva.engine.folder import RunFolder
 from viva.engine.runner import Outcome
-from viva.orchestration.launch import new_run, recorded_results
+from viva.orchestration.launch import new_run, recorded_results, resumed_run
 from viva.scenarios.flexeval.scenario import SCENARIO
 
 TALK = [("system", "You help."), ("user", "Is two even?"), ("assistant", "Yes."), ("user", "And nine?")]
@@ -47,6 +48,18 @@ def run_suite(suite: Path, out: Path, clock: Clock | None = None, **given: Any) 
     launch = new_run(SCENARIO, settings, out, clock or VirtualClock())
     outcome = launch.clock.run(launch.run)
     return outcome, recorded_results(launch.folder).report()
+
+
+def resume_suite(run: Path, clock: Clock | None = None, **changes: Any) -> tuple[Outcome, dict[str, Any]]:
+    """Go on with a run in this process; as ``run_suite``."""
+    launch = resumed_run(run, clock or VirtualClock(), changes=changes)
+    outcome = launch.clock.run(launch.run)
+    return outcome, report_of(run)
+
+
+def report_of(run: Path) -> dict[str, Any]:
+    """The report of a recorded run."""
+    return recorded_results(RunFolder.open(run)).report()
 
 
 def metric(report: dict[str, Any], name: str, system: str = "app") -> dict[str, Any]:

@@ -14,23 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from small_suites import TALK, metric, run_suite, write_suite
+from small_suites import TALK, metric, resume_suite, run_suite, write_suite
 from viva_process import ended, started
 
 from viva.engine.clock import RealClock
 from viva.scenarios.flexeval.results import rows_of
+from viva.study.study import Study
 
 if TYPE_CHECKING:
     from tests.servers.process import Server
 
 Chaos = Callable[[dict[str, Any]], "Server"]
 TALKS = [{"id": f"t{number}", "messages": [{"role": "user", "content": f"Is {number} even?"}]} for number in range(12)]
-
-
-def _report(run: Path) -> bytes:
-    code, printed, said = ended(started("report", run, "--json"))
-    assert code == 0, said
-    return printed
 
 
 def test_killed_and_resumed_the_report_is_the_same(chaos: Chaos, tmp_path: Path) -> None:
@@ -52,10 +47,10 @@ def test_killed_and_resumed_the_report_is_the_same(chaos: Chaos, tmp_path: Path)
     server.log(requests=calls + calls // 2)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    code, _, said = ended(started("resume", killed))
-    assert code == 0, said
+    outcome, resumed = resume_suite(killed, RealClock())
+    assert outcome.how == "done"
     assert len(server.log()) < 2 * calls + 10  # what was recorded was not asked again
-    assert _report(killed) == _report(whole)
+    assert json.dumps(resumed) == json.dumps(report)
     first, second = (sorted(map(_measured, rows_of(run))) for run in (whole, killed))
     assert first == second
 
@@ -79,9 +74,8 @@ def test_a_budget_begins_nothing_more_finishes_what_is_begun_and_names_the_rest(
     with closing(sqlite3.connect(run / "results.sqlite")) as database:
         counted = dict(database.execute("SELECT status, count(*) FROM conversations GROUP BY status"))
     assert counted == {"finished": 3, "untested": 9}
-    code, _, said = ended(started("resume", run, "--max-calls", "100"))
-    assert code == 0, said
-    report = json.loads(_report(run))
+    outcome, report = resume_suite(run, max_calls=100)
+    assert outcome.how == "done"
     assert report["untested"] == 0
     assert report["candidates"]["app"]["conversations"] == 12
 
@@ -108,15 +102,14 @@ def test_a_fall_against_the_baseline_breaks_the_gate(tmp_path: Path) -> None:
     assert code == 1, said
     assert "viva: BROKEN: mean(yeasayer) falls by at most 0.1: app: 3." in said
     assert "over 36 conversations" in said
-    code, _, said = ended(started(*arguments, "--candidate", good, "--out", tmp_path / "same"))
-    assert code == 0, said
+    _, report = run_suite(suite, tmp_path / "same", candidate=[good], baseline=str(tmp_path / "before"))
+    assert not report["gate"][0]["broken"]
     # Without a baseline there is nothing to hold: that is no green gate.
-    code, _, said = ended(started("suite", "run", suite, "--out", tmp_path / "alone"))
+    code, _, said = ended(started("suite", "gate", tmp_path / "before"))
     assert code == 1
     assert "there is no baseline to compare with; give --baseline RUN" in said
-    code, printed, _ = ended(started("report", tmp_path / "before", tmp_path / "after"))
-    assert code == 0
-    assert b"Differences from before" in printed
+    study = Study([tmp_path / "before", tmp_path / "after"])
+    assert any(title.startswith("Differences from before") for title, _, _ in study.tables())
 
 
 def test_pytest_has_one_test_a_threshold_and_failures_read_like_assertions(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ LENGTH = [{"function": "length"}]
 @pytest.mark.parametrize(
     ("suite", "told"),
     [
-        ({"metrics": [{"function": "lenght"}]}, r"metric 'lenght': no function 'lenght'; did you mean 'length'\?"),
+        ({"metrics": [{"function": "lenght"}]}, r"there is no function 'lenght'; did you mean 'length'\?"),
         ({"metrics": [{"function": "length", "arguments": {"of": 3}}]}, r"takes \(text: 'str'\).*unexpected .*'of'"),
         ({"metrics": [{"function": "contains"}]}, r"missing .*'what'"),
         ({"metrics": [{"rubric": "nicenes"}]}, r"suite\.yaml:\d+: metrics\.0: there is no rubric 'nicenes'; known"),

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
-from typing import Any
 
-import pytest
-from small_suites import TALK, metric, write_suite
+from small_suites import TALK, metric, report_of, resume_suite, write_suite
 from viva_process import ended, started
 
 METRICS = [{"function": "words", "role": "assistant"}]
@@ -19,12 +17,6 @@ def _request(*said: str) -> str:
     messages = [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(said)]
     body = {"request": {"messages": messages[:-1]}, "response": {"choices": [{"message": messages[-1]}]}}
     return json.dumps(body) + "\n"
-
-
-def _report(run: Path) -> dict[str, Any]:
-    code, printed, said = ended(started("report", run, "--json"))
-    assert code == 0, said
-    return json.loads(printed)  # type: ignore[no-any-return]
 
 
 def test_new_lines_are_scored_as_they_come_and_ctrl_c_ends_with_the_report(tmp_path: Path) -> None:
@@ -46,7 +38,7 @@ def test_new_lines_are_scored_as_they_come_and_ctrl_c_ends_with_the_report(tmp_p
     code, printed, rest = ended(process)
     assert code == 0, rest  # 2, 6 and 1 words: 3 on average
     assert printed.startswith(b"Gate: every threshold holds")
-    figures = metric(_report(run), "words", "conversations")
+    figures = metric(report_of(run), "words", "conversations")
     assert (figures["n"], figures["mean"], figures["max"]) == (3, 3, 6)
 
 
@@ -63,23 +55,20 @@ def test_it_goes_on_where_it_stopped_and_a_batch_that_was_not_written_whole_is_r
         file.write(_request("b?", "one"))
     code, _, said = ended(started(*arguments))
     assert code == 0, said
-    report = _report(run)
+    report = report_of(run)
     [one] = report["candidates"].values()
     assert (one["conversations"], one["failed"]) == (2, 1)
     assert one["metrics"]["words"]["mean"] == 1.5
     assert "live.jsonl:2: " in next(iter(one["failure_reasons"]))
-    code, _, said = ended(started("resume", run))  # nothing is left to do
-    assert code == 3, said
-    assert _report(run) == report
+    outcome, again = resume_suite(run)
+    assert (outcome.how, outcome.restored) == ("done", 3)  # nothing was left to do
+    assert again == report
 
 
-@pytest.mark.parametrize("missing", ["suite", "log"])
-def test_what_is_not_there_is_named(tmp_path: Path, missing: str) -> None:
+def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
     suite = write_suite(tmp_path, [TALK], metrics=METRICS)
     log = tmp_path / "live.jsonl"
-    if missing == "suite":
-        log.write_text(_request("a?", "b"))
-    named = tmp_path / "no.yaml" if missing == "suite" else suite
-    code, _, said = ended(started("suite", "watch", log, "--suite", named, "--out", tmp_path / "run", "--once"))
+    code, _, said = ended(started("suite", "watch", log, "--suite", suite, "--out", tmp_path / "run", "--once"))
     assert code == 2
-    assert ("no.yaml" if missing == "suite" else "live.jsonl: there is no such file") in said
+    assert "live.jsonl: there is no such file" in said
+    assert not (tmp_path / "run").exists()
