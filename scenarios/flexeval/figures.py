@@ -72,6 +72,13 @@ def passed(collected: Collected, values: Values, passes: Bounds | None) -> dict[
     return _rate(kept, collected.dialogs(values.tests))
 
 
+def flat(value: Any) -> float | str | tuple[float, str]:
+    """A recorded value as ``Values.values`` has it; several by name keep no bounds: they are 0."""
+    if isinstance(value, Mapping):
+        return (float(value["score"]), str(value["choice"])) if "choice" in value else 0.0
+    return value if isinstance(value, str) else float(value or 0.0)
+
+
 def keeps(value: float | str | tuple[float, str], passes: Bounds | None) -> bool:
     """Whether a value keeps the bounds; of a rubric, its score or its choice, as the bounds ask."""
     if passes is None:

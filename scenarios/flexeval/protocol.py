@@ -14,6 +14,7 @@ from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.errors import MalformedOutput, TaskError
 from viva.engine.messages import Sampling
 
+from .figures import flat, keeps
 from .graph import Measured
 from .measuring import Found, holds, measure, units_of, values_of
 from .persona import GraderPersona
@@ -97,9 +98,17 @@ class SuiteProtocol:
             "roles": {level: [unit.role for unit in dialog.units(level)] for level in _levels(self._metrics)},
             "labels": self._labels(dialog, found),
             "metrics": found,
+            "passed": self._passed(found),
             "usage": {role: used.to_record() for role, used in sorted(conversation.usage.items())},
         }
         return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
+
+    def _passed(self, found: Found) -> bool | None:
+        """Whether every value of every metric with ``passes`` keeps it; None where nothing has, or one is an error."""
+        checks = [(found.get(one.name), one.spec.passes) for one in self._metrics if one.spec.passes is not None]
+        if not checks or any(one is None or one["errors"] for one, _ in checks):
+            return None
+        return all(keeps(flat(value), passes) for one, passes in checks if one for _, value in one["values"])
 
     def _kept(self, dialog: Dialog) -> int:
         if self._suite.complete == "dialog":

@@ -133,8 +133,12 @@ class SuiteAggregate:
             "pack": manifest["pack"],
             "repeats": manifest["settings"]["repeats"],
             "untested": planned - ended,
-            "gate": [check.to_record() for check in self.gate()],
-            "candidates": {label: self._system(label, one) for label, one in self.systems.items()},
+            "gate": (gate := [check.to_record() for check in self.gate()]),
+            "candidates": {
+                label: {"broken": [check["name"] for check in gate if check["broken"] and check["system"] == label]}
+                | self._system(label, one)
+                for label, one in self.systems.items()
+            },
         }
 
     def _system(self, label: str, system: System) -> dict[str, Any]:

@@ -35,6 +35,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "repeat": "INTEGER",
         "status": "TEXT",  # finished, failed, stopped, untested
         "reason": "TEXT",
+        "passed": "INTEGER",  # NULL where no metric has `passes`, or one of its values is an error
         "messages": "INTEGER",
         "metadata": "TEXT",  # JSON
     },
@@ -174,7 +175,7 @@ def _conversation(
     elif "stopped" in result:
         row |= {"status": "stopped", "reason": f"{result['stopped']['by']}: {result['stopped']['reason']}"}
     else:
-        row |= {"status": "finished", "reason": None}
+        row |= {"status": "finished", "reason": None, "passed": result.get("passed")}
     dialog = whole
     if whole is not None and not failed and "said" in result:
         kept = whole.messages[: result["kept"]]

@@ -5,7 +5,7 @@ What never belongs here: how a conversation goes (``protocol``), figures (``repo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from viva.scenarios.models import model_labels
 
 from ..contract import Aggregate, Converse, Prepared, Role, Scenario
 from ..settings import RunSettings
+from ..shown import RecordedConversation, ResultSummary, ShownConversation, sides_of
 from .figures import TESTS
 from .gates import check_baseline
 from .graph import Measured, measured
@@ -24,6 +25,7 @@ from .readers import expand
 from .report import SuiteAggregate, SuiteScoring
 from .rubric import TEMPLATES
 from .settings import FlexEvalSettings, grader_models, read_named
+from .shown import shown_suite, summary
 from .spec import Suite
 from .tasks import DialogTasks, WatchedTasks
 
@@ -128,6 +130,12 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask]):
         from .study import FlexEvalStudy
 
         return FlexEvalStudy(self, lent)
+
+    def shown(self, recorded: RecordedConversation) -> ShownConversation:
+        return shown_suite(recorded, sides_of(self.roles))
+
+    def summary_of(self, settings: FlexEvalSettings) -> Callable[[Any], ResultSummary]:
+        return summary
 
     def aggregate(self, manifest: dict[str, Any], scoring: SuiteScoring) -> Aggregate:
         return SuiteAggregate(manifest, scoring)

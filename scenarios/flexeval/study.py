@@ -6,6 +6,7 @@ What never belongs here: figures of one run (``figures``), and how a drawing loo
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -17,6 +18,7 @@ from viva.reports.text import DASH, Table, number, ranged, signed, small
 from viva.scoring.comparison import compare, corrected
 
 from ..study.cells import RunReading
+from ..study.findings import Findings, Standing
 from ..study.items import ItemNumbers
 from ..study.sections import Material, Section, Subject, SystemStudy
 from ..study.tables import OwnTables
@@ -45,6 +47,28 @@ class FlexEvalStudy(SystemStudy):
                 label = max((one for one in by_label if ended.key.startswith(f"{one}/")), key=len, default=None)
                 if label is not None and not ended.failed and "dialog" in ended.result:
                     by_label[label].columns.add(ended.result)
+
+    def findings(self, report: Record) -> Findings:
+        """Whether each release passes its gate, and how many of its tests do."""
+        sentences, standings = [], []
+        cells = [cell for cell in report["cells"] if cell["result"]]
+        names = Counter(cell["candidate"] for cell in cells)
+        for cell in cells:
+            result = cell["result"]
+            name = cell["candidate"] if names[cell["candidate"]] == 1 else f"{cell['candidate']} ({cell['name']})"
+            broken, tests = result.get("broken") or [], result.get("tests")
+            if broken:
+                more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
+                sentences.append(f"{name} breaks its gate: {', '.join(broken[:3])}{more}.")
+            else:
+                sentences.append(f"{name} breaks no threshold.")
+            rate = (tests or {}).get("rate")
+            if rate is not None:
+                value, low, high = (100 * rate[end] for end in ("mean", "low", "high"))
+                standings.append(Standing(name, value, low, high, rate["n"], bool(broken), ", ".join(broken)))
+        sentences.sort(key=lambda sentence: " breaks its gate" not in sentence)
+        standings.sort(key=lambda one: -(one.value or 0.0))
+        return Findings(sentences, "tests passed, percent" if standings else "", standings)
 
     def cell_rows(self, cell: Record, place: Row) -> Iterator[Row]:
         metrics = (cell["result"] or {}).get("metrics", {})

@@ -11,6 +11,7 @@ from viva.engine.rerun import Entry, Exchange, Line, Step
 from viva.engine.steps import Computed
 from viva.engine.tools import ToolCall
 from viva.scenarios.contract import Role
+from viva.scenarios.flexeval.scenario import SCENARIO as FLEXEVAL
 from viva.scenarios.functionchat.scenario import SCENARIO as FUNCTIONCHAT
 from viva.scenarios.kieval.scenario import SCENARIO as KIEVAL
 from viva.scenarios.kieval.verdicts import ASPECTS
@@ -76,3 +77,37 @@ def test_any_conversation_can_be_shown() -> None:
     assert ([mark.name for mark in turns[0].marks], turns[0].details[0].text) == (["cut at the token limit"], "hm")
     assert (turns[1].text, turns[2].text, len(turns[2].details)) == ("3", "", 1)
     assert (turns[3].text, turns[4].waiting) == ("E: m (f:1)", True)
+
+
+def test_a_suites_values_stand_on_what_they_are_of() -> None:
+    task = {"id": "a", "messages": [
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "content": "", "tool_calls": [["1", "look", "{}"]]},
+        {"role": "tool", "content": "sun", "call_id": "1"},
+        {"role": "assistant", "content": "Sun."},
+        {"role": "user", "content": "And now?"},
+    ]}  # fmt: skip
+    choice = {"score": 1.0, "choice": "yes", "reasoning": "So."}
+    result = {
+        "kept": 5, "said": [{"role": "assistant", "content": "Rain.", "new": True}], "roles": {}, "labels": {},
+        "passed": True,
+        "metrics": {
+            "kind": {"level": "turn", "values": [[3, choice]], "errors": []},
+            "calls": {"level": "tool_call", "values": [[0, 2]], "errors": []},
+            "broken": {"level": "message", "values": [], "errors": [[3, "ValueError", "no", "x.py:1"]]},
+            "turns": {"level": "conversation", "values": [[0, 4]], "errors": []},
+        },
+    }  # fmt: skip
+    entries: list[Entry] = [_said("candidate", "Rain."), _said("grader", '{"reasoning": "So.", "choice": "yes"}')]
+    shown = FLEXEVAL.shown(RecordedConversation(entries, task=task, result=result))
+    assert [turn.speaker for turn in shown.turns] == [
+        "user", "assistant", "assistant", "user", "candidate", "grader"]  # fmt: skip
+    assert [(tool.name, tool.result) for tool in shown.turns[1].tools] == [("look", "sun")]
+    marks = [[(mark.name, mark.value, mark.comment) for mark in turn.marks] for turn in shown.turns]
+    assert marks[1] == [("calls", "2", "")]
+    assert marks[2] == [("broken", "no value", "ValueError: no")]
+    assert marks[4] == [("kind", "yes (1.00)", "So.")]
+    assert (shown.turns[5].text, marks[5]) == ("So.", [("choice", "yes", "")])
+    assert [(mark.name, mark.value) for mark in shown.marks] == [("turns", "4")]
+    summary = FLEXEVAL.summary_of(None)(result)  # type: ignore[arg-type]
+    assert (summary.score, summary.end) == (100.0, "passed, 1 value missing")
