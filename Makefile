@@ -18,7 +18,7 @@ LEAN := -DLLAVA_BUILD=OFF '-DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/lean-llam
 PIP := CMAKE_ARGS="$(PLAIN) $(LEAN) $$CMAKE_ARGS" $(BIN)/pip
 HAS_AMX := from llama_cpp._ggml import libggml; raise SystemExit(not libggml.ggml_cpu_has_amx_int8())
 
-.PHONY: venv demo test lint bench peers clean
+.PHONY: venv demo test lint browser bench peers clean
 
 venv: .venv/.ready
 
@@ -34,8 +34,12 @@ venv: .venv/.ready
 demo: venv
 	$(BIN)/viva demo
 
-test: venv lint
+test: venv lint browser
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
+
+# Tests of pages need a Chromium. Without one, and without a network to get it from, they skip and say so.
+browser: venv
+	-$(BIN)/python tests/servers/chromium.py
 
 lint: venv
 	$(BIN)/ruff check .
@@ -77,6 +81,7 @@ bench: venv peers
 	$(BIN)/python benches/audit.py $(QUICK)
 	$(BIN)/python benches/fusion.py $(QUICK)
 	$(BIN)/python benches/certified.py $(QUICK)
+	$(BIN)/python benches/view.py $(QUICK)
 
 clean:
 	rm -rf .venv .inspect .peers build *.egg-info

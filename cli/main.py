@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from viva.engine.descriptors import raise_limit
 from viva.engine.plugins import registered
 
-from . import correlate, data, judge, lab, meta, report, review, run, show, sweep, validate
+from . import correlate, data, judge, lab, meta, report, review, run, show, sweep, validate, view
 from .exit_codes import complain
 from .lazy_command import HELP, MODELS
 from .output import Unwritten, forsake_stdout, show_log, steady_streams
@@ -58,6 +58,7 @@ run.register(app)
 sweep.register(app)
 report.register(app)
 show.register(app)
+view.register(app)
 review.register(app)
 data.register(app)
 validate.register(app)

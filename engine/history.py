@@ -55,7 +55,7 @@ class EndedConversation:
 
 
 # What a damaged row can raise while it is read.
-_DAMAGE = (struct.error, TypeError, AttributeError, ValueError, KeyError, IndexError, OverflowError)
+DAMAGE = (struct.error, TypeError, AttributeError, ValueError, KeyError, IndexError, OverflowError)
 _MOST_KEYS = 100_000_000  # no run has more: a damaged key is no reason to look for years
 _MOST_HOPS = 20  # from a conversation to the one with which its item was written
 _NAMED = 5  # damaged records that are named; the others are counted
@@ -126,7 +126,7 @@ class History:
         for row in self._call_rows(number):
             try:
                 found.append(self._call(number, row))
-            except _DAMAGE:
+            except DAMAGE:
                 self._damaged(f"call {len(found) + 1} of conversation {number}")
                 self.broken.add(number)
                 break
@@ -152,7 +152,7 @@ class History:
         for number, status, result, checksum in self._every("ended", f"number, status, result, {self._sum}"):
             try:
                 status, result = self._verified(checksum, number, status, result)
-            except _DAMAGE:
+            except DAMAGE:
                 self._damaged(f"end of conversation {number}")
             else:
                 if failed or status == "finished":
@@ -167,7 +167,7 @@ class History:
                 status, result = self._verified(checksum, number, status, result)
                 record = orjson.loads(result)
                 start = self.started(number)
-            except _DAMAGE:
+            except DAMAGE:
                 start = None
                 self._damaged(f"end of conversation {number}")
             else:
@@ -184,7 +184,7 @@ class History:
             try:
                 key, item = self._verified(checksum, number, key, item)
                 found[key] = number
-            except _DAMAGE:
+            except DAMAGE:
                 self._damaged(f"start of conversation {number}")
         self._tell()
         return found
@@ -217,12 +217,12 @@ class History:
     def _start(self, number: int, key: Any, item: Any, checksum: Any) -> tuple[str, Any] | None:
         try:
             key, item = self._verified(checksum, number, key, item)
-        except _DAMAGE:
+        except DAMAGE:
             self._damaged(f"start of conversation {number}")
             return None
         try:
             return key, self._item(item)
-        except _DAMAGE:
+        except DAMAGE:
             self._damaged(f"item of conversation {number}")
             return key, None
 
@@ -248,7 +248,7 @@ class History:
     def _verified(self, checksum: Any, number: Any, *texts: bytes) -> list[str]:
         """The texts of a row of ``started`` or ``ended``.
 
-        :raises: one of ``_DAMAGE`` where the row is not what was written.
+        :raises: one of ``DAMAGE`` where the row is not what was written.
         """
         read = [text.decode() for text in texts]
         if self._sums and short_checksum((number, *read)) != checksum:
@@ -256,7 +256,7 @@ class History:
         return read
 
     def _call(self, number: int, row: tuple[Any, ...]) -> RecordedCall:
-        """:raises: one of ``_DAMAGE`` where the row is not what was written."""
+        """:raises: one of ``DAMAGE`` where the row is not what was written."""
         role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra, checksum, _ = row
         extra = None if extra is None else extra.decode()
         role, text, finish = role.decode(), text.decode(), finish.decode()

@@ -26,6 +26,7 @@ from .graded import GradedAnswer, Grading
 from .rated import TurnScores
 from .review import ReviewSheet
 from .settings import RunSettings
+from .shown import RecordedConversation, ResultSummary, ShownConversation, shown_plainly, summary_function
 from .validation import Validation
 
 if TYPE_CHECKING:  # what studies need takes a while to import, and runs do without it
@@ -247,6 +248,14 @@ class Scenario(ABC, Generic[S, T]):
             return [TurnScores(None, {name: None if one is None else float(one) for name, one in named.items()})]
 
         return whole
+
+    def shown(self, recorded: RecordedConversation) -> ShownConversation:
+        """How a conversation is shown to a person; as it is, a turn for each entry of its transcript."""
+        return shown_plainly(recorded, self.roles)
+
+    def summary_of(self, settings: S) -> Callable[[Any], ResultSummary]:
+        """A function that gives a recorded result's line in a list; as it is, its score alone."""
+        return summary_function(self.score_of(settings))
 
     def in_random_order(self, cluster: str | None) -> dict[str, Any]:
         """The settings under which tasks come in an order that the seed gives, cluster by cluster: rules that stop a

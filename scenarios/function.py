@@ -26,6 +26,7 @@ from .measures import SCORE, Measures, named_values
 from .registry import define
 from .returned import plain_value
 from .settings import RunSettings, full_file
+from .shown import ResultSummary
 
 _NAME = re.compile(r"\w[\w-]*")
 Holding = Callable[..., Awaitable[Any]]
@@ -112,6 +113,9 @@ class FunctionScenario(Scenario[RunSettings, GivenTask]):
 
         return score
 
+    def summary_of(self, settings: RunSettings) -> Callable[[Any], ResultSummary]:
+        return _summary
+
 
 def scenario(
     *,
@@ -169,6 +173,16 @@ def scenario(
         return define(cast(FunctionScenario, made()))
 
     return decorate
+
+
+def _summary(result: Any) -> ResultSummary:
+    values = named_values(result["value"])
+    numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+    words = [f"{name}: {value}" for name, value in values.items() if isinstance(value, str)]
+    if "stopped" in result:
+        words.insert(0, f"{result['stopped']['by']}: {result['stopped']['reason']}")
+    unscored = sum(value is None for value in values.values())
+    return ResultSummary(numbers.pop(SCORE, None), ", ".join(words), numbers, unscored)
 
 
 def _check(roles: Sequence[Role], settings: type[RunSettings]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from viva.engine.errors import ConfigurationError
 from viva.reports.text import Table
 from viva.scenarios.study.cells import RunReading
+from viva.scenarios.study.findings import Findings
 from viva.scenarios.study.items import ItemCatalogue, ItemNumbers
 from viva.scenarios.study.sections import Section
 
@@ -142,6 +143,15 @@ def tables_of(report: Mapping[str, Any], together: Sequence[SystemsTogether] | N
     found = [(section.subject, section.tables(systems.part_of(report))) for systems, section in sections_of(together)]
     found += [(section.subject, section.tables(report)) for section in common_sections(readers)]
     return [table for tables in ordered(PRINTED, found) for table in tables if table[2]]
+
+
+def findings_of(report: Mapping[str, Any]) -> list[Findings]:
+    """What a report says in words, system by system; empty where no system has words for it.
+
+    :raises ConfigurationError: a scenario of the report is not registered here.
+    """
+    told = (systems.study.findings(systems.part_of(report)) for systems in systems_in(report))
+    return [one for one in told if one is not None]
 
 
 def _distinct(names: Iterable[str]) -> list[str]:

@@ -5,7 +5,7 @@ What never belongs here: turns and dialogs themselves (``turn_protocol``, ``user
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from viva.agents.judge import RULING_SCHEMA
@@ -15,9 +15,11 @@ from viva.engine.messages import Sampling
 
 from ..contract import Aggregate, Converse, Prepared, Role, Scenario, Scoring
 from ..graded import GradedAnswer, Grading
+from ..shown import RecordedConversation, ResultSummary, ShownConversation, sides_of
 from .rubric import TEMPLATES, Words, open_words
 from .run_review import TurnReview
 from .settings import FunctionChatSettings
+from .shown import shown_dialog, summary
 from .source import open_turns
 from .tasks import DialogTask, DialogTasks
 from .turn_protocol import CANDIDATE, JUDGE, TurnProtocol
@@ -91,6 +93,12 @@ class FunctionChat(Scenario[FunctionChatSettings, "DialogTurn | DialogTask"]):
 
     def task(self, record: Any) -> DialogTurn | DialogTask:
         return DialogTurn.from_record(record) if "ground_truth" in record else DialogTask.model_validate(record)
+
+    def shown(self, recorded: RecordedConversation) -> ShownConversation:
+        return shown_dialog(recorded, sides_of(self.roles))
+
+    def summary_of(self, settings: FunctionChatSettings) -> Callable[[Any], ResultSummary]:
+        return summary
 
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> Aggregate:
         return UserAggregate(manifest) if manifest["settings"]["mode"] == "user" else TurnAggregate(manifest)

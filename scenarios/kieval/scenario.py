@@ -23,6 +23,7 @@ from ..probes.questions import TEMPLATES as PROBE_TEMPLATES
 from ..probes.questions import Questions
 from ..probes.shots import Shots, open_examples
 from ..rated import TurnScores
+from ..shown import RecordedConversation, ResultSummary, ShownConversation, sides_of
 from .forecast import interview_use
 from .interview import ANSWER, COMPARED, InterviewProtocol
 from .manifest import KievalManifest
@@ -32,6 +33,7 @@ from .report import KievalAggregate
 from .score import Interview
 from .scoring import KievalScoring
 from .settings import KievalSettings
+from .shown import shown_interview, summary
 from .verdicts import verdict_schema
 
 if TYPE_CHECKING:
@@ -145,6 +147,13 @@ class Kieval(Scenario[KievalSettings, Item]):
                 yield GradedAnswer(key, label, item.id, overall, number, known)
 
         return Grading(1.0, 4.0, answers) if by_round else Grading(0.0, 100.0, answers)
+
+    def shown(self, recorded: RecordedConversation) -> ShownConversation:
+        return shown_interview(recorded, sides_of(self.roles))
+
+    def summary_of(self, settings: KievalSettings) -> Callable[[Any], ResultSummary]:
+        scorer = KievalScoring().scorer_of(settings.model_dump())
+        return lambda result: summary(result, scorer)
 
     def in_random_order(self, cluster: str | None) -> dict[str, Any]:
         return {"shuffled": True} | ({"cluster": cluster} if cluster else {})

@@ -5,7 +5,7 @@ What never belongs here: wording, formulas, output.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from viva.engine.messages import Sampling
 
 from ..contract import Converse, Prepared, Role, Scenario, Scoring
 from ..forecast import Use
+from ..shown import RecordedConversation, ResultSummary, ShownConversation, sides_of
 from ..validation import Validation
 from .forecast import probe_use
 from .manifest import ProbeManifest
@@ -23,6 +24,7 @@ from .questions import TEMPLATES, Questions
 from .report import ProbeAggregate
 from .settings import ProbeSettings
 from .shots import Shots, open_examples
+from .shown import shown_probe, summary
 
 if TYPE_CHECKING:
     from ..study.static import StaticFigures
@@ -93,6 +95,12 @@ class Probes(Scenario[ProbeSettings, ProbeTask]):
 
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> ProbeAggregate:
         return ProbeAggregate(manifest)
+
+    def shown(self, recorded: RecordedConversation) -> ShownConversation:
+        return shown_probe(recorded, sides_of(self.roles))
+
+    def summary_of(self, settings: ProbeSettings) -> Callable[[Any], ResultSummary]:
+        return summary
 
     def tasks_in(self, manifest: Mapping[str, Any]) -> int:
         sets = (manifest["dataset"], manifest.get("against"))

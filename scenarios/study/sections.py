@@ -22,6 +22,7 @@ from viva.reports.rows import Row, record_rows
 from viva.reports.text import DASH, Table
 
 from .cells import RunReading, StudyCell
+from .findings import Findings
 from .items import ItemCatalogue, ItemNumbers
 from .reading import read_results
 
@@ -192,6 +193,12 @@ class SystemStudy:
     def methods(self, report: Record) -> list[tuple[str, str]]:
         """How figures are computed, as terms and their descriptions."""
         return []
+
+    def findings(self, report: Record) -> Findings | None:
+        """What the report says in a few sentences, and the candidates in order; None where this system has no words
+        for it.
+        """
+        return None
 
 
 def inserted(mapping: Mapping[str, Any], after: str, **more: Any) -> dict[str, Any]:

@@ -9,22 +9,16 @@ import base64
 import fcntl
 import json
 import os
-import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _PATIENCE_SECONDS = 60
-
-
-def find_browser() -> str | None:
-    """The path of a Chromium, None where there is none. ``VIVA_BROWSER`` names one."""
-    return os.environ.get("VIVA_BROWSER") or next((found for name in _NAMES if (found := shutil.which(name))), None)
 
 
 @dataclass
@@ -40,6 +34,37 @@ class Page:
         answer = self.browser.ask("Runtime.evaluate", expression=script, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
+
+    def until(self, script: str) -> Any:
+        """Wait until an expression in the page is true; its value. The page itself looks, once each frame."""
+        loop = f"""new Promise((done, fail) => {{
+            const last = performance.now() + {_PATIENCE_SECONDS} * 900;
+            const look = () => {{
+                let found = null;
+                try {{ found = {script}; }} catch {{ found = null; }}
+                if (found) done(found);
+                else if (performance.now() > last) fail(new Error("never came: " + {json.dumps(script)}));
+                else setTimeout(look, 16);
+            }};
+            look();
+        }})"""
+        answer = self.browser.ask("Runtime.evaluate", expression=loop, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]["exception"]["description"]
+        return answer["result"].get("value")
+
+    def press(self, key: str) -> None:
+        """Press a key, named as in ``KeyboardEvent.key``."""
+        text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
+        for kind in ("keyDown", "keyUp"):
+            self.browser.ask("Input.dispatchKeyEvent", type=kind, key=key, **(text if kind == "keyDown" else {}))
+
+    def leave(self, script: str) -> None:
+        """Do what leads to another page, and wait until that is loaded."""
+        self.browser.loading(lambda: self.evaluate(script))
+
+    def leave_by(self, key: str) -> None:
+        """As ``leave``, by a key."""
+        self.browser.loading(lambda: self.press(key))
 
     def screenshot(self, file: Path) -> None:
         """The whole page as PNG."""
@@ -77,7 +102,7 @@ class Browser:
         os.close(to_read)
         os.close(to_write)
         self._rest = b""
-        self._number = 0
+        self._number = self._loads = 0
         self._session: str | None = None
         self._page = Page(self)
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
@@ -97,17 +122,24 @@ class Browser:
             self._process.kill()
             self._folder.cleanup()
 
-    def open(self, file: Path, width: int, dark: bool = False) -> Page:
-        """Open a file in a window so wide (CSS pixels), and wait until it is loaded."""
+    def open(self, file: Path | str, width: int, dark: bool = False) -> Page:
+        """Open a file, or an address, in a window so wide (CSS pixels), and wait until it is loaded."""
+        self.loading(lambda: self.ask("Page.navigate", url="about:blank"))  # what the page before does ends with it
         self._page = page = Page(self)
         phone = width < 600
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=phone)
         feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.ask("Emulation.setEmulatedMedia", media="", features=[feature])
-        self.ask("Page.navigate", url=file.resolve().as_uri())
-        while self._message().get("method") != "Page.loadEventFired":
-            pass
+        address = file if isinstance(file, str) else file.resolve().as_uri()
+        self.loading(lambda: self.ask("Page.navigate", url=address))
         return page
+
+    def loading(self, act: Callable[[], Any]) -> None:
+        """Do what loads a page, and wait until it is loaded."""
+        self._loads = 0
+        act()
+        while self._loads == 0:
+            self._message()
 
     def ask(self, method: str, **options: Any) -> dict[str, Any]:
         """Send a command and wait for its answer."""
@@ -140,7 +172,9 @@ class Browser:
         raw, _, self._rest = self._rest.partition(b"\0")
         message: dict[str, Any] = json.loads(raw)
         method, told = message.get("method"), message.get("params", {})
-        if method == "Network.requestWillBeSent":
+        if method == "Page.loadEventFired":
+            self._loads += 1
+        elif method == "Network.requestWillBeSent":
             self._page.requests.append(told["request"]["url"])
         elif method == "Runtime.consoleAPICalled":
             self._page.complaints.append(f"{told['type']}: {told['args']}")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
 import pytest
-from browser import Browser, find_browser
+from browser import Browser
+from chromium import MISSING, find_browser
 
 from viva.scoring.correlation import Figures, fits
 
@@ -20,10 +22,12 @@ Study = dict[str, Any]
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """One browser for all tests; skips where there is none."""
+    """One browser for all tests; where there is none they skip, and fail under CI."""
     program = find_browser()
+    if program is None and os.environ.get("CI"):
+        pytest.fail(MISSING)
     if program is None:
-        pytest.skip("no Chromium here (Debian: apt-get install chromium-headless-shell)")
+        pytest.skip(MISSING)
     with Browser(program) as one:
         yield one
 

@@ -14,6 +14,7 @@ from viva.reports.rows import Row, record_rows
 from viva.reports.text import interval, mean
 
 from ...study.cells import RunReading, StudyCell
+from ...study.findings import Findings
 from ...study.items import ItemCatalogue, ItemNumbers
 from ...study.sections import Material, Section, SystemStudy, inserted
 from ...study.static import static_readings
@@ -28,6 +29,7 @@ from .correlations import AgainstAccuracy
 from .costs import Costs
 from .course import Course, running_rows
 from .difficulty import DifficultySection
+from .findings import findings
 from .pools import InterviewMaterial
 from .results import Results, round_rows
 from .rounds import by_round
@@ -155,3 +157,6 @@ class InterviewStudy(SystemStudy):
 
     def methods(self, report: Record) -> list[tuple[str, str]]:
         return words.methods(report, self.lent)
+
+    def findings(self, report: Record) -> Findings | None:
+        return findings(report)

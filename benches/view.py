@@ -1,0 +1,275 @@
+"""What looking at runs costs: pages over 100,000 conversations, and what 500 readers of news cost a run that goes on.
+
+A run of ten candidates with 10,000 interviews each is written straight into a journal by the engine's own journal, with
+three calls an interview. ``viva view`` in a process of its own takes it up; then each page is asked for twice, and the
+second answer is timed. After that a simulated run, which waits for nothing and so takes a whole core, is timed alone
+and with a viewer that 500 connections listen to. ``--quick`` takes a tenth of both.
+
+What never belongs here: how pages are made, and the cost of a run itself (``overhead``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import orjson
+import table
+from report import CANDIDATES, interview, timed
+from running import note
+
+from viva.engine.clock import RealClock
+from viva.engine.folder import RunFolder
+from viva.engine.journal import Journal
+from viva.engine.messages import Completion
+from viva.orchestration.launch import new_run
+from viva.scenarios.kieval.settings import KievalSettings
+
+READERS = 500
+REACH: table.Reach = {
+    "slowest_page_ms_100k": ("<=", 300),
+    "viewer_peak_mb_100k": ("<=", 400),
+    "readers_cost_percent": ("<=", 10),
+    "readers_cpu_cost_percent": ("<=", 10),
+}
+_WORDS = [hashlib.md5(str(number).encode(), usedforsecurity=False).hexdigest()[:7] for number in range(5_000)]
+_ASPECTS = ("accuracy", "logic", "relevance", "coherence", "conciseness")
+_BATCH = 2_000
+
+
+def sentence(draw: random.Random, count: int) -> str:
+    """Words, one of which stands in every text."""
+    return "because " + " ".join(draw.choices(_WORDS, k=count))
+
+
+def make_run(folder: Path, conversations: int) -> Path:
+    """A run folder as ``viva run`` makes it, with a journal of so many interviews and their calls."""
+    draw = random.Random(7)
+    items = folder / "items.jsonl"
+    ids = [f"item-{number:05}" for number in range(conversations // CANDIDATES)]
+    records = {
+        id_: {"id": id_, "question": f"Which is {id_}? {sentence(draw, 12)}", "choices": ["a", "b", "c", "d"],
+              "answer": 0} for id_ in ids
+    }  # fmt: skip
+    items.write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in records.values()))
+    labels = [f"candidate-{number}" for number in range(CANDIDATES)]
+    settings = KievalSettings(
+        dataset=str(items),
+        candidate=[f"simulated:{label}" for label in labels],
+        interactor="simulated:interactor",
+        evaluator="simulated:evaluator",
+    )
+    run = new_run("kieval", settings, folder / "run").folder
+    verdict = {name: {"comment": "so it is", "score": 3} for name in _ASPECTS} | {
+        "overall_comment": "fine", "overall_score": 3, "stop_conversation": False, "stop_reason": "none"}  # fmt: skip
+    said = orjson.dumps(verdict).decode()
+
+    async def write(run: RunFolder) -> None:
+        async with Journal(run.journal, RealClock()) as journal:
+            number = 0
+            for id_, record in records.items():
+                shared = record | {"subject": ""}
+                for place, label in enumerate(labels):
+                    journal.record_started(number, f"{label}/{id_}", shared)
+                    for role, text in (
+                        ("candidate", sentence(draw, 30)),
+                        ("interactor", sentence(draw, 20)),
+                        ("evaluator", said),
+                    ):
+                        completion = Completion(text, "stop", 300, 60, draw.expovariate(1.0))
+                        journal.record_call(number, role, 0, draw.randbytes(16), completion, 1e9 + number)
+                    if draw.random() < 0.002:
+                        error = {"type": "BackendTimeout", "message": f"no answer within {draw.randrange(90)} s"}
+                        journal.record_ended(number, "failed", error)
+                    else:
+                        talk = interview(label, id_, 0.3 + 0.06 * place, draw)
+                        journal.record_ended(number, "finished", talk.to_record())
+                    number += 1
+                    if number % _BATCH == 0:
+                        await journal.flush()
+
+    asyncio.run(write(run))
+    return run.path
+
+
+@contextmanager
+def viewer(root: Path, index: Path) -> Iterator[tuple[str, int]]:
+    """``viva view`` in a process of its own: its address and process id."""
+    command = [sys.executable, "-m", "viva", "view", str(root), "--port", "0", "--index", str(index)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            yield process.stderr.readline().split()[2].rstrip("/"), process.pid
+        finally:
+            process.terminate()
+
+
+def peak_mb(pid: int) -> float:
+    """The most memory that a process has had."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def fetched(address: str) -> tuple[float, str]:
+    """Milliseconds until a page was there, and the page."""
+    began = time.perf_counter()
+    with urllib.request.urlopen(address, timeout=600) as answer:
+        text = answer.read().decode()
+    return 1e3 * (time.perf_counter() - began), text
+
+
+def pages(run: Path, index: Path, conversations: int) -> tuple[dict[str, tuple[float, float]], dict[str, float]]:
+    """First and later milliseconds of each page, and other figures."""
+    began = time.perf_counter()
+    with viewer(run, index) as (site, pid):
+        while f"{conversations:,}</b>" not in fetched(f"{site}/conversations")[1]:
+            time.sleep(0.2)
+        until = re.compile(r'id="ended">([\d,]+)<')
+        while (found := until.search(fetched(f"{site}/")[1])) is None or found[1] != f"{conversations:,}":
+            time.sleep(0.2)
+        took = time.perf_counter() - began
+        note(f"taken up in {took:.0f} s")
+        while "reading" in fetched(f"{site}/")[1]:
+            time.sleep(0.5)
+        asked = {
+            "overview": "/",
+            "list": "/conversations",
+            "last page": f"/conversations?page={conversations // 50}",
+            "one candidate": "/conversations?candidate=candidate-3",
+            "failed": "/conversations?state=failed",
+            "stop reason, lowest score": "/conversations?end=evaluator%3A+repetition&sort=low",
+            "aspect below 30, lowest first": "/conversations?aspect=logic&high=30&sort=low",
+            "most tokens": "/conversations?sort=tokens",
+            "a word of every text": "/conversations?q=because",
+            "a word of few texts": f"/conversations?q={_WORDS[17]}&candidate=candidate-2",
+            "a conversation": "/c/run/4321",
+            "two side by side": "/compare?a=run/4320&b=run/4321",
+        }
+        measured = {}
+        for name, path in asked.items():
+            first = fetched(site + path)[0]
+            measured[name] = (first, statistics.median(fetched(site + path)[0] for _ in range(5)))
+        size = sum(one.stat().st_size for one in index.iterdir()) / 1e6
+        return measured, {"taken_up_seconds": took, "viewer_peak_mb": peak_mb(pid), "index_mb": size}
+
+
+async def listen(site: str) -> None:
+    """Be many readers of the overview's news until stdin ends; print how many events and bytes came."""
+    os.nice(10)  # readers are on other machines
+    host, port = site.removeprefix("http://").split(":")
+    counts = [0, 0]
+
+    async def one() -> None:
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(f"GET /events?page=overview HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
+        await reader.readuntil(b"hello")
+        ready.release()
+        while data := await reader.read(1 << 16):
+            counts[0] += data.count(b"id: ")
+            counts[1] += len(data)
+        writer.close()
+
+    ready = asyncio.Semaphore(0)
+    tasks = [asyncio.create_task(one()) for _ in range(READERS)]
+    for _ in tasks:
+        await ready.acquire()
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    print(*counts, flush=True)
+
+
+def simulated(folder: Path, conversations: int) -> tuple[float, float]:
+    """Wall and CPU seconds of a run over simulated models in a process of its own."""
+    items = folder / "few.jsonl"
+    lines = ({"id": f"i{n}", "question": f"Which is {n}?", "choices": ["a", "b"], "answer": 0}
+             for n in range(conversations))  # fmt: skip
+    items.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    out = folder / "runs" / f"run-{time.monotonic_ns()}"
+    arguments: list[str | Path] = ["run", "kieval", "--dataset", items, "--out", out, "--json"]
+    for role in ("candidate", "interactor", "evaluator"):
+        arguments += [f"--{role}", f"simulated:{role}"]
+    wall, cpu, _ = timed(*arguments)
+    return wall, cpu
+
+
+def readers_cost(folder: Path, conversations: int, times: int) -> dict[str, float]:
+    """What readers cost a run, in per cent of its wall and CPU seconds. Runs alone and runs that are read take turns,
+    and the fastest of each count: what else this machine does only adds.
+    """
+    (folder / "runs").mkdir()
+    alone, read = [], []
+    simulated(folder, 100)
+    events = 0
+    for _ in range(times):
+        alone.append(simulated(folder, conversations))
+        with viewer(folder / "runs", folder / "index") as (site, _):
+            command = [sys.executable, __file__, "--listen", site]
+            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as readers:
+                assert readers.stdout is not None
+                assert readers.stdout.readline() == "ready\n"
+                read.append(simulated(folder, conversations))
+                assert readers.stdin is not None
+                readers.stdin.close()
+                events += int(readers.stdout.readline().split()[0])
+    figures: dict[str, float] = {"events": events}
+    for at, name in enumerate(("", "cpu_")):
+        least, least_read = min(one[at] for one in alone), min(one[at] for one in read)
+        figures |= {f"run_alone_{name}seconds": least, f"run_read_{name}seconds": least_read}
+        figures[f"readers_{name}cost_percent"] = 100 * (least_read / least - 1)
+    return figures
+
+
+def main() -> None:
+    """Write the journal, ask for the pages, time the runs, print."""
+    parser = argparse.ArgumentParser(description="what looking at runs costs")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the conversations")
+    parser.add_argument("--listen", metavar="ADDRESS", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.listen:
+        asyncio.run(listen(options.listen))
+        return
+    conversations = 10_000 if options.quick else 100_000
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        run = make_run(folder, conversations)
+        size = run.joinpath("journal.sqlite").stat().st_size / 1e6
+        note(f"a journal of {conversations:,} interviews, {size:.0f} MB, in {time.perf_counter() - began:.0f} s")
+        measured, more = pages(run, folder / "index-of-run", conversations)
+        cost = readers_cost(folder, 500 if options.quick else 3_000, 1 if options.quick else 5)
+    rows = [[name, f"{first:.0f}", f"{later:.1f}"] for name, (first, later) in measured.items()]
+    table.show(f"viva view over {conversations:,} interviews", ["page", "first ms", "later ms"], rows)
+    count = "100k" if conversations == 100_000 else f"{conversations // 1000}k"
+    figures = {
+        f"slowest_page_ms_{count}": max(later for _, later in measured.values()),
+        f"viewer_peak_mb_{count}": more.pop("viewer_peak_mb"),
+        **more,
+        **cost,
+        "readers": READERS,
+        "conversations": conversations,
+    }
+    if options.quick:  # too short a run to tell a few per cent
+        for name in ("readers_cost_percent", "readers_cpu_cost_percent"):
+            figures[f"{name}_quick"] = figures.pop(name)
+    table.conclude("view", {name: round(value, 3) for name, value in figures.items()}, REACH)
+    print(f"took {time.perf_counter() - began:.0f} s on {os.cpu_count()} cores")
+
+
+if __name__ == "__main__":
+    main()

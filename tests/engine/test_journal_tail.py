@@ -1,0 +1,68 @@
+"""A journal read piece by piece: all that the whole reading finds, once, also as it grows."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from small_runs import small_run
+
+from viva.engine.budget import Budget
+from viva.engine.errors import JournalNotice
+from viva.engine.history import History
+from viva.engine.journal_tail import JournalTail, journal_state
+
+Place = tuple[int, int]
+
+
+def _looks(tail: JournalTail, place: Place, limit: int) -> tuple[Place, list[int], list[tuple[int, str]], set[int]]:
+    """All looks until nothing more comes: where they end, conversations, calls, ends."""
+    started, calls, ended = [], [], set()
+    while True:
+        found = tail.added(*place, set(started) - ended, limit)
+        place = found.last_number, found.last_row
+        started += [number for number, _, _ in found.started]
+        calls += [(one.number, one.call.completion.text) for one in found.calls]
+        ended |= {one.number for one in found.ended}
+        if not found.more:
+            return place, started, calls, ended
+
+
+@pytest.mark.parametrize("limit", [1, 7, 1000])
+def test_all_looks_together_find_what_one_reading_finds(tmp_path: Path, limit: int) -> None:
+    small_run(tmp_path / "run", count=9)
+    journal = tmp_path / "run" / "journal.sqlite"
+    with closing(JournalTail(journal)) as tail, History(journal) as whole:
+        place, started, calls, ended = _looks(tail, (-1, 0), limit)
+        assert started == list(whole.numbers())
+        assert sorted(calls) == sorted((n, one.completion.text) for n in started for one in whole.calls(n))
+        assert ended == whole.ended_numbers()
+        assert _looks(tail, place, limit) == (place, [], [], set())
+
+
+def test_what_a_later_process_adds_is_found_by_the_next_look(tmp_path: Path) -> None:
+    journal = tmp_path / "run" / "journal.sqlite"
+    small_run(tmp_path / "run", count=9, run_budget=Budget(calls=8))
+    with closing(JournalTail(journal)) as tail:
+        place, _, calls, ended = _looks(tail, (-1, 0), 100)
+        assert 0 < len(ended) < 9
+        state = journal_state(journal)
+        small_run(tmp_path / "run", count=9, resume=True)
+        assert journal_state(journal) != state
+        found = tail.added(*place, set(range(9)) - ended, 100)
+        assert len(calls) + len(found.calls) == 27
+        assert ended | {one.number for one in found.ended} == set(range(9))
+
+
+def test_a_damaged_row_is_left_out_and_named(tmp_path: Path) -> None:
+    small_run(tmp_path / "run", count=3)
+    journal = tmp_path / "run" / "journal.sqlite"
+    with closing(sqlite3.connect(journal)) as connection:
+        connection.execute("update ended set result = 'null' where number = 1")
+        connection.execute("update calls set text = 'other' where rowid = 2")
+        connection.commit()
+    with closing(JournalTail(journal)) as tail, pytest.warns(JournalNotice, match="damaged"):
+        _, started, calls, ended = _looks(tail, (-1, 0), 100)
+    assert (started, len(calls), ended) == ([0, 1, 2], 8, {0, 2})

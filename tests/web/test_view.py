@@ -1,0 +1,268 @@
+"""The viewer in a real browser, over real runs: what was found, lists, conversations, news, keys, files."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from browser import Browser, Page
+from viewed_runs import HOSTILE, gated_run, make_runs, viewer
+
+from viva.web.view.export import export_pages
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_runs(tmp_path_factory.mktemp("viewed"))
+
+
+@pytest.fixture(scope="module")
+def site(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with viewer(root, tmp_path_factory.mktemp("index")) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def exported(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("export") / "pages"
+    export_pages(root, out, index=tmp_path_factory.mktemp("index"))
+    return out
+
+
+def _count(page: Page) -> int:
+    return int(page.until("document.querySelector('#count')?.textContent").replace(",", ""))
+
+
+def _texts(page: Page, selector: str) -> list[str]:
+    found: list[str] = page.evaluate(
+        f"[...document.querySelectorAll({selector!r})].map((one) => one.textContent.trim())"
+    )
+    return found
+
+
+def test_the_overview_answers_before_any_figure(browser: Browser, site: str) -> None:
+    page = browser.open(f"{site}/", 1000)
+    page.until("document.querySelector('h1').textContent.startsWith('Best: expert, ')")
+    assert _texts(page, ".standings .name")[:3] == ["expert", "student", "novice"]
+    assert "cannot be judged" in "".join(_texts(page, ".lead"))
+    assert page.evaluate("document.querySelector('#ended').textContent") == "171"
+    assert page.complaints == []
+
+
+def test_lists_are_filtered_ordered_and_opened_and_the_address_says_it_all(browser: Browser, site: str) -> None:
+    page = browser.open(f"{site}/conversations", 1000)
+    assert _count(page) == 171
+    page.leave(
+        "const field = document.querySelector('[name=candidate]');"
+        "field.value = 'novice'; field.dispatchEvent(new Event('change', { bubbles: true }))"
+    )
+    assert page.evaluate("location.search") == "?candidate=novice"
+    assert _count(page) == 50
+    page = browser.open(f"{site}/conversations?candidate=novice&run=kieval&aspect=logic&high=40&sort=low", 1000)
+    scores = [float(text) for text in _texts(page, ".row .figure")]
+    assert 0 < len(scores) < 25
+    assert scores == sorted(scores)
+    assert scores[-1] <= 40
+    names = _texts(page, ".row .item")
+    page.leave("document.querySelector('.row a').click()")
+    assert names[0] in page.evaluate("document.querySelector('h1').textContent")
+    page.leave_by("ArrowRight")
+    assert names[1] in page.evaluate("document.querySelector('h1').textContent"), "the next one of the list"
+    page.leave_by("u")
+    assert _count(page) == len(scores)
+
+
+def test_words_are_found_in_what_was_said(browser: Browser, site: str) -> None:
+    page = browser.open(f"{site}/conversations?q=wonderful", 1000)
+    page.until("document.querySelector('.excerpt')?.textContent.includes('wonderful')")
+    assert _count(page) == 2
+    assert _count(browser.open(f"{site}/conversations?q=%22steel+bench%22", 1000)) > 0, "in tasks, as a phrase"
+    assert _count(browser.open(f"{site}/conversations?q=%22bench+steel%22", 1000)) == 0
+    assert _count(browser.open(f"{site}/conversations?q=%22%27%28*%5E", 1000)) == 171, "no word, no choice"
+
+
+def test_an_interview_reads_like_one(browser: Browser, site: str) -> None:
+    page = browser.open(f"{site}/c/kieval/1#t4", 1000)
+    speakers = _texts(page, ".speaker")
+    assert speakers[:5] == ["benchmark", "candidate", "interactor", "candidate", "evaluator"]
+    assert _texts(page, "h2.round")[:2] == ["Round 1", "Round 2"]
+    marks = _texts(page, "#t4 .mark summary, #t4 span.mark")
+    assert [mark.split()[0] for mark in marks] == [
+        "accuracy", "logic", "relevance", "coherence", "conciseness", "overall"]  # fmt: skip
+    assert page.evaluate("document.querySelector('#t5 .said').textContent").find('"score"') > 0, "raw, but folded"
+    assert not page.evaluate("document.querySelector('#t5 .fold').open")
+    # The turn of the address is the current one: its prompt is one key away, and exact.
+    page.press("p")
+    page.until("document.querySelector('#t4 .prompt').open && document.querySelector('#t4 .prompt .message')")
+    kinds = _texts(page, "#t4 .prompt .message b")
+    assert kinds == ["system", "user", "assistant", "user"]
+    question = page.evaluate("document.querySelector('#t3 .text').textContent")
+    assert question in _texts(page, "#t4 .prompt .message .text")[-1]
+
+
+def test_keys(browser: Browser, site: str) -> None:
+    page = browser.open(f"{site}/c/kieval/1", 1000)
+    for key, at in (("j", "t1"), ("j", "t2"), ("j", "t3"), ("k", "t2")):
+        page.press(key)
+        assert page.evaluate("document.activeElement.id") == at
+    page.press("/")
+    assert page.evaluate("document.activeElement.name") == "q"
+    page.press("Escape")
+    page.press("?")
+    page.until("document.querySelector('#keys').open")
+    page.evaluate("document.querySelector('#keys').close()")
+    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.press("t")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    page.press("t")
+    page.leave_by("c")
+    assert page.evaluate("location.pathname") == "/compare"
+    page = browser.open(f"{site}/conversations", 1000)
+    page.press("j")
+    page.press("j")
+    name = page.evaluate("document.activeElement.querySelector('.item').textContent")
+    page.leave_by("Enter")
+    assert name in page.evaluate("document.querySelector('h1').textContent")
+
+
+def test_two_judges_of_one_conversation_stand_side_by_side(browser: Browser, site: str) -> None:
+    page = browser.open(f"{site}/compare?a=kieval/4&b=fork/4", 1000)
+    assert _texts(page, ".heads .facts span:last-child") == ["judged by strict", "judged by lenient"]
+    replies = ".turn.compared .said.both"
+    said = _texts(page, replies)
+    assert len(said) >= 2, "what is the same in both is said once"
+    assert len(_texts(page, ".turn.compared .sides .whose")) >= 2
+    page = browser.open(f"{site}/compare?a=kieval/0&b=kieval/2", 1000)
+    assert _texts(page, ".heads h1") == ["expert", "novice"]
+    left, right = page.evaluate(
+        "[...document.querySelectorAll('.turn.compared .sides')].map((one) =>"
+        " [...one.querySelectorAll('.side')].map((side) => side.querySelector('.text')?.textContent))[0]"
+    )
+    assert left != right
+
+
+def test_tools_are_calls_with_results(browser: Browser, site: str) -> None:
+    page = browser.open(f"{site}/c/dialogs/0", 1000)
+    assert _texts(page, ".called b")[0] == "list_loans"
+    assert json.loads(page.evaluate("document.querySelector('.called code').textContent")) == {"card": "48213"}
+    assert "Left Hand" in page.evaluate("document.querySelector('.result').textContent")
+    page = browser.open(f"{site}/c/tools/1", 1000)
+    assert _texts(page, ".speaker")[-2:] == ["candidate", "ground truth"]
+    assert "next_tide" in _texts(page, ".called b")
+    page = browser.open(f"{site}/c/probe/0", 1000)
+    assert "by letter" in _texts(page, ".turn.compared .mark")[0]
+    for place in ("tools/1", "dialogs/0", "probe/0", "kieval/1"):
+        text = browser.open(f"{site}/c/{place}", 1000).evaluate("document.querySelector('main').textContent")
+        assert "Not all prompts are known" not in text, place
+
+
+@pytest.mark.parametrize("place", ["/c/hostile/0", "/c/hostile/1", "/conversations?run=hostile", "/",
+                                   "/compare?a=hostile/0&b=hostile/2"])  # fmt: skip
+def test_hostile_texts_do_nothing(browser: Browser, site: str, place: str) -> None:
+    page = browser.open(f"{site}{place}", 360)
+    assert page.evaluate("window.hurt") is None
+    assert (
+        page.evaluate("document.querySelectorAll('main script, main img, main link, main i, main u, main b b').length")
+        == 0
+    )
+    assert [one for one in page.requests if not one.startswith(site)] == []
+    assert page.complaints == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    text = page.evaluate("document.querySelector('main').textContent")
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    if place == "/c/hostile/0":
+        assert "\\u202eabc" in text
+        assert "{{ 7 * 7 }}" in text, "no template runs twice"
+        assert page.evaluate("[...document.querySelectorAll('.rest .text')].map((one) => one.textContent.length)") == [
+            len(HOSTILE[1]) - 6000
+        ]
+    if place == "/c/hostile/1":
+        assert "BackendError" in page.evaluate("document.querySelector('.failure').textContent")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_no_page_is_wider_than_a_phone(browser: Browser, site: str, dark: bool) -> None:
+    for place in ("/", "/conversations", "/c/kieval/1", "/c/dialogs/0", "/compare?a=kieval/4&b=fork/4", "/none"):
+        page = browser.open(f"{site}{place}", 360, dark)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, place
+
+
+def test_a_run_is_watched_while_it_goes_on(browser: Browser, tmp_path: Path) -> None:
+    with gated_run(tmp_path / "run") as run:
+        assert run.stdin is not None
+        run.stdin.write("one\ntwo\n")
+        while not (tmp_path / "run" / "journal.sqlite").exists():
+            assert run.poll() is None
+        with viewer(tmp_path / "run", tmp_path / "index") as site:
+            page = browser.open(f"{site}/", 800)
+            page.until("document.querySelector('#ended').textContent === '2'")
+            page.until("document.querySelector('.state').textContent.includes('going on')")
+            for number in range(7):
+                run.stdin.write(f"{number}\n")
+            page.until("document.querySelector('#ended').textContent === '9'")
+            assert page.evaluate("performance.getEntriesByType('navigation').length") == 1, "nobody loaded it again"
+            page = browser.open(f"{site}/conversations?state=open", 800)
+            page.leave("document.querySelector('.row a').click()")
+            assert _texts(page, ".waiting") == ["no answer"]
+            place = page.evaluate("location.pathname")
+            run.stdin.write("last\n" * 31)
+            run.stdin.close()
+            page.until("document.querySelector('.compared .text')?.textContent.startsWith('answer')")
+            assert page.evaluate("location.pathname") == place
+            page = browser.open(f"{site}/", 800)
+            page.until("document.querySelector('.state').textContent.trim().startsWith('40 of 40')")
+
+
+def _answer(site: str, path: str, headers: dict[str, str], method: str = "GET") -> tuple[int, str]:
+    where = urlsplit(site)
+    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=30)
+    connection.putrequest(method, path, skip_host=True)
+    for name, value in headers.items():
+        for one in value.split("|"):
+            connection.putheader(name, one)
+    connection.endheaders()
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, text
+
+
+def test_only_this_machine_is_answered_and_only_questions(site: str) -> None:
+    own = urlsplit(site).netloc
+    assert _answer(site, "/", {"Host": own})[0] == 200
+    for host in ("foreign.example", "127.0.0.1.foreign.example", f"{own}|foreign.example", ""):
+        assert _answer(site, "/conversations", {"Host": host})[0] in (400, 421), host
+    assert _answer(site, "/", {"Host": own, "Content-Length": "0"}, "POST")[0] == 405
+    for path in ("/asset/../server.py", "/c/..%2F..%2Fetc/1", "/c/none/1", "/asset/base.html", "/c/kieval/999"):
+        assert _answer(site, path, {"Host": own})[0] == 404, path
+    status, text = _answer(site, "/conversations?low=many", {"Host": own})
+    assert status == 400
+    assert "low: expected a number, found &#39;many&#39;" in text
+
+
+def test_an_export_opens_from_a_disk(browser: Browser, exported: Path) -> None:
+    names = ["index.html", "conversations.html", "c/kieval/1.html", "c/hostile/0.html", "report.html"]
+    for name in names:
+        page = browser.open(exported / name, 360)
+        assert page.complaints == [], name
+        assert all(one.startswith(("file://", "data:")) for one in page.requests), name
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
+        assert page.evaluate("window.hurt") is None
+    page = browser.open(f"{(exported / 'conversations.html').as_uri()}?candidate=novice&run=kieval&sort=low", 900)
+    assert _count(page) == 25
+    scores = [float(text) for text in _texts(page, ".row .figure")]
+    assert scores == sorted(scores)
+    page.evaluate(
+        "const words = document.querySelector('#filters [name=high]');"
+        "words.value = '30'; words.dispatchEvent(new Event('input', { bubbles: true }))"
+    )
+    assert _count(page) == len([score for score in scores if score <= 30])
+    page.leave("document.querySelector('.row a').click()")
+    page.leave("document.querySelector('a.compare').click()")
+    assert page.evaluate("document.querySelectorAll('iframe').length") == 2
+    assert page.complaints == []

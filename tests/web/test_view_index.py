@@ -1,0 +1,203 @@
+"""The viewer's index follows journals, and its news reaches readers; without a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from aiohttp import web
+
+import viva
+from viva.engine.errors import ConfigurationError
+from viva.web.view.export import export_pages
+from viva.web.view.filters import Filter
+from viva.web.view.index import index_file
+from viva.web.view.indexing import Indexer
+from viva.web.view.live import Live
+from viva.web.view.query import IndexReader, Listed
+from viva.web.view.search_text import question_of
+
+
+class Says(viva.Backend):
+    """Says one text; nothing at all while it is broken."""
+
+    label = "model"
+    broken = False
+
+    def __init__(self, text: str = "fine") -> None:
+        self._text = text
+
+    async def generate(self, request: viva.Request) -> viva.Completion:
+        if self.broken:
+            raise viva.BackendError("out of order", model=self.label)
+        return viva.Completion(self._text)
+
+
+@viva.scenario(many="pupil")
+async def asked(conversation: viva.Conversation, task: str) -> float:
+    """One question."""
+    view = viva.View()
+    view.append("user", task)
+    return float(len((await conversation.generate("pupil", view, viva.Sampling())).text))
+
+
+def _run(out: Path, model: Says, tasks: list[str]) -> None:
+    viva.run_sync(asked, models={"pupil": [model]}, tasks=tasks, out=out)
+
+
+def _listed(root: Path, index: Path, chosen: Filter | None = None) -> list[Listed]:
+    file = index_file(root, index)
+    Indexer(root, file).catch_up()
+    reader = IndexReader(file)
+    try:
+        return reader.listed(chosen or Filter())
+    finally:
+        reader.close()
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    return {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in folder.iterdir()}
+
+
+def test_an_index_takes_in_what_came_and_what_ended_otherwise(tmp_path: Path) -> None:
+    run, index, model = tmp_path / "run", tmp_path / "index", Says()
+    model.broken = True
+    _run(run, model, ["a", "b"])
+    before = _digests(run)
+    failed = _listed(run, index)
+    assert [(one.state, one.error, "out of order" in one.reason) for one in failed] == [(2, "BackendError", True)] * 2
+    assert _digests(run) == before, "a run that is looked at stays as it is"
+    model.broken = False
+    asyncio.run(viva.resume(run, models={"pupil": [model]}, retry_failed=True))
+    assert [(one.state, one.error, one.score) for one in _listed(run, index)] == [(1, "", 4.0)] * 2
+    shutil.rmtree(run)
+    _run(run, Says("another"), ["c"])
+    [other] = _listed(run, index)
+    assert (other.item, other.score) == ("c", 7.0), "another run in its place"
+
+
+def test_a_damaged_index_is_made_again(tmp_path: Path) -> None:
+    _run(tmp_path / "run", Says(), ["a"])
+    file = index_file(tmp_path / "run", tmp_path / "index")
+    file.write_bytes(b"no database" * 1000)
+    assert len(_listed(tmp_path / "run", tmp_path / "index")) == 1
+
+
+def test_a_run_of_an_unknown_scenario_is_listed_without_scores(tmp_path: Path) -> None:
+    _run(tmp_path / "run", Says(), ["a"])
+    file = tmp_path / "run" / "manifest.json"
+    manifest = orjson.loads(file.read_bytes()) | {"scenario": "nobody"}
+    manifest.pop("code", None)
+    file.write_bytes(orjson.dumps(manifest))
+    [one] = _listed(tmp_path / "run", tmp_path / "index")
+    assert (one.candidate, one.state, one.score, one.calls) == ("model", 1, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("typed", "count"),
+    [
+        ("深圳", 1),
+        ("圳在", 1),
+        ("圳深", 0),
+        ("Straß", 1),
+        ("strasse", 0),
+        ('"rains often"', 1),
+        ('"often rains"', 0),
+        ("of", 1),
+    ],
+)
+def test_words_of_any_script_are_found(tmp_path: Path, typed: str, count: int) -> None:
+    _run(tmp_path / "run", Says("我住深圳在广东 Straße rains often"), ["a"])
+    assert len(_listed(tmp_path / "run", tmp_path / "index", Filter(q=typed))) == count
+
+
+@pytest.mark.parametrize("typed", ["", '"', "(*)", "AND OR", 'a" OR "b', "NEAR(", "-x", "text:a", "\x00"])
+def test_no_words_break_the_question(tmp_path: Path, typed: str) -> None:
+    _run(tmp_path / "run", Says(), ["a"])
+    assert question_of(typed) is None or _listed(tmp_path / "run", tmp_path / "index", Filter(q=typed)) is not None
+
+
+def test_an_export_takes_no_folder_of_something_else(tmp_path: Path) -> None:
+    _run(tmp_path / "run", Says(), ["a"])
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("")
+    for place in (tmp_path / "mine", tmp_path / "run"):
+        with pytest.raises(ConfigurationError, match="name another folder"):
+            export_pages(tmp_path / "run", place, index=tmp_path / "index")
+
+
+def _with_live(test: Callable[[Live, str, aiohttp.ClientSession], Any]) -> None:
+    async def main() -> None:
+        live = Live(tick=0.0)
+        app = web.Application()
+        app.router.add_get("/events", live.serve)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        live.start(10)
+        try:
+            async with aiohttp.ClientSession() as session, asyncio.timeout(60):
+                await test(live, f"http://127.0.0.1:{runner.addresses[0][1]}/events", session)
+        finally:
+            await live.close()
+            await runner.cleanup()
+
+    asyncio.run(main())
+
+
+async def _events(answer: aiohttp.ClientResponse, count: int) -> list[tuple[int, dict[str, Any]]]:
+    """The next events of a stream."""
+    found: list[tuple[int, dict[str, Any]]] = []
+    number = 0
+    while len(found) < count:
+        line = (await answer.content.readline()).decode().strip()
+        if line.startswith("id: "):
+            number = int(line[4:])
+        elif line.startswith("data: "):
+            found.append((number, orjson.loads(line[6:])))
+    return found
+
+
+def test_news_goes_on_where_a_reader_left_and_begins_anew_where_that_is_forgotten() -> None:
+    async def test(live: Live, address: str, session: aiohttp.ClientSession) -> None:
+        async with session.get(address) as stays:
+            seen = []
+            for version in range(11, 14):
+                live.changed(version, [("run", version)])
+                seen += await _events(stays, 1)
+            assert [(number, news["changed"]) for number, news in seen] == [
+                (version, [f"run/{version}"]) for version in range(11, 14)
+            ]
+            async with session.get(address, headers={"Last-Event-ID": "11"}) as back:
+                assert [number for number, _ in await _events(back, 2)] == [12, 13]
+            async with session.get(f"{address}?since=12") as loaded_before:
+                assert [number for number, _ in await _events(loaded_before, 1)] == [13]
+            for unknown in ("3", "99"):
+                async with session.get(address, headers={"Last-Event-ID": unknown}) as late:
+                    assert await _events(late, 1) == [(13, {"reset": True})]
+
+    _with_live(test)
+
+
+def test_a_reader_that_takes_nothing_holds_nobody_up() -> None:
+    async def test(live: Live, address: str, session: aiohttp.ClientSession) -> None:
+        live.overview = lambda: "x" * 100_000
+        host, port = address.removeprefix("http://").removesuffix("/events").split(":")
+        with socket.create_connection((host, int(port))) as stuck:
+            stuck.sendall(f"GET /events?page=overview HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            async with session.get(address) as reads:
+                for version in range(11, 311):
+                    live.changed(version, [("run", version)])
+                    [(number, news)] = await _events(reads, 1)
+                    assert (number, news["changed"]) == (version, [f"run/{version}"])
+
+    _with_live(test)

@@ -1,0 +1,1 @@
+"""The viewer: runs, sweeps and folders of them as pages, live or as files."""

@@ -1,0 +1,177 @@
+"""What the runs say together, computed in a process of its own so that pages never wait for it; and its whole report.
+
+``python -m viva.web.view.answering FOLDER… [--page FILE]`` prints the findings as JSON. While a run goes on it is asked
+again, after a pause of many times what it took. What never belongs here: computing figures (studies do), and markup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from viva.engine.errors import VivaError
+from viva.engine.journal_tail import journal_state
+
+from .query import RunFigures
+from .runs import find_runs, study_folders
+
+_PAUSE = 20  # times as long as the last answer took, before another one is computed
+_LEAST_PAUSE = 3.0
+
+
+@dataclass(slots=True)
+class Answer:
+    """The findings of a study: ``found`` are those of each system as plain data. ``problem`` says why there are none;
+    ``ended`` counts the conversations that had ended when they were read.
+    """
+
+    found: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    problem: str = ""
+    ended: int = 0
+
+
+def answer_of(folders: list[Path], page: Path | None = None) -> Answer:
+    """The findings of the runs in these folders; the whole report is written to ``page``, if that is given."""
+    from viva.study.study import Study, findings_of
+
+    try:
+        report = Study(folders).report()
+        ended = sum(cell.get("ended") or 0 for cell in report["cells"])
+        if page is not None:
+            from viva.web.report.page import write_html
+
+            write_html(report, page)
+        return Answer([asdict(one) for one in findings_of(report)], list(report["notes"]), "", ended)
+    except VivaError as error:
+        return Answer(problem=str(error))
+
+
+def standings_so_far(runs: list[RunFigures]) -> list[dict[str, Any]]:
+    """The candidates by mean score, the best first, from the index alone: 95% taken as two standard errors."""
+    found: dict[str, Any] = {}
+    for run in runs:
+        for name, figures in run.candidates.items():
+            if name in found:
+                found[name].add(figures)
+            else:
+                found[name] = type(figures)(name)
+                found[name].add(figures)
+    standings = []
+    for name, figures in found.items():
+        mean, se = figures.mean, figures.se
+        ends = (
+            {"low": None, "high": None} if mean is None or se is None else {"low": mean - 2 * se, "high": mean + 2 * se}
+        )
+        standings.append(
+            {"candidate": name, "value": mean, **ends, "n": figures.scored, "suspected": False, "remark": ""}
+        )
+    return sorted(standings, key=lambda one: (one["value"] is None, -(one["value"] or 0.0)))
+
+
+def sentence_so_far(standings: list[dict[str, Any]]) -> str:
+    """Who leads, and whether that is more than its error, as far as means and standard errors tell."""
+    scored = [one for one in standings if one["value"] is not None]
+    if not scored:
+        return "No conversation has a score yet."
+    first = scored[0]
+    told = f"{first['candidate']} scores {first['value']:.1f}"
+    if len(scored) == 1:
+        return f"{told} over {first['n']:,} conversations."
+    second = scored[1]
+    if first["low"] is None or second["low"] is None:
+        return f"{told}, {second['candidate']} {second['value']:.1f}; too few conversations to tell them apart."
+    error = (((first["high"] - first["low"]) / 4) ** 2 + ((second["high"] - second["low"]) / 4) ** 2) ** 0.5
+    apart = first["value"] - second["value"] > 2 * error
+    sure = "by more than twice its error" if apart else "within the error: not told apart"
+    return f"{told}, ahead of {second['candidate']} ({second['value']:.1f}) {sure}."
+
+
+class Answering:
+    """Keeps the answer to a folder's runs up to date.
+
+    ``busy``: it is being computed; ``on_answer`` is called when there is a new one; ``page`` is the file of the report.
+    """
+
+    def __init__(self, root: Path, page: Path, on_answer: Callable[[], None] = lambda: None) -> None:
+        self._root, self.page, self._on_answer = root, page, on_answer
+        self._reporting = asyncio.Lock()
+        self._reported: tuple[Any, ...] = ()
+        self.answer: Answer | None = None
+        self.busy = False
+        self._state: tuple[Any, ...] = ()
+        self._next = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    def want(self) -> None:
+        """Have the answer computed where a journal has changed since, unless that was done just now."""
+        if time.monotonic() >= self._next and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._compute())
+
+    async def report(self) -> str:
+        """Make the whole report at ``page``, unless it is that of the runs as they are; why it cannot be, else ""."""
+        async with self._reporting:
+            state = await asyncio.to_thread(self._journals)
+            if state == self._reported and self.page.exists():
+                return ""
+            answer = await self._asked("--page", str(self.page))
+            self._reported = () if answer.problem else state
+            return answer.problem
+
+    async def close(self) -> None:
+        """End what is being computed."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _compute(self) -> None:
+        state = await asyncio.to_thread(self._journals)
+        began = time.monotonic()
+        if state != self._state:
+            self.busy = True
+            try:
+                self.answer = await self._asked()
+            finally:
+                self.busy = False
+            self._state = state
+            self._on_answer()
+        self._next = time.monotonic() + max(_LEAST_PAUSE, _PAUSE * (time.monotonic() - began))
+
+    def _journals(self) -> tuple[Any, ...]:
+        return tuple(journal_state(path / "journal.sqlite") for _, path in find_runs(self._root))
+
+    async def _asked(self, *more: str) -> Answer:
+        folders = await asyncio.to_thread(study_folders, self._root)
+        command = [sys.executable, "-m", __name__, *more, *map(str, folders)]
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        try:
+            out, err = await process.communicate()
+        except BaseException:
+            process.kill()
+            await process.wait()
+            raise
+        if process.returncode == 0:
+            return Answer(**orjson.loads(out))
+        lines = err.decode("utf-8", "replace").strip().splitlines()
+        return Answer(problem=f"the report cannot be made: {lines[-1] if lines else process.returncode}")
+
+
+def main(arguments: list[str]) -> None:
+    """Print the findings as JSON."""
+    page = None
+    if arguments[:1] == ["--page"]:
+        page, arguments = Path(arguments[1]), arguments[2:]
+    sys.stdout.buffer.write(orjson.dumps(asdict(answer_of(list(map(Path, arguments)), page))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,208 @@
+"""A conversation made ready for a page: its turns with figures of their calls, and each message of its prompts once.
+
+Prompts grow by a turn at a time, so a page that held each of them in full would hold most texts many times: a turn has
+the numbers of its messages, and the page has the messages. What never belongs here: markup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from viva.engine.folder import RunFolder
+from viva.engine.journal_tail import JournalTail
+from viva.engine.rerun import Exchange
+from viva.orchestration.transcripts import Transcripts
+from viva.scenarios.registry import recorded_scenario
+from viva.scenarios.shown import RecordedConversation, ShownConversation, ShownTurn, shown_plainly
+from viva.scoring.failures import reason_of
+
+_OPEN_RUNS = 16
+LONG = 6_000  # characters of a text that are shown at once
+
+
+@dataclass(slots=True)
+class DrawnTurn:
+    """A turn and the figures of its call; ``prompt`` has the numbers of the messages that the model was sent."""
+
+    anchor: str
+    shown: ShownTurn
+    prompt: list[int] = field(default_factory=list)
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+    tries: int = 1
+
+    @property
+    def head(self) -> str:
+        """The text, or as much of a long one as is shown at once."""
+        return self.shown.text if len(self.shown.text) <= LONG + 500 else self.shown.text[:LONG]
+
+    @property
+    def rest(self) -> str:
+        """What follows the head."""
+        return self.shown.text[len(self.head) :]
+
+
+@dataclass(slots=True)
+class DrawnConversation:
+    """A whole conversation. ``messages`` are role and text; ``problem`` says why some prompts are not known,
+    ``failure`` why it failed.
+    """
+
+    turns: list[DrawnTurn]
+    shown: ShownConversation
+    messages: list[tuple[str, str]]
+    problem: str | None = None
+    failure: str = ""
+    ended: bool = False
+    damaged: bool = False
+
+
+@dataclass(slots=True)
+class Pair:
+    """Two turns side by side, either None where the other conversation has none like it; ``same``: they say the
+    same.
+    """
+
+    left: DrawnTurn | None
+    right: DrawnTurn | None
+
+    @property
+    def same(self) -> bool:
+        """Whether both say the same, so that it is shown once."""
+        if self.left is None or self.right is None:
+            return False
+        one, other = self.left.shown, self.right.shown
+        return (one.speaker, one.text, one.tools) == (other.speaker, other.text, other.tools)
+
+
+@dataclass(slots=True)
+class _OpenRun:
+    files: tuple[int, ...]
+    folder: RunFolder
+    transcripts: Transcripts
+    history: JournalTail
+
+
+class Conversations:
+    """The recorded conversations of runs, held again for pages. Used by one thread, outside of an event loop."""
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[Path, _OpenRun] = OrderedDict()
+
+    def drawn(self, path: Path, number: int) -> DrawnConversation:
+        """A conversation of the run in a folder.
+
+        :raises VivaError: the run cannot be read.
+        """
+        run = self._opened(path)
+        history, folder = run.history, run.folder
+        rerun = asyncio.run(run.transcripts.rerun(history, number))
+        end = history.end_of(number)
+        _, task = history.started(number) or ("", None)
+        damaged = number in history.broken
+        recorded = RecordedConversation(rerun.lines, rerun.unanswered, task)
+        if end is not None and end.failed:
+            recorded.error = end.result
+        elif end is not None:
+            recorded.result = end.result
+        shown, problem = _shown(folder, recorded)
+        found = draw(shown)
+        found.problem, found.damaged, found.ended = rerun.problem or problem, damaged, end is not None
+        found.failure = reason_of(end.result) if end is not None and end.failed else ""
+        return found
+
+    def texts(self, path: Path, number: int) -> list[str]:
+        """The texts of a conversation's calls, in their order."""
+        return [call.completion.text for call in self._opened(path).history.calls(number)]
+
+    def close(self) -> None:
+        """Close the journals."""
+        while self._runs:
+            self._runs.popitem()[1].history.close()
+
+    def _opened(self, path: Path) -> _OpenRun:
+        """A run; opened again where another one lies there by now."""
+        files = _files(path)
+        known = self._runs.get(path)
+        if known is not None and known.files != files:
+            self._runs.pop(path).history.close()
+            known = None
+        if known is None:
+            folder = RunFolder.open(path)
+            known = _OpenRun(files, folder, Transcripts(folder), JournalTail(folder.journal))
+            self._runs[path] = known
+            if len(self._runs) > _OPEN_RUNS:
+                self._runs.popitem(last=False)[1].history.close()
+        self._runs.move_to_end(path)
+        return known
+
+
+def _files(path: Path) -> tuple[int, ...]:
+    """What tells the files of a run from those of another one in its place."""
+    found = []
+    for name in ("manifest.json", "journal.sqlite"):
+        try:
+            found.append(os.stat(path / name).st_ino)
+        except OSError:
+            found.append(0)
+    return tuple(found)
+
+
+def _shown(folder: RunFolder, recorded: RecordedConversation) -> tuple[ShownConversation, str | None]:
+    """In the words of its scenario; plainly where that is not known here, or does not know this record."""
+    try:
+        return recorded_scenario(folder.manifest).shown(recorded), None
+    except Exception as error:  # of a system that is not installed, or whose records had another form
+        return shown_plainly(recorded, ()), f"its scenario cannot show it: {type(error).__name__}: {error}"
+
+
+def draw(shown: ShownConversation) -> DrawnConversation:
+    """The turns numbered, with the messages of their prompts."""
+    messages: dict[tuple[str, str], int] = {}
+    turns = []
+    for number, turn in enumerate(shown.turns, 1):
+        drawn = DrawnTurn(f"t{number}", turn)
+        if turn.call is not None:
+            drawn.prompt = [messages.setdefault(message, len(messages)) for message in _sent(turn.call)]
+            if (completion := turn.call.completion) is not None:
+                drawn.prompt_tokens, drawn.completion_tokens = completion.prompt_tokens, completion.completion_tokens
+                drawn.seconds, drawn.tries = completion.latency, completion.attempts
+        turns.append(drawn)
+    return DrawnConversation(turns, shown, list(messages))
+
+
+def _sent(call: Exchange) -> Iterator[tuple[str, str]]:
+    """What a model was sent, as (kind, text)."""
+    if call.reading is not None:
+        yield "text", call.reading.shared + call.reading.context
+        for text in call.reading.continuations:
+            yield "continuation", text
+    for message in call.messages or ():
+        calls = "\n".join(f"{one.name}({one.arguments})" for one in message.calls)
+        yield message.role, "\n".join(filter(None, (message.content, calls)))
+    if call.tools is not None:
+        yield "tools offered", _json(call.tools.specs)
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+
+
+def paired(left: DrawnConversation, right: DrawnConversation) -> list[Pair]:
+    """The turns of two conversations beside one another: those of one speaker in one round are a pair."""
+    one, other = ([(turn.shown.round, turn.shown.speaker) for turn in side.turns] for side in (left, right))
+    pairs = []
+    for _, a, b, c, d in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
+        pairs += [Pair(*both) for both in zip_longest(left.turns[a:b], right.turns[c:d])]
+    return pairs

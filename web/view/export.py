@@ -1,0 +1,112 @@
+"""The same pages as files, which open from a disk or any web server: ``viva view FOLDER --export DIR``.
+
+Lists are filtered in the browser, over an index that is one JavaScript file: a page from a disk may load no other data.
+What never belongs here: what is on a page.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import orjson
+
+from viva.engine.errors import ConfigurationError
+
+from .answering import answer_of
+from .filters import Filter
+from .index import index_file
+from .indexing import Indexer
+from .links import FileLinks, conversation_file
+from .pages import TEMPLATES, Pages, Shown
+from .query import IndexReader, Listed
+from .runs import check_root, study_folders
+
+_MARK = "viva-export.json"  # in the folder of an export, so that a later one may take its place
+_ASSETS = ("view.js", "export.js", "compare.js")
+_KIND = b'{"made by": "viva view --export"}\n'
+
+
+def export_pages(root: Path, out: Path, *, index: Path | None = None) -> int:
+    """Write the pages of the runs below ``root``; how many conversations they show.
+
+    :raises ConfigurationError: there is nothing to look at, ``out`` holds something else, or cannot be written.
+    """
+    check_root(root)
+    _check_out(root, out)
+    file = index_file(root, index)
+    Indexer(root, file).catch_up()
+    reader = IndexReader(file)
+    pages = Pages(root, reader, FileLinks)
+    try:
+        return _write(pages, reader, root, out)
+    except OSError as error:
+        raise ConfigurationError(f"--export {out}: cannot be written: {error.strerror or error}") from None
+    finally:
+        pages.close()
+
+
+def _write(pages: Pages, reader: IndexReader, root: Path, out: Path) -> int:
+    for old in ("c", "asset"):
+        shutil.rmtree(out / old, ignore_errors=True)
+    assets = out / "asset"
+    assets.mkdir(parents=True, exist_ok=True)
+    (out / _MARK).write_bytes(_KIND)
+    for name in _ASSETS:
+        shutil.copyfile(TEMPLATES / name, assets / name)
+    (assets / "view.css").write_text(pages.style(), encoding="utf-8")
+    answer = answer_of(study_folders(root), out / "report.html")
+    if answer.problem:
+        _put(out / "report.html", pages.problem("The report cannot be made", answer.problem))
+    _put(out / "index.html", pages.overview(Shown(answer)))
+    _put(out / "conversations.html", pages.conversations(Filter()))
+    _put(out / "compare.html", pages.comparing())
+    count = 0
+    with (assets / "data.js").open("wb") as data:
+        data.write(b'"use strict";\nwindow.vivaConversations = [\n')
+        for one in reader.every():
+            target = out / conversation_file(one)
+            if count == 0 or not target.parent.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+            _put(target, pages.conversation(one.run, one.number, depth=2))
+            data.write(_record(one, reader) + b",\n")
+            count += 1
+        data.write(b"];\n")
+    return count
+
+
+def _record(one: Listed, reader: IndexReader) -> bytes:
+    """A conversation as ``export.js`` takes it."""
+    return orjson.dumps(
+        {
+            "file": conversation_file(one),
+            "run": one.run,
+            "candidate": one.candidate,
+            "dataset": one.dataset,
+            "item": one.item,
+            "state": one.state,
+            "score": one.score,
+            "end": one.end,
+            "error": one.error,
+            "reason": one.reason,
+            "unscored": one.unscored,
+            "tokens": one.prompt_tokens + one.completion_tokens,
+            "seconds": round(one.seconds, 3),
+            "retries": one.retries,
+            "at": one.at,
+            "aspects": {name: round(value, 3) for name, value in reader.aspects(one).items()},
+        }
+    )
+
+
+def _put(file: Path, html: str) -> None:
+    file.write_text(html, encoding="utf-8")
+
+
+def _check_out(root: Path, out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise ConfigurationError(f"--export {out}: not a folder; name another place")
+    if out.exists() and not (out / _MARK).exists() and any(out.iterdir()):
+        raise ConfigurationError(f"--export {out}: holds something else than an earlier export; name another folder")
+    if (out / "manifest.json").exists() or out.resolve() == root.resolve():
+        raise ConfigurationError(f"--export {out}: a run lies there; name another folder")

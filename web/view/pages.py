@@ -1,0 +1,250 @@
+"""The pages as HTML: gathers what a page shows from the index and the journals, and fills the templates.
+
+Used by one thread, outside of an event loop. Model text is only ever put into a page as text. What never belongs here:
+HTTP, and writing files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from viva.engine.errors import ConfigurationError
+from viva.reports.controls import harmless
+from viva.scoring.plots.style import COLOURS
+
+from .answering import Answer, sentence_so_far, standings_so_far
+from .drawn import Conversations, paired
+from .filters import PAGE, SORTS, Filter
+from .links import Links, query_of
+from .query import IndexReader, Listed, RunFigures
+from .runs import find_runs
+from .search_text import pattern_of
+
+TEMPLATES = Path(__file__).with_name("templates")
+_EXCERPT = 90  # characters on either side of a found word
+_RUNS_SHOWN = 400
+_STATE_WORDS = {0: "going on", 1: "finished", 2: "failed"}
+
+
+class NotFound(ConfigurationError):
+    """There is no such page."""
+
+
+@dataclass(slots=True)
+class Shown:
+    """What a page is made with besides its links."""
+
+    answer: Answer | None = None
+    busy: bool = False
+
+
+class Pages:
+    """The pages of the runs below ``root``. ``latest`` gives the number of the last event that was told."""
+
+    def __init__(
+        self, root: Path, reader: IndexReader, links: Callable[[int], Links], latest: Callable[[], int] = lambda: 0
+    ) -> None:
+        self._root, self.reader, self._links, self._latest = root, reader, links, latest
+        self.conversations_read = Conversations()
+        self._paths: dict[str, Path] = {}
+        self._environment = environment()
+
+    def close(self) -> None:
+        """Close the index and the journals."""
+        self.conversations_read.close()
+        self.reader.close()
+
+    def overview(self, shown: Shown) -> str:
+        """The answer first, then the candidates, the runs, and why conversations failed."""
+        latest = self._latest()  # before anything is read
+        return self._render("overview.html", 0, latest=latest, **self._overview(shown))
+
+    def overview_part(self, shown: Shown) -> str:
+        """The part of the overview that changes while a run goes on."""
+        return self._render("overview_part.html", 0, **self._overview(shown))
+
+    def conversations(self, filter: Filter) -> str:  # noqa: A002
+        """One page of the list of conversations."""
+        latest = self._latest()
+        count, listed = self.reader.count(filter), self.reader.listed(filter)
+        pattern = pattern_of(filter.q)
+        if pattern is not None:
+            for one in listed:
+                one.excerpt = self._excerpt(one, pattern)
+        return self._render(
+            "conversations.html",
+            0,
+            latest=latest,
+            filter=filter,
+            listed=listed,
+            count=count,
+            first=(filter.page - 1) * PAGE,
+            pages=max(1, -(-count // PAGE)),
+            choices=self.reader.choices(),
+            sorts=SORTS,
+            query_of=query_of,
+            running=any(run.running for run in self.reader.runs()),
+        )
+
+    def conversation(self, run: str, number: int, filter: Filter | None = None, at: int | None = None,  # noqa: A002
+                     depth: int = 0) -> str:  # fmt: skip
+        """A conversation. ``at`` is its place in the list that ``filter`` gives, which its neighbours come from."""
+        latest = self._latest()
+        one = self._one(run, number)
+        drawn = self.conversations_read.drawn(self._path(run), number)
+        chosen = filter or Filter()
+        before, after = self._neighbours(one, chosen, at)
+        return self._render(
+            "conversation.html",
+            depth,
+            latest=latest,
+            one=one,
+            drawn=drawn,
+            before=before,
+            after=after,
+            filter=chosen,
+            at=at,
+            query_of=query_of,
+            beside=self.reader.beside(one),
+            figures=next((run for run in self.reader.runs() if run.name == one.run), None),
+        )
+
+    def compare(self, left: tuple[str, int], right: tuple[str, int]) -> str:
+        """Two conversations side by side."""
+        one, other = self._one(*left), self._one(*right)
+        drawn = [self.conversations_read.drawn(self._path(run), number) for run, number in (left, right)]
+        return self._render(
+            "compare.html", 0, one=one, other=other, drawn=drawn, pairs=paired(*drawn), beside=self.reader.beside(one)
+        )
+
+    def comparing(self) -> str:
+        """The page of an export that shows two of its pages side by side, as its address names them."""
+        return self._render("comparing.html", 0)
+
+    def problem(self, title: str, text: str) -> str:
+        """A page that says what is wrong."""
+        return self._render("problem.html", 0, heading=title, text=text)
+
+    def style(self) -> str:
+        """The style sheet."""
+        return self._environment.get_template("view.css").render(colours=COLOURS)
+
+    # -- gathering ------------------------------------------------------------------------------------------------
+
+    def _overview(self, shown: Shown) -> dict[str, Any]:
+        runs = self.reader.runs()
+        found = shown.answer.found if shown.answer is not None else []
+        so_far = standings_so_far(runs)
+        standings = [one for part in found for one in part["standings"]] or so_far
+        sentences = [text for part in found for text in part["sentences"]] or [sentence_so_far(so_far)]
+        figures = {one["candidate"]: one for one in so_far}
+        return {
+            "answer": shown.answer,
+            "busy": shown.busy,
+            "sentences": sentences,
+            "measure": next((part["measure"] for part in found), "score so far"),
+            "standings": standings,
+            "figures": figures,
+            "totals": _totals(runs),
+            "scale": _scale(standings),
+            "runs": runs[:_RUNS_SHOWN],
+            "hidden": max(0, len(runs) - _RUNS_SHOWN),
+            "running": [run for run in runs if run.running],
+            "choices": self.reader.choices(),
+            "ended": sum(run.ended for run in runs),
+            "planned": sum(run.planned or run.total.total for run in runs),
+        }
+
+    def _neighbours(self, one: Listed, filter: Filter, at: int | None) -> tuple[Any, Any]:  # noqa: A002
+        """The conversations before and after, each with its place in the list."""
+        pairs: list[tuple[Listed | None, int | None]]
+        if at is not None:
+            pairs = [(self.reader.at(filter, place), place) for place in (at - 1, at + 1)]
+        else:
+            pairs = [(self.reader.one(one.run, number), None) for number in (one.number - 1, one.number + 1)]
+        before, after = (pair if pair[0] is not None else None for pair in pairs)
+        return before, after
+
+    def _excerpt(self, one: Listed, pattern: re.Pattern[str]) -> str:
+        """Some words around what was looked for, where an answer holds it."""
+        for text in self.conversations_read.texts(self._path(one.run), one.number):
+            if (place := pattern.search(text)) is not None:
+                start, end = max(0, place.start() - _EXCERPT), min(len(text), place.end() + _EXCERPT)
+                cut = " ".join(text[start:end].split())
+                return ("…" if start else "") + cut + ("…" if end < len(text) else "")
+        return ""
+
+    def _one(self, run: str, number: int) -> Listed:
+        found = self.reader.one(run, number)
+        if found is None:
+            raise NotFound(f"no conversation {number} in the run '{run}'")
+        return found
+
+    def _path(self, run: str) -> Path:
+        """The folder of a run; only those that were found below the root are ever opened."""
+        if run not in self._paths:
+            self._paths = dict(find_runs(self._root))
+        if run not in self._paths:
+            raise NotFound(f"the run '{run}' is not there any more")
+        return self._paths[run]
+
+    def _render(self, template: str, depth: int, **values: Any) -> str:
+        html = self._environment.get_template(template).render(
+            link=self._links(depth),
+            root=self._root.resolve().name,
+            states=_STATE_WORDS,
+            filter_query=lambda **chosen: Filter(**chosen).query(),
+            **values,
+        )
+        return html.encode("utf-8", "replace").decode()
+
+
+def environment() -> Environment:
+    """The templates; what stands in them is text, with control characters visible."""
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: harmless(value) if type(value) is str else value,
+    )
+    made.filters |= {"grade": grade, "seconds": seconds, "whole": lambda number: f"{number:,}"}
+    return made
+
+
+def grade(level: float | None) -> Markup:
+    """The class of a mark: three grades are enough to see at a glance."""
+    if level is None:
+        return Markup("plain")
+    return Markup("low" if level < 0.34 else "middling" if level < 0.67 else "high")
+
+
+def seconds(value: float) -> str:
+    """A duration."""
+    if value < 0.0995:
+        return f"{1000 * value:.0f} ms"
+    return f"{value:.1f} s" if value < 100 else f"{value / 60:.0f} min"
+
+
+def _totals(runs: list[RunFigures]) -> dict[str, Any]:
+    """Each candidate's figures over all runs."""
+    found: dict[str, Any] = {}
+    for run in runs:
+        for name, figures in run.candidates.items():
+            found.setdefault(name, type(figures)(name)).add(figures)
+    return found
+
+
+def _scale(standings: list[dict[str, Any]]) -> tuple[float, float]:
+    """The ends of the axis on which figures are drawn: 0 to 100 where all fit there."""
+    values = [one[name] for one in standings for name in ("value", "low", "high") if one[name] is not None]
+    low, high = min([0.0, *values]), max(values, default=100.0)
+    return low, (100.0 if 1.5 < high <= 100 else high or 1.0)

@@ -1,0 +1,129 @@
+"""The runs below a folder: a run, the cells of a sweep, or any folder that holds such.
+
+What never belongs here: reading journals.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from viva.engine.errors import ConfigurationError
+from viva.engine.folder import RunFolder
+from viva.orchestration.sweep.record import read_sweep
+from viva.orchestration.sweep.sweep_folder import is_sweep
+
+_DEEPEST = 6  # folders below the one that is named
+_MOST = 5_000  # folders that are looked into
+_RECENT_SECONDS = 20.0
+_LOCKS = Path("/proc/locks")
+
+
+def find_runs(root: Path) -> Iterator[tuple[str, Path]]:
+    """The runs below a folder, each with a name: its path from there, or the folder's own name where that is the run.
+
+    The cells of a sweep come in its order, other runs by their paths.
+    """
+    if _is_run(root):
+        yield root.resolve().name or "run", root
+        return
+    left = [_MOST]
+    seen: set[Path] = set()
+    for path in _below(root, 0, left):
+        if path not in seen:
+            seen.add(path)
+            yield path.relative_to(root).as_posix(), path
+
+
+def study_folders(root: Path) -> list[Path]:
+    """What a report over a folder is asked for: sweeps, and runs that are no cells of one."""
+    if _is_run(root) or is_sweep(root):
+        return [root]
+    found: dict[Path, None] = {}
+    for _, path in find_runs(root):
+        above = [one for one in path.parents if one.is_relative_to(root) and is_sweep(one)]
+        found[above[-1] if above else path] = None
+    return list(found)
+
+
+def check_root(root: Path) -> None:
+    """See that there is something to look at.
+
+    :raises ConfigurationError: the folder is not there, or holds no run.
+    """
+    if not root.is_dir():
+        raise ConfigurationError(
+            f"{root}: no such folder; name the folder of a run, of a sweep, or one that holds some"
+        )
+    if not is_sweep(root) and next(find_runs(root), None) is None:
+        raise ConfigurationError(f"{root}: no run in it (a run's folder holds manifest.json); name another folder")
+
+
+def is_held(folder: RunFolder) -> bool:
+    """Whether a process is at a run: it holds the lock. Where the system does not list its locks, a journal that was
+    written to a moment ago stands for that.
+    """
+    if not _locks_are_listed():
+        return _recent(folder)
+    try:
+        return _listed(os.stat(folder.path / "lock").st_ino)
+    except OSError:
+        return False
+
+
+@cache
+def _locks_are_listed() -> bool:
+    """Whether a lock that this process takes is listed; in some containers none is."""
+    try:
+        with tempfile.TemporaryFile() as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            return _listed(os.fstat(file.fileno()).st_ino)
+    except OSError:
+        return False
+
+
+def _listed(inode: int) -> bool:
+    return any("FLOCK" in line and f":{inode} " in line for line in _LOCKS.read_text().splitlines())
+
+
+def _recent(folder: RunFolder) -> bool:
+    latest = 0.0
+    for name in ("journal.sqlite", "journal.sqlite-wal"):
+        try:
+            latest = max(latest, os.stat(folder.path / name).st_mtime)
+        except OSError:
+            continue
+    return time.time() - latest < _RECENT_SECONDS
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "manifest.json").is_file()
+
+
+def _below(folder: Path, depth: int, left: list[int]) -> Iterator[Path]:
+    if _is_run(folder):
+        yield folder
+        return
+    if is_sweep(folder):
+        try:
+            names = [cell.name for cell in read_sweep(folder).cells]
+        except ConfigurationError:
+            names = []
+        yield from (folder / name for name in names if _is_run(folder / name))
+    if depth == _DEEPEST:
+        return
+    try:
+        inner = sorted(one.name for one in os.scandir(folder) if one.is_dir(follow_symlinks=False))
+    except OSError:
+        return
+    for name in inner:
+        left[0] -= 1
+        if left[0] < 0:
+            return
+        if not name.startswith("."):
+            yield from _below(folder / name, depth + 1, left)

@@ -1,0 +1,147 @@
+"use strict";
+// Keys, light and dark, prompts, and news. Pages are whole without it, but for prompts and news.
+const root = document.documentElement;
+root.classList.add("scripted");
+let store = null;
+try { store = window.localStorage; } catch { /* a browser that keeps nothing */ }
+const theme = store?.getItem("viva-theme");
+if (theme === "light" || theme === "dark") root.dataset.theme = theme;
+
+function switchTheme() {
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  try { store?.setItem("viva-theme", root.dataset.theme); } catch { /* as above */ }
+}
+
+// -- prompts: a turn has the numbers of its messages, the page has each message once ---------------------------------
+
+function fillPrompt(prompt) {
+  if (prompt.dataset.filled) return;
+  prompt.dataset.filled = "yes";
+  const all = document.getElementById(prompt.dataset.of)?.children ?? [];
+  for (const number of prompt.dataset.messages.split(" ")) {
+    const message = all[Number(number)];
+    if (message) prompt.append(message.cloneNode(true));
+  }
+}
+
+document.addEventListener("toggle", (event) => {
+  if (event.target.matches?.("details.prompt") && event.target.open) fillPrompt(event.target);
+}, true);
+
+// -- keys ------------------------------------------------------------------------------------------------------------
+
+const STOPS = ".turn, .row > a";
+
+function move(step) {
+  const stops = [...document.querySelectorAll(STOPS)];
+  if (!stops.length) return;
+  let at = stops.indexOf(document.activeElement?.closest?.(STOPS));
+  if (at < 0) {
+    const below = stops.findIndex((stop) => stop.getBoundingClientRect().top >= 0);
+    at = step > 0 ? (below < 0 ? stops.length : below) - 1 : below < 0 ? stops.length : below;
+  }
+  const next = stops[Math.max(0, Math.min(stops.length - 1, at + step))];
+  next.focus({ preventScroll: true });
+  next.scrollIntoView({ block: next.offsetHeight > innerHeight / 2 ? "start" : "nearest" });
+}
+
+function toggle(list, open) {
+  const all = [...list];
+  const wanted = open ?? !all.some((one) => one.open);
+  for (const one of all) one.open = wanted;
+}
+
+function follow(selector) {
+  const link = document.querySelector(selector);
+  if (link) location.href = link.href;
+}
+
+function current() {
+  return document.activeElement?.closest?.(".turn") ?? document.querySelector(".turn:target") ?? document;
+}
+
+const KEYS = {
+  j: () => move(1),
+  k: () => move(-1),
+  ArrowLeft: () => follow('a[rel="prev"]'),
+  ArrowRight: () => follow('a[rel="next"]'),
+  u: () => follow('a[rel="up"]'),
+  c: () => follow("a.compare"),
+  p: () => toggle(current().querySelectorAll("details.prompt")),
+  m: () => toggle(document.querySelectorAll("details.mark")),
+  t: switchTheme,
+  "/": () => document.querySelector('.find input')?.select() ?? document.querySelector('.find input')?.focus(),
+  "?": () => document.getElementById("keys")?.showModal(),
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  const typing = event.target.matches?.("input, select, textarea");
+  if (typing && event.key === "Escape") event.target.blur();
+  if (typing || !Object.hasOwn(KEYS, event.key)) return;
+  event.preventDefault();
+  KEYS[event.key]();
+});
+
+// -- news ------------------------------------------------------------------------------------------------------------
+
+async function refresh(id) {
+  const answer = await fetch(location.pathname + location.search);
+  if (!answer.ok) return;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const [now, then] = [page.getElementById(id), document.getElementById(id)];
+  if (!now || !then) return;
+  const open = [...then.querySelectorAll(".turn")].filter((turn) => turn.querySelector("details[open]")).length;
+  if (open || then.contains(document.activeElement)) return; // somebody reads in it: it comes with the next news
+  then.replaceChildren(...now.childNodes);
+}
+
+function replace(part, html) {
+  const open = [...part.querySelectorAll("details")].map((one) => one.open);
+  const focused = part.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+  part.innerHTML = html;
+  part.querySelectorAll("details").forEach((one, at) => { one.open = open[at] ?? false; });
+  if (focused) [...part.querySelectorAll("a")].find((one) => one.getAttribute("href") === focused)?.focus({ preventScroll: true });
+}
+
+function listen() {
+  const { events, part, place } = document.body.dataset;
+  if (!events || !window.EventSource) return;
+  let source = null;
+  let waiting = false;
+  const soon = () => {
+    if (waiting) return;
+    waiting = true;
+    setTimeout(() => { waiting = false; refresh(part).catch(() => {}); }, 1000);
+  };
+  const open = () => {
+    source = new EventSource(events);
+    source.onmessage = (event) => {
+      const news = JSON.parse(event.data);
+      if (news.overview) replace(document.getElementById(part), news.overview);
+      else if (news.reset || part === "list" || news.many || news.changed?.includes(place)) soon();
+    };
+  };
+  // A browser has few connections to one server: pages that nobody sees give theirs back.
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) { source?.close(); source = null; } else if (!source) { open(); soon(); }
+  });
+  window.addEventListener("pagehide", () => source?.close());
+  open();
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  document.getElementById("theme")?.addEventListener("click", switchTheme);
+  document.getElementById("help")?.addEventListener("click", KEYS["?"]);
+  const filters = document.getElementById("filters");
+  if (filters && !filters.dataset.local) {
+    const send = () => {
+      for (const field of filters.elements) field.disabled = field.name !== "" && field.value === "";
+      filters.submit();
+    };
+    filters.addEventListener("change", send);
+    window.addEventListener("pageshow", () => { for (const field of filters.elements) field.disabled = false; });
+  }
+  listen();
+});
