@@ -91,7 +91,7 @@ def _examine(experiment: Experiment, seeds: list[int], plot: Path | None, json: 
     from viva.lab.findings import Findings
 
     from .drawing import check_drawable, draw
-    from .output import print_json, print_tables
+    from .output import print_json, print_tables, print_text
 
     if plot is not None:
         check_drawable(plot)
@@ -105,20 +105,38 @@ def _examine(experiment: Experiment, seeds: list[int], plot: Path | None, json: 
         draw(plot, findings.figures(), findings.lines())
     held = f"{findings.interviews:,} interviews of {findings.calls:,} calls, {findings.tokens:,} candidates' tokens"
     print(f"{held}; this start took {seconds:.1f} s\nfolder: {experiment.folder}", file=sys.stderr)
+    if not json:
+        print_text("\n" + "".join(f"{line}\n" for line in _told_on_page(experiment, seeds)))
     sys.exit(FAILURES if findings.failed else DONE)
+
+
+def _told_on_page(experiment: Experiment, seeds: list[int]) -> list[str]:
+    """Write the page of all runs; the sentence that it begins with, and where it is."""
+    from viva.study.study import Study, findings_of
+    from viva.web.report.page import write_html
+
+    runs = [experiment.run_folder(seed, scenario) for seed in seeds for scenario in ("kieval", "probe")]
+    report = Study(runs).report()
+    page = experiment.folder / "report.html"
+    write_html(report, page)
+    found = findings_of(report)
+    return [*(found[0].sentences[:1] if found else []), f"page: {page}"]
 
 
 def _carry(experiment: Experiment, seed: int) -> float:
     """A seed's runs, one after the other; the seconds they took."""
     from viva.reports.failed import told_failures
 
+    from .progress_line import print_progress
+
     began = time.monotonic()
     for launch in experiment.launches(seed):
         held = hold(launch)
         if held.outcome.how != "done":
             leave(launch, held, 0)
-        said = [f"seed {seed}, {launch.scenario.name}: {held.progress}"]
-        print("\n".join([*said, *told_failures(held.reasons, launch.folder.path)]), file=sys.stderr)
+        print_progress(f"seed {seed}, {launch.scenario.name}: {held.progress}")
+        for line in told_failures(held.reasons, launch.folder.path):
+            print(line, file=sys.stderr)
     return time.monotonic() - began
 
 

@@ -5,6 +5,7 @@ What never belongs here: work. Commands import what they need when they run, so 
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -39,6 +40,9 @@ def _viva(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say more on stderr, e.g. how local models are loaded; anywhere.")
+    ] = False,
 ) -> None:
     """Examine language models by talking with them."""
 
@@ -71,10 +75,19 @@ for point in registered("viva.commands").values():
     app.add_typer(point.load(), name=point.name)
 
 
+def _asked_for_more(words: list[str]) -> bool:
+    """Whether ``-v`` stands among the words of the command, behind whichever verb; it is taken out."""
+    end = words.index("--") if "--" in words else len(words)
+    found = [at for at in range(1, end) if words[at] in ("-v", "--verbose")]
+    for at in reversed(found):
+        del words[at]
+    return bool(found)
+
+
 def main() -> None:
     """The command, once its modules are loaded (``start``)."""
     steady_streams()
-    show_log()
+    show_log(verbose=_asked_for_more(sys.argv))
     raise_limit()
     try:
         app()

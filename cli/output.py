@@ -186,12 +186,14 @@ class _ToStderr(logging.Handler):
         print("viva: " + (f"{label}: " if label else "") + record.getMessage(), file=sys.stderr)
 
 
-def show_log() -> None:
-    """Show on stderr what is logged under ``viva``; once, however often it is called."""
+def show_log(*, verbose: bool = False) -> None:
+    """Show on stderr the warnings logged under ``viva``, and with ``verbose`` the other news, too; each once, however
+    often this is called.
+    """
     log = logging.getLogger("viva")
     if not any(isinstance(handler, _ToStderr) for handler in log.handlers):
         log.addHandler(_ToStderr())
-        log.setLevel(logging.INFO)
+        log.setLevel(logging.INFO if verbose else logging.WARNING)
 
 
 def steady_streams() -> None:

@@ -1,11 +1,12 @@
-"""The progress of a run on stderr: one live line in a terminal, a plain line now and then elsewhere.
+"""The progress of a run on stderr: a bar in a terminal, a plain line now and then elsewhere.
 
-Reads the run's events and nothing else. It wakes a few times a second and never from inside an event, so that
-display cannot slow a run. What never belongs here: results (they go to stdout, elsewhere).
+It wakes a few times a second and never from inside an event, so that display cannot slow a run. Where no call ends any
+more it says which roles are waited for. What never belongs here: results (they go to stdout, elsewhere).
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -13,37 +14,48 @@ from typing import TYPE_CHECKING
 import anyio
 
 from viva.engine.events import (
+    CallFinished,
     Event,
     LimitHit,
     Retried,
     RunStarted,
 )
+from viva.orchestration.estimate import Estimate
 from viva.orchestration.run_progress import RunProgress
+from viva.orchestration.waits import Waits
 from viva.reports.controls import one_line
 from viva.scenarios.contract import Aggregate
 
 if TYPE_CHECKING:
-    from rich.live import Live
+    from rich.console import RenderableType
 
+_STALLED_SECONDS = 5.0  # without the end of any call; from then on it is said what is waited for
 _TERMINAL_SECONDS = 0.25
 _PLAIN_SECONDS = 10.0
+_WIDEST_BAR = 80
 
 
 class Progress:
     """Listens to a run; ``show`` runs beside it until cancelled."""
 
-    def __init__(self, aggregate: Aggregate) -> None:
-        self._aggregate = aggregate
+    def __init__(self, aggregate: Aggregate, waits: Waits | None = None) -> None:
+        self._aggregate, self._waits = aggregate, waits
+        self._estimate = Estimate()
         self._tally = RunProgress(aggregate)
         self._total: int | None = None
         self._throttled = self._retried = 0
-        self._began = time.monotonic()
+        self._began = self._moved = time.monotonic()
         self.note = ""
 
     def hear(self, event: Event) -> None:
         """The run's listener."""
         self._tally.hear(event)
+        self._estimate.hear(event)
+        if self._waits is not None:
+            self._waits.hear(event)
         match event:
+            case CallFinished():
+                self._moved = time.monotonic()
             case Retried():
                 self._retried += 1
                 self._throttled += event.error == "Throttled"
@@ -51,7 +63,7 @@ class Progress:
                 self.note = event.detail
             case RunStarted():
                 self._total = event.total
-                self._began = time.monotonic()
+                self._began = self._moved = time.monotonic()
 
     @property
     def reasons(self) -> dict[str, int]:
@@ -67,26 +79,37 @@ class Progress:
         from rich.console import Console
         from rich.live import Live
 
-        with Live("", console=Console(stderr=True), auto_refresh=False, transient=True) as live:
+        console = Console(stderr=True)
+        with Live("", console=console, auto_refresh=False, transient=True) as live:
             while True:
-                self._draw(live)
+                live.update(self.drawing(console.width), refresh=True)
                 await anyio.sleep(_TERMINAL_SECONDS)
 
-    def _draw(self, live: Live) -> None:
+    def drawing(self, width: int) -> RenderableType:
+        """A bar over the same figures as in ``line``; lines break between figures, never within one."""
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
         from rich.text import Text
 
-        live.update(Text(self.line()), refresh=True)
+        share = self._estimate.share()
+        bar = Table.grid()  # which ends the bar's line
+        bar.add_row(ProgressBar(total=1.0, completed=share or 0.0, width=min(width, _WIDEST_BAR)))
+        return Group(bar, Text(fitted(self.line(), width)))
 
     def line(self) -> str:
         """Where the run stands, in one line."""
+        return one_line(" · ".join(self._parts()))
+
+    def _parts(self) -> list[str]:
         tally = self._tally
         elapsed = max(1e-9, time.monotonic() - self._began)
         fresh = tally.done - tally.restored
         rate = fresh / elapsed
         total = "?" if self._total is None else str(self._total)
         parts = [f"{tally.done}/{total} done", f"{tally.in_flight} in flight", f"{rate:.1f}/s"]
-        if self._total is not None and fresh and tally.done < self._total:
-            parts.append(f"ETA {_duration((self._total - tally.done) / rate)}")
+        if (left := self._estimate.seconds(elapsed)) is not None:
+            parts.append(f"ETA {_duration(left)}")
         headline = self._aggregate.headline()
         if headline:
             parts.append(headline)
@@ -97,9 +120,32 @@ class Progress:
             parts.append(f"{tally.failed} failed")
         if self._retried:
             parts.append(f"{self._retried} retries ({self._throttled} throttled)")
+        if self._waits is not None and tally.in_flight and time.monotonic() - self._moved >= _STALLED_SECONDS:
+            parts += filter(None, [self._waits.describe()])
         if self.note:
             parts.append(self.note)
-        return one_line(" · ".join(parts))
+        return parts
+
+
+def fitted(line: str, width: int) -> str:
+    """The line broken for a terminal between its figures, which ``·`` parts, and never within one that fits."""
+    from rich.cells import cell_len
+
+    lines: list[str] = []
+    for part in line.split(" · "):
+        longer = f"{lines[-1]} · {part}" if lines else part
+        if lines and cell_len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(part)
+    return "\n".join(lines)
+
+
+def print_progress(line: str) -> None:
+    """A line of progress that stays, on stderr."""
+    if sys.stderr.isatty():
+        line = fitted(line, os.get_terminal_size(sys.stderr.fileno()).columns)
+    print(line, file=sys.stderr)
 
 
 def _duration(seconds: float) -> str:

@@ -203,12 +203,13 @@ def hold(launch: Launch) -> Held:
     from viva.engine.collector import tuned_collector
     from viva.engine.errors import JournalError
     from viva.orchestration.launch import empty_results, recorded_results
+    from viva.orchestration.waits import Waits
 
     from .progress_line import Progress
     from .signals import obeying
 
     aggregate = empty_results(launch.folder)
-    progress = Progress(aggregate)
+    progress = Progress(aggregate, Waits.of_launch(launch))
     listening = launch.events.listen(progress.hear)
     with tuned_collector():
         outcome = launch.clock.run(lambda: obeying(launch.run, progress))
@@ -230,7 +231,9 @@ def hold(launch: Launch) -> Held:
 
 def leave(launch: Launch, held: Held, max_failures: int, code: int | None = None) -> NoReturn:
     """Say on stderr how a run went and where it lies, and leave with the exit code for it, or with ``code``."""
-    print(held.progress, file=sys.stderr)
+    from .progress_line import print_progress
+
+    print_progress(held.progress)
     _explain(launch, held)
     sys.exit(_code(held.outcome, max_failures) if code is None else code)
 

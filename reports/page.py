@@ -47,6 +47,9 @@ class PageSection:
 class Page:
     """A whole page. ``facts`` and ``methods`` are terms with their descriptions; ``no_plots`` says why there are none
     where there could be; ``transcripts`` has by candidate the name of each cell with its commands.
+
+    ``verdict``: what was found, in sentences, the most decisive first, with the plot that shows it, ``decisive``, which
+    is not among ``plots``. ``origin`` is said once for all sections and plots whose own is empty.
     """
 
     heading: str
@@ -57,6 +60,9 @@ class Page:
     no_plots: str
     transcripts: dict[str, list[tuple[str, list[tuple[str, str]]]]]
     methods: list[tuple[str, str]]
+    verdict: list[str] = field(default_factory=list)
+    decisive: Plot | None = None
+    origin: str = ""
 
 
 def joined(names: Iterable[str]) -> str:

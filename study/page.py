@@ -17,7 +17,8 @@ from viva.scenarios.study.sections import Section, Subject
 
 from .common import common_sections
 from .order import DRAWN, RECORDED, ordered
-from .study import in_order
+from .page_repeats import said_once
+from .study import findings_of, in_order
 from .systems import SystemsTogether, sections_of, systems_in
 
 _EXAMPLES = {1: ("only",), 2: ("lowest", "highest"), 3: ("lowest", "median", "highest")}
@@ -46,7 +47,8 @@ def page_of(report: Mapping[str, Any]) -> Page:
     if drawn or missing:
         place = sum(subject in (Subject.RESULTS, Subject.CONTAMINATION) for subject, _ in sections)
         sections.insert(place, (Subject.CONTAMINATION, plots))
-    return Page(
+    verdict = [sentence for found in findings_of(report) for sentence in found.sentences]
+    page = Page(
         _heading(report),
         _facts(report, together),
         list(report.get("notes") or ()),
@@ -59,7 +61,13 @@ def page_of(report: Mapping[str, Any]) -> Page:
         missing,
         transcripts,
         [*(one for systems in together for one in systems.study.methods(systems.part_of(report))), *_tiers(report)],
+        verdict,
     )
+    if verdict and drawn:  # the plot that shows most comes first
+        page.decisive, page.plots = drawn[0], drawn[1:]
+        page.sections = [one for one in page.sections if page.plots or not one.plots]
+    said_once(page)
+    return page
 
 
 def _sections(report: Mapping[str, Any], together: Sequence[SystemsTogether]) -> list[tuple[Subject, PageSection]]:

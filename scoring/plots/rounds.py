@@ -51,6 +51,18 @@ def scores(title: str, curves: Sequence[Curve]) -> str:
     return _draw(title, curves, "score of the round, 0–100", stepped=False)
 
 
+def overlapping(curves: Sequence[Curve]) -> list[list[str]]:
+    """The names of candidates that share one line, for their figures are the same in every round."""
+    if len(curves) > style.LINES:
+        return []
+    return [[curves[at].name for at in group] for group in _groups(curves) if len(group) > 1]
+
+
+def _groups(curves: Sequence[Curve]) -> list[list[int]]:
+    """The places of curves that share a line; those without any figure keep a place each."""
+    return style.alike([tuple(curve.steps) or place for place, curve in enumerate(curves)])
+
+
 def _draw(title: str, curves: Sequence[Curve], label: str, stepped: bool) -> str:
     rounds = sorted({step.round for curve in curves for step in curve.steps})
     with style.drawing():
@@ -60,7 +72,9 @@ def _draw(title: str, curves: Sequence[Curve], label: str, stepped: bool) -> str
 
 
 def _lines(title: str, curves: Sequence[Curve], rounds: list[int], label: str, stepped: bool) -> Any:
-    names = list(style.short(curve.name for curve in curves).values())
+    shorts = list(style.short(curve.name for curve in curves).values())
+    groups = _groups(curves)
+    names = [style.group_name([shorts[at] for at in group]) for group in groups]
     figure, axes = style.panel(1.9, bottom=style.BOTTOM + style.legend_height(names))
     style.title(axes, title)
     axes.set_xlabel("round")
@@ -69,9 +83,10 @@ def _lines(title: str, curves: Sequence[Curve], rounds: list[int], label: str, s
     axes.set_ylim(-3, 104)
     axes.grid(axis="y")
     handles = []
-    for index, curve in enumerate(curves):
+    for place, (index, *_) in enumerate(groups):
+        curve = curves[index]
         # Bars of one round stand side by side, so that none hides another.
-        shift = 0.0 if stepped else 0.07 * (index - (len(curves) - 1) / 2)
+        shift = 0.0 if stepped else 0.07 * (place - (len(groups) - 1) / 2)
         xs = [step.round + shift for step in curve.steps]
         ys = [step.value for step in curve.steps]
         colour = style.colour(style.SERIES[index])

@@ -46,18 +46,36 @@ def running(title: str, tracks: Sequence[Track]) -> str:
         return style.write_svg(_lines(title, thin) if len(thin) <= style.LINES else _strips(title, thin))
 
 
+def overlapping(tracks: Sequence[Track]) -> list[list[str]]:
+    """The names of candidates that share one line, for all their runs are the same."""
+    if len(tracks) > style.LINES:
+        return []
+    return [[tracks[at].name for at in group] for group in _groups(tracks) if len(group) > 1]
+
+
+def _groups(tracks: Sequence[Track]) -> list[list[int]]:
+    return style.alike([tuple(map(_points, track.runs)) or place for place, track in enumerate(tracks)])
+
+
+def _points(run: Run) -> tuple[tuple[float, ...], ...]:
+    return tuple(map(tuple, (run.n, run.mean, run.low, run.high)))
+
+
 def _lines(title: str, tracks: Sequence[Track]) -> Any:
-    names = list(style.short(track.name for track in tracks).values())
+    groups, shorts = _groups(tracks), list(style.short(track.name for track in tracks).values())
+    names = [style.group_name([shorts[at] for at in group]) for group in groups]
     figure, axes = style.panel(2.1, bottom=style.BOTTOM + style.legend_height(names))
     style.title(axes, title)
     axes.set_xlabel("talks so far")
     axes.set_ylabel("running mean score, 0–100")
     axes.grid(axis="y")
     handles, reach = [], [100.0, 0.0]
-    for index, track in enumerate(tracks):
+    for index, *_ in groups:
+        track = tracks[index]
         colour, dash = style.colour(style.SERIES[index]), style.DASHES[index]
         (drawn,) = axes.plot([], [], color=colour, linestyle=dash, linewidth=1.2)
-        for run in track.runs:
+        for at, *_ in style.alike(list(map(_points, track.runs))):
+            run = track.runs[at]
             axes.fill_between(run.n, run.low, run.high, color=colour, alpha=0.15, linewidth=0)
             axes.plot(run.n, run.mean, color=colour, linestyle=dash, linewidth=1.2)
             lows, highs = _settled(run.low, run), _settled(run.high, run)

@@ -57,13 +57,15 @@ def meta_page(report: Record) -> Page:
         except ConfigurationError as error:
             no_plots = str(error)
     tables = [table for table in meta_tables(report) if table[2]]
-    sections = [PageSection("figures", "Figures", plots=bool(rows), tables=tables)]
-    facts = [("Answer", answer(report)), ("Rows", f"{report['rows']:,}")]
+    sections = [PageSection("figures", "Figures", plots=bool(no_plots), tables=tables)]
+    facts = [("Rows", f"{report['rows']:,}")]
     facts += [(name, counted(report[field], name[:-1].lower())) for name, field in (("Groups", "groups"),
               ("Systems", "systems")) if report[field]]  # fmt: skip
     facts += [("Read as", "; ".join(report["fields"]))]
     facts += [("Notes", " ".join(f"{note}." for note in report["notes"]))] if report["notes"] else []
-    return Page(f"Meta-evaluation of {report['source']}", facts, [], sections, plots, no_plots, {}, _methods(report))
+    heading = f"Meta-evaluation of {report['source']}"
+    decisive = plots[0] if plots else None
+    return Page(heading, facts, [], sections, [], no_plots, {}, _methods(report), [answer(report)], decisive)
 
 
 def _methods(report: Record) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -63,3 +64,11 @@ def test_line_15_what_a_command_needs_comes_first_with_an_example_and_how_models
     assert f"viva {command} \\" in example
     assert all(f"{option} " in example for option in needed)
     assert "kind:where#name?option=value" in said
+
+
+def test_mistyped_commands_and_options_are_answered_with_what_was_meant() -> None:
+    for words, meant in (("demoo", "demo"), ("report --htlm a", "--html"), ("run kieval --evalutor e", "--evaluator")):
+        command = [sys.executable, "-m", "viva", *words.split()]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert re.search(rf"(Did you mean|Possible options:).*{meant}", done.stderr), done.stderr

@@ -70,10 +70,39 @@ def test_what_was_run_stands_first_and_every_plot_says_what_it_rests_on(report: 
     for fact in ("expert, cheater, student, novice", "7, 8", "960 finished of 960 planned", "standard (0f0f0f0f0f0f)"):
         assert fact in begin
     assert "<dt>Below the line</dt><dd>cheater (science, history &amp; law)</dd>" in begin
-    captions = re.findall("<figcaption>(.*?)</figcaption>", text)
-    assert len(captions) == 6
+    assert len(re.findall("<figcaption>(.*?)</figcaption>", text)) == 6
     origin = "n = 960 talks · scorer official · seeds 7, 8 · tier C · unscored 0.7% · unparsed 1.8%"
-    assert all(origin in caption for caption in captions)
+    assert f"All figures: {origin}" in begin
+    assert not any("scorer official" in title for title in re.findall("<caption>.*?</caption>", text))
+    assert text.count(origin) == 1
+
+
+def test_the_verdict_stands_first_with_the_plot_that_shows_it_and_nowhere_else(report: Path) -> None:
+    pytest.importorskip("matplotlib")
+    text = report.read_text("utf-8")
+    assert "<h1>Contamination suspected: cheater.</h1>" in text
+    assert text.index("<h1>") < text.index('id="plot-regression"') < text.index("<nav") < text.index("<dl")
+    assert text.count("KIEval score against accuracy") == 1
+
+
+def test_what_all_rows_share_stands_in_the_title_alone(make_study: Make, tmp_path: Path) -> None:
+    write_html(make_study(["one", "two", "three"], ["science"], [7]), tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text("utf-8")
+    [cells] = [part for part in re.findall("<table.*?</table>", text, re.DOTALL) if "3 cells" in part]
+    assert "3 cells · scenario kieval, dataset science, evaluator judge, state done" in cells
+    assert cells.count("science") == 1
+
+
+def test_lines_that_are_the_same_are_drawn_once_and_said_to_be(make_study: Make, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    study = make_study(["one", "two", "three"], ["science"], [7])
+    for row in study["pooled"]:
+        row["by_round"] = study["pooled"][0]["by_round"]
+    write_html(study, tmp_path / "report.html")
+    figures = re.findall("<figure.*?</figure>", (tmp_path / "report.html").read_text("utf-8"), re.DOTALL)
+    [survival] = [one for one in figures if 'id="plot-survival"' in one]
+    assert "One line is drawn for candidates whose figures are the same throughout: one, two, three." in survival
+    assert ">one and 2 more<" in survival
 
 
 def test_the_rates_of_the_facts_are_those_of_all_cells(report: Path, study: Study) -> None:
@@ -154,16 +183,19 @@ def test_tables_stand_in_their_sections_and_none_is_lost(make_study: Make, tmp_p
     write_html(study, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text("utf-8")
     sections = {
-        heading: [unescape(title) for title in re.findall("<caption>(.*?)</caption>", part)]
+        heading: [unescape(title) for title in re.findall("<caption><span>(.*?)</span></caption>", part)]
         for heading, part in re.findall("<h2>(.*?)</h2>(.*?)</section>", text, re.DOTALL)
     }
     begin = {heading: [re.split("[ :(]+", title)[:2] for title in titles] for heading, titles in sections.items()}
     assert begin["Correlations"] == [["KIEval", "against"], ["The", "same"], ["KIEval", "="]]
     assert begin["Comparisons"] == [["KIEval", "compared"]]
     assert sections["Failures"] == ["Why conversations failed"]
-    assert sections["Cells and transcripts"][0] == "3 cells"
+    assert sections["Cells and transcripts"][0].startswith("3 cells")
     shown = [title for titles in sections.values() for title in titles]
-    assert {title for title, _, _ in tables_of(study)} <= set(shown)
+    assert len(tables_of(study)) <= len(shown)
+    assert {re.split("[:,·]", title)[0] for title, _, _ in tables_of(study)} <= {
+        re.split("[:,·]", title)[0].strip() for title in shown
+    }
     assert list(sections) == sorted(sections, key=HEADINGS.index)
 
 
@@ -227,7 +259,18 @@ def test_a_browser_opens_it_without_complaint_or_request(
 
 def test_wide_tables_scroll_in_their_box(browser: Browser, report: Path) -> None:
     page = browser.open(report, 320)
-    assert page.evaluate("[...document.querySelectorAll('.scroll')].some(box => box.scrollWidth > box.clientWidth)")
+    wide = "[...document.querySelectorAll('.scroll')].filter(box => box.scrollWidth > box.clientWidth + 1)"
+    told = "[...document.querySelectorAll('.hint:not([hidden])')].map(hint => hint.nextElementSibling)"
+    assert page.evaluate(f"{wide}.length") > 0
+    assert page.evaluate(f"{wide}.every(box => {told}.includes(box))")
+
+
+def test_words_of_plots_are_legible_on_a_phone(browser: Browser, report: Path) -> None:
+    pytest.importorskip("matplotlib")
+    page = browser.open(report, 360)
+    sizes = """[...document.querySelectorAll('svg')].flatMap(svg => [...svg.querySelectorAll('text')].map(text =>
+        parseFloat(getComputedStyle(text).fontSize) * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width))"""
+    assert page.evaluate(f"Math.min(...{sizes})") >= 9
 
 
 def test_clicking_a_heading_sorts_by_numbers(browser: Browser, report: Path) -> None:

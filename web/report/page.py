@@ -56,10 +56,10 @@ def html(page: Page) -> str:
         lstrip_blocks=True,
         finalize=_shown,
     )
-    script = (_TEMPLATES / "sorting.js").read_text(encoding="utf-8")
+    script = (_TEMPLATES / "tables.js").read_text(encoding="utf-8")
     panels = {
         plot.anchor: [inlined(svg, f"{plot.anchor}{at}-", label) for at, (svg, label) in enumerate(plot.panels)]
-        for plot in page.plots
+        for plot in [*page.plots, *([page.decisive] if page.decisive else [])]
     }
     return environment.get_template("page.html").render(
         page=page,

@@ -12,7 +12,7 @@ from viva.reports.rows import Row, figure_row
 from viva.scoring.plots import running, style
 
 from ...study.sections import Section, Subject
-from .drawing import Drawn, datasets, plot, ranking, shown_dataset
+from .drawing import Drawn, datasets, plot, ranking, said_alike, shown_dataset
 from .pools import InterviewMaterial
 
 
@@ -23,7 +23,7 @@ class Course(Section[InterviewMaterial]):
 
     def plots(self, report: Record) -> list[Plot]:
         drawn: list[Drawn] = []
-        many = False
+        many, shared = False, list[tuple[str, list[str]]]()
         runs = [(cell, run) for cell in report["cells"] if (run := _run(cell.get("running"))) is not None]
         known = {cell["candidate"] for cell, _ in runs}
         order = [candidate for candidate in ranking(report) if candidate in known]
@@ -35,6 +35,7 @@ class Course(Section[InterviewMaterial]):
             kept = [running.Track(candidate, found) for candidate, found in here.items()]
             if any(here.values()):
                 many |= len(kept) > style.LINES
+                shared += [(name, group) for group in running.overlapping(kept)]
                 n = [run.n[-1] for track in kept for run in track.runs]
                 title = f"{shown_dataset(name)} (n = {span(n)} talks a run)"
                 last = [f"{track.name} {track.runs[0].mean[-1]:.1f}" for track in kept if track.runs]
@@ -45,6 +46,7 @@ class Course(Section[InterviewMaterial]):
             "chosen by looking. Bands that have parted and lines that have levelled off say that more talks would "
             "change little."
         )
+        caption += said_alike(shared)
         if many:
             caption += (
                 f" More than {style.LINES} candidates have a strip each, which shows the mean less its last value, all "

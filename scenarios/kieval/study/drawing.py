@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from viva.reports.page import Plot, Record
+from viva.reports.page import Plot, Record, joined
 from viva.scoring.plots import style
 
 from .words import origin
@@ -19,6 +19,15 @@ Drawn = tuple[str, str]  # an SVG, and what to say of it in one line
 def plot(report: Record, anchor: str, heading: str, caption: str, drawn: Sequence[Drawn]) -> list[Plot]:
     """One kind of drawing, none where it has no panel."""
     return [Plot(anchor, heading, caption, origin(report), drawn)] if drawn else []
+
+
+def said_alike(groups: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """A sentence for a caption: which candidates share a line, by dataset; empty where none do."""
+    if not groups:
+        return ""
+    several = len({dataset for dataset, _ in groups}) > 1
+    told = "; ".join(joined(names) + (f" ({dataset})" if several else "") for dataset, names in groups)
+    return f" One line is drawn for candidates whose figures are the same throughout: {told}."
 
 
 def ranking(report: Record) -> list[str]:

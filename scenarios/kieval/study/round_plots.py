@@ -10,7 +10,7 @@ from collections.abc import Callable
 from viva.reports.page import Plot, Record, joined, span
 from viva.scoring.plots import rounds, style
 
-from .drawing import Drawn, plot, ranking, reach, rows_by_dataset, shown_dataset
+from .drawing import Drawn, plot, ranking, reach, rows_by_dataset, said_alike, shown_dataset
 
 
 def round_plots(report: Record) -> list[Plot]:
@@ -46,7 +46,7 @@ def _rounds(
 ) -> list[Plot]:
     draw = rounds.survival if read is _held else rounds.scores
     drawn: list[Drawn] = []
-    many = False
+    many, shared = False, list[tuple[str, list[str]]]()
     everywhere = list(rows_by_dataset(report))
     known = {row["candidate"] for _, pooled in everywhere for row in pooled}
     order = [candidate for candidate in ranking(report) if candidate in known]
@@ -60,10 +60,12 @@ def _rounds(
         curves = [rounds.Curve(candidate, found) for candidate, found in steps.items()]
         if any(steps.values()):
             many |= len(curves) > style.LINES
+            shared += [(name, group) for group in rounds.overlapping(curves)]
             n = [row["n_observations"] for row in pooled if steps[row["candidate"]]]
             title = f"{shown_dataset(name)} (n = {span(n)} talks each)"
             last = [f"{curve.name} {curve.steps[-1].value:.0f}" for curve in curves if curve.steps]
             drawn.append((draw(title, curves), f"{name}: {said}: {joined(last)}"))
+    caption += said_alike(shared)
     if many:
         caption += (
             f" More than {style.LINES} candidates are rows of numbers, the stronger their tint the higher, without "

@@ -1,5 +1,6 @@
 "use strict";
-// Headings of tables become buttons that sort by their column; without script the tables are as complete.
+// Headings of tables become buttons that sort by their column, and tables that are wider than the page say so; without
+// script the tables are as complete.
 for (const table of document.querySelectorAll("table.sortable")) {
   const body = table.tBodies[0];
   if (body.rows.length < 3) continue;
@@ -34,3 +35,13 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   });
 }
+const boxes = [...document.querySelectorAll(".scroll")];
+const tell = () => {
+  for (const box of boxes) {
+    const wide = box.scrollWidth > box.clientWidth + 1;
+    box.classList.toggle("wide", wide);
+    if (box.previousElementSibling?.classList.contains("hint")) box.previousElementSibling.hidden = !wide;
+  }
+};
+addEventListener("resize", tell);
+tell();

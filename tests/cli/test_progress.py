@@ -1,0 +1,96 @@
+"""The progress of a run: what it says of a role that hangs, how its lines break, and what it makes of ended calls."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_gguf import make_model
+
+from viva.cli.progress_line import fitted
+from viva.engine.events import CallFinished, ConversationFinished, Retried, RunStarted
+from viva.orchestration.estimate import Estimate
+from viva.orchestration.waits import Waits
+
+ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
+# Only the pauses are changed: between two lines, and before a run counts as hanging.
+HASTY = (
+    "import viva.cli.progress_line as live; live._PLAIN_SECONDS = live._STALLED_SECONDS = 0.05;"
+    "from viva.cli.main import main; main()"
+)
+
+
+def test_a_role_that_does_not_answer_is_named_with_its_calls(chaos: Callable[..., Any], tmp_path: Path) -> None:
+    server = chaos({"default": {"do": "ok", "delay": 600}})
+    options = ["--dataset", ITEMS, "-n", "3", "--candidate", "simulated:c", "--interactor", "simulated:i"]
+    options += ["--evaluator", f"openai:{server.url}#evaluator?concurrency=2", "--out", tmp_path / "run"]
+    command = [sys.executable, "-c", HASTY, "run", "kieval", *map(str, options)]
+    environment = os.environ | {"OPENAI_API_KEY": "none"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as run:
+        assert run.stderr is not None
+        said = next(line for line in run.stderr if "waiting for" in line and "2 in flight" in line)
+        run.kill()
+    assert "waiting for evaluator: 2 in flight, 1 queued" in said
+
+
+def test_roles_of_one_model_are_named_together_and_pauses_end() -> None:
+    now = 100.0
+    counters = {"simulated:judge": {"in_flight": 32, "waiting": 0}, "simulated:c": {"in_flight": 0}}
+    roles = [("candidate", ["simulated:c"]), ("interactor", ["simulated:judge"]), ("evaluator", ["simulated:judge"])]
+    waits = Waits(roles, lambda: counters, lambda: now)
+    for delay in (1.0, 2.0, 9.0):
+        waits.hear(Retried(99.5, "c/i", "judge", "Throttled", delay))
+    assert waits.describe() == "waiting for interactor and evaluator: 32 in flight, 3 retrying after 429"
+    now = 102.0
+    assert waits.describe().endswith("32 in flight, 1 retrying after 429")
+    counters.clear()
+    now = 200.0
+    assert waits.describe() == ""
+
+
+def _call(key: str) -> CallFinished:
+    return CallFinished(0.0, key, "judge", 0, 10, 5, 0.0, 0.1, 1, False)
+
+
+@given(st.integers(1, 6), st.integers(2, 30), st.integers(1, 200))
+def test_equal_conversations_are_estimated_exactly(calls: int, total: int, seconds: int) -> None:
+    estimate = Estimate()
+    estimate.hear(RunStarted(0.0, "", total, 0))
+    assert estimate.seconds(1.0) is None
+    for ended in range(1, total):
+        for _ in range(calls):
+            estimate.hear(_call(str(ended)))
+        estimate.hear(ConversationFinished(0.0, str(ended), ended, {}))
+        assert estimate.seconds(seconds) == pytest.approx(seconds * (total - ended) / ended)
+        assert estimate.share() == pytest.approx(ended / total)
+    estimate.hear(_call("last"))  # half-way through the last one there is less to come
+    left = estimate.seconds(seconds)
+    assert left is not None
+    assert left <= seconds * max(1, calls - 1) / ((total - 1) * calls) + 1e-9
+
+
+@given(st.integers(40, 200), st.lists(st.from_regex(r"[a-z]{1,8} [0-9]{1,9}\.[0-9]", fullmatch=True), min_size=1))
+def test_lines_break_between_figures_and_never_within_one(width: int, parts: list[str]) -> None:
+    lines = fitted(" · ".join(parts), width).split("\n")
+    assert max(map(len, lines)) <= width
+    assert [part for line in lines for part in re.split(" · ", line)] == parts
+
+
+def test_how_a_local_model_is_loaded_is_said_with_v_alone(tmp_path: Path) -> None:
+    model = f"llama:{make_model(tmp_path / 'model.gguf')}?ctx=2048&lanes=2"
+    for name, more in (("quiet", []), ("loud", ["-v"])):
+        command = ["probe", "--dataset", ITEMS, "-n", "1", "--candidate", model, "--shots", "0", *more]
+        done = subprocess.run(
+            [sys.executable, "-m", "viva", *map(str, command), "--out", str(tmp_path / name)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert ("lanes x" in done.stderr) == bool(more)
