@@ -19,6 +19,7 @@ from .errors import ConfigurationError
 MANIFEST_VERSION = 1
 _MOST_BYTES = 256 << 20  # a manifest holds a prompt pack's text; no pack comes near this
 _SHOWN = 60  # characters of a wrong value that a message repeats
+_NAMED = 6  # folders that a message names
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -49,11 +50,21 @@ def read_manifest(file: Path, what: str) -> Any:
     try:
         return orjson.loads(_bytes(file))
     except (FileNotFoundError, NotADirectoryError):
-        raise ConfigurationError(f"{file.parent}: not {what} (it has no {file.name})") from None
+        raise ConfigurationError(f"{file.parent}: {_not_there(file, what)}") from None
     except OSError as error:
         raise ConfigurationError(f"{file}: cannot be read: {error.strerror or error}") from None
     except orjson.JSONDecodeError as error:
         raise ConfigurationError(f"{file}: cannot be read: {error}; restore it from a copy") from None
+
+
+def _not_there(file: Path, what: str) -> str:
+    """Why a folder without the file is not what it should be, with the folders below it that have such a file."""
+    folder = file.parent
+    if not os.path.lexists(folder):
+        return f"not {what}: there is no such folder"
+    below = [one.parent for pattern in ("*", "*/*") for one in sorted(folder.glob(f"{pattern}/{file.name}"))]
+    named = ", ".join(map(str, below[:_NAMED])) + (", …" if len(below) > _NAMED else "")
+    return f"not {what} (it has no {file.name})" + (f"; below it are {named}" if below else "")
 
 
 def checked(model: type[M], data: Any, file: Path) -> M:

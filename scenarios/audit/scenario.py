@@ -10,12 +10,14 @@ from typing import Any
 
 from viva.agents.grades import SCALES
 from viva.agents.prompts import PromptPack
+from viva.engine.backends.base import ModelSpec
 from viva.engine.errors import ConfigurationError
 
 from ..contract import Converse, Prepared, Role, Scenario, Scoring
 from ..forecast import Use, tokens_in
 from ..models import model_labels
 from .cases import AuditCase, check_paired, digest_of, open_cases
+from .persona import TRAITS
 from .protocol import JUDGE, TEMPLATES, AuditProtocol, AuditTask, questions_of
 from .report import AuditAggregate
 from .settings import AuditSettings
@@ -37,6 +39,7 @@ class Audit(Scenario[AuditSettings, AuditTask]):
 
     def prepare(self, settings: AuditSettings) -> Prepared[AuditTask]:
         s = settings
+        check_traits(s.judge)
         cases = self._cases if self._cases is not None else open_cases(s.cases, s.n, s.seed)
         check_paired(cases, s.audits)
         tasks = [
@@ -82,6 +85,20 @@ class Audit(Scenario[AuditSettings, AuditTask]):
                 2 * calls.get(task.question, 2)
             )  # asked twice at most
         return {JUDGE: total}
+
+
+def check_traits(judges: Iterable[str]) -> None:
+    """See that simulated judges have no trait that an audit does not know: such a habit would be planted nowhere.
+
+    :raises ConfigurationError: one has; the message names the model.
+    """
+    for text in judges:
+        spec = ModelSpec.parse(text)
+        named = spec.take("traits") if spec.kind == "simulated" else None
+        for part in filter(None, (named or "").split(",")):
+            name = part.partition(":")[0].strip()
+            if name not in TRAITS:
+                raise ConfigurationError(f"model '{text}': traits: no trait '{name}'; known: {', '.join(TRAITS)}")
 
 
 def families_of(settings: AuditSettings, cases: Iterable[AuditCase]) -> dict[str, str]:

@@ -135,8 +135,8 @@ class Threshold(_Part):
     statistic: str = Field(
         default="mean",
         pattern=r"^(mean|median|min|max|sum|count|errors|p\d{1,2}(\.\d+)?|pass_rate|pass\^\d+|f1|share:.+|f1:.+)$",
-        description="mean, median, min, max, p98 (any percentile), pass_rate, pass^5, share:CATEGORY, f1, f1:CLASS, "
-        "errors (their share), count.",
+        description="mean, median, min, max, sum, p98 (any percentile), pass_rate, pass^5, share:CATEGORY, f1, "
+        "f1:CLASS, errors (their share), count.",
     )
     role: str | None = Field(default=None, description="Only what this role said.")
     where: dict[str, Scalar] = Field(default_factory=dict, description="Only conversations with this metadata.")

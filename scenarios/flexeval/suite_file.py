@@ -20,7 +20,7 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.yamlfile import LineOf, parse_places, read_text
 
 from .builtin.rubrics import SHIPPED, shipped_rubric
-from .spec import Rubric, Suite
+from .spec import Rubric, Suite, Threshold
 from .upstream import from_upstream, is_upstream, upstream_rubrics
 
 
@@ -65,7 +65,7 @@ def checked(kind: type[Any], value: Any, path: Path, line: LineOf) -> Any:
     except ValidationError as error:
         details = sorted(error.errors(include_url=False), key=lambda one: line(_field(one)))
         told = [_told(detail, kind, path, line) for detail in details]
-        raise ConfigurationError("\n".join(dict.fromkeys(told))) from None
+        raise ConfigurationError("; ".join(dict.fromkeys(told))) from None
 
 
 def _told(detail: Any, kind: type[BaseModel], path: Path, line: LineOf) -> str:
@@ -78,6 +78,8 @@ def _told(detail: Any, kind: type[BaseModel], path: Path, line: LineOf) -> str:
     if detail["type"] == "missing":
         return told + "is missing"
     message = str(detail["msg"]).removeprefix("Value error, ")
+    if detail["type"] == "string_pattern_mismatch" and loc and loc[-1] == "statistic":
+        message = f"expected {Threshold.model_fields['statistic'].description or ''}".rstrip(".")
     found = detail.get("input")
     shown = "" if isinstance(found, dict | list) else f", found {found!r:.60}"
     return told + message + shown

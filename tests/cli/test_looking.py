@@ -301,3 +301,12 @@ def test_what_is_no_run_folder_is_refused(tmp_path: Path, command: str) -> None:
     done = _viva(command, path)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"{path}: not a run folder" in done.stderr
+
+
+def test_a_folder_of_runs_names_them(tmp_path: Path) -> None:
+    run = tmp_path / "seed-1" / "kieval"
+    run.mkdir(parents=True)
+    (run / "manifest.json").write_text("{}")
+    said = _viva("report", tmp_path).stderr
+    assert f"{tmp_path}: not a run folder (it has no manifest.json); below it are {run}" in said
+    assert "/x: not a run folder: there is no such folder" in _viva("report", tmp_path / "x").stderr

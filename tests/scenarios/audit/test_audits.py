@@ -17,7 +17,7 @@ from viva.orchestration.embedding import load
 from viva.orchestration.launch import new_run
 from viva.scenarios.audit.cases import AuditCase, open_cases, reply_cases
 from viva.scenarios.audit.report import answer
-from viva.scenarios.audit.scenario import families_of
+from viva.scenarios.audit.scenario import Audit, families_of
 from viva.scenarios.audit.settings import AuditSettings
 from viva.scenarios.audit.variants import listed, padded, sentences
 from viva.scenarios.grading.scenario import Grading, GradingSettings
@@ -166,6 +166,12 @@ def test_a_judges_family_is_named_or_part_of_its_label() -> None:
         families_of(AuditSettings(judge=["simulated:x"], family=["y=birch"]), cases)
     with pytest.raises(ConfigurationError, match="no answer is of the family 'oak'; the cases have: aster, birch"):
         families_of(AuditSettings(judge=["simulated:x"], family=["x=oak"]), cases)
+
+
+def test_a_trait_that_audits_do_not_know_is_refused() -> None:
+    settings = AuditSettings(judge=["simulated:x?traits=position:0.5,lenght:0.2"])
+    with pytest.raises(ConfigurationError, match="traits: no trait 'lenght'; known: position, length, "):
+        Audit().prepare(settings)
 
 
 @pytest.mark.parametrize("traits", ["position", "position:much", "position:1.5", ":0.5"])

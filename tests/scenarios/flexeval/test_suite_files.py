@@ -20,7 +20,7 @@ LENGTH = [{"function": "length"}]
 @pytest.mark.parametrize(
     ("suite", "told"),
     [
-        ({"metrics": [{"function": "lenght"}]}, r"there is no function 'lenght'; did you mean 'length'\?"),
+        ({"metrics": [{"function": "lenght"}]}, r"metric 'lenght': there is no function.*; did you mean 'length'\?"),
         ({"metrics": [{"function": "length", "arguments": {"of": 3}}]}, r"takes \(text: 'str'\).*unexpected .*'of'"),
         ({"metrics": [{"function": "contains"}]}, r"missing .*'what'"),
         ({"metrics": [{"rubric": "nicenes"}]}, r"suite\.yaml:\d+: metrics\.0: there is no rubric 'nicenes'; known"),
@@ -67,7 +67,14 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
     path.write_text("conversations: []\nmetrics:\n  - function: length\n    rubric: polite\nrepeats: many\n")
     with pytest.raises(ConfigurationError) as raised:
         read_suite(path)
-    assert [line.split(":")[1] for line in str(raised.value).splitlines()] == ["1", "3", "5"]
+    assert [line.split(":")[1] for line in str(raised.value).split("; ")] == ["1", "3", "5"]
+
+
+def test_a_statistic_that_there_is_not_is_answered_by_those_that_there_are(tmp_path: Path) -> None:
+    path = tmp_path / "suite.yaml"
+    path.write_text("conversations: [a.jsonl]\nthresholds:\n  - {metric: tests, statistic: passrate, at_least: 1}\n")
+    with pytest.raises(ConfigurationError, match=r"suite\.yaml:3: .*expected mean, .*pass_rate,.*, found 'passrate'"):
+        read_suite(path)
 
 
 def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
