@@ -117,8 +117,7 @@ def _told_on_page(experiment: Experiment, seeds: list[int]) -> list[str]:
     from viva.study.study import Study, findings_of
     from viva.web.report.page import write_html
 
-    runs = [experiment.run_folder(seed, scenario) for seed in seeds for scenario in ("kieval", "probe")]
-    report = Study(runs).report()
+    report = Study(experiment.run_folders(seeds)).report()
     page = experiment.folder / "report.html"
     write_html(report, page)
     found = findings_of(report)
