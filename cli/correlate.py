@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .exit_codes import guarded
+from .lazy_command import example_of
 
 if TYPE_CHECKING:
     from viva.scoring.correlation import Coefficient, Correlation, Correlations, Figures, Fit
@@ -31,7 +32,7 @@ _LINE = ("slope", "intercept", "spread")
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    app.command("correlate")(guarded(_correlate))
+    app.command("correlate", epilog=example_of("viva correlate figures.csv --plot line.svg"))(guarded(_correlate))
 
 
 def _correlate(

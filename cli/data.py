@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from .exit_codes import DONE, FAILED, guarded
+from .lazy_command import example_of
 
 Source = Annotated[str, typer.Argument(metavar="DATASET", help="FILE, form:PATH, form:FOLDER:split or hf:owner/name.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
@@ -20,7 +21,7 @@ def register(app: typer.Typer) -> None:
     """Add this group's commands."""
     data = typer.Typer(help="Look at benchmark files.", no_args_is_help=True)
     data.callback()(_group)
-    data.command("check")(guarded(_check))
+    data.command("check", epilog=example_of("viva data check items.jsonl"))(guarded(_check))
     app.add_typer(data, name="data")
 
 

@@ -13,13 +13,14 @@ from typing import Annotated
 import typer
 
 from .exit_codes import guarded
+from .lazy_command import example_of
 
 _WIDTH = 80
 
 
 def register(app: typer.Typer) -> None:
     """Add this command."""
-    app.command("certify")(guarded(_certify))
+    app.command("certify", epilog=example_of("viva judge certify runs/sweep --labels grades.csv"))(guarded(_certify))
 
 
 def _certify(

@@ -15,6 +15,7 @@ import typer
 from viva.orchestration.folders import fresh_folder
 
 from .exit_codes import DONE, FAILURES, guarded
+from .lazy_command import example_of
 from .run import hold, leave
 
 if TYPE_CHECKING:
@@ -31,10 +32,11 @@ def register(app: typer.Typer) -> None:
     """Add this group's commands."""
     lab = typer.Typer(help="An invented world whose models' knowledge is known.", no_args_is_help=True)
     lab.callback()(_group)
-    lab.command("run")(guarded(_run))
+    example = example_of("viva lab run --ideal", "viva lab run --candidate llama:model.gguf", models=True)
+    lab.command("run", epilog=example)(guarded(_run))
     lab.command("build")(guarded(_build))
     app.add_typer(lab, name="lab")
-    app.command("demo")(guarded(_demo))
+    app.command("demo", epilog=example_of("viva demo", "viva demo --out runs/mine --plot line.svg"))(guarded(_demo))
 
 
 def _group() -> None:
@@ -115,8 +117,7 @@ def _told_on_page(experiment: Experiment, seeds: list[int]) -> list[str]:
     from viva.study.study import Study, findings_of
     from viva.web.report.page import write_html
 
-    runs = [experiment.run_folder(seed, scenario) for seed in seeds for scenario in ("kieval", "probe")]
-    report = Study(runs).report()
+    report = Study(experiment.run_folders(seeds)).report()
     page = experiment.folder / "report.html"
     write_html(report, page)
     found = findings_of(report)

@@ -5,6 +5,8 @@ What never belongs here: any particular command.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +24,23 @@ How models are named: kind:where#name?option=value, in quotes because of ? and &
 ALL_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
+def example_of(*commands: str, models: bool = False) -> str:
+    """What stands at the end of a command's help: calls of it, and how models are named where they are."""
+    calls = "\n".join(f"  {command}" for command in commands)
+    return f"\b\nExample{'s' * (len(commands) > 1)}:\n{calls}" + (f"\n\n{MODELS}" if models else "")
+
+
+def words_typed() -> list[str]:
+    """The words of the command, or, while the shell asks how it might go on, of what has been typed of it."""
+    typed = f"{os.environ.get('COMP_WORDS', '')} {os.environ.get('_TYPER_COMPLETE_ARGS', '')}".split()
+    return typed if is_completing() else sys.argv
+
+
+def is_completing() -> bool:
+    """Whether the shell asks how a command might go on."""
+    return "_VIVA_COMPLETE" in os.environ
+
+
 def add_late(
     app: typer.Typer,
     name: str,
@@ -33,6 +52,10 @@ def add_late(
 
     What ``example`` gives stands at the end of its help.
     """
+
+    if is_completing() and name in words_typed():
+        app.command(name, help=summary)(make())
+        return
 
     def command(context: typer.Context) -> None:
         run_late(context, make(), None if example is None else example())

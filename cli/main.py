@@ -6,10 +6,9 @@ What never belongs here: work. Commands import what they need when they run, so 
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from viva.engine.descriptors import raise_limit
 from viva.engine.plugins import registered
@@ -18,14 +17,7 @@ from . import correlate, data, judge, lab, meta, report, review, run, serve, sho
 from .exit_codes import complain
 from .lazy_command import HELP, MODELS
 from .output import Unwritten, forsake_stdout, show_log, steady_streams
-
-
-class _Commands(TyperGroup):
-    """The commands in the order of the groups, running before looking; typer puts groups behind everything else."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        names = super().list_commands(ctx)
-        return sorted(names, key=lambda name: name != "run")
+from .topics import Topics
 
 
 def _version(wanted: bool) -> None:
@@ -49,11 +41,10 @@ def _viva(
 
 app = typer.Typer(
     name="viva",
-    cls=_Commands,
+    cls=Topics,
     callback=_viva,
     epilog=MODELS,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings=HELP,
     rich_markup_mode=None,  # its boxes cut the names of options at 80 columns

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .exit_codes import guarded
+from .lazy_command import example_of
 
 if TYPE_CHECKING:
     from viva.study.meta.choices import Choices
@@ -27,7 +28,9 @@ Names = list[str] | None
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    app.command("meta")(guarded(_meta))
+    app.command("meta", epilog=example_of("viva meta scores.csv --human rating --score judge", models=True))(
+        guarded(_meta)
+    )
 
 
 def _meta(

@@ -29,7 +29,7 @@ from viva.scenarios.contract import Aggregate
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_STALLED_SECONDS = 5.0  # without the end of any call; from then on it is said what is waited for
+STALLED_SECONDS = 5.0  # without the end of any call; from then on it is said what is waited for
 _TERMINAL_SECONDS = 0.25
 _PLAIN_SECONDS = 10.0
 _WIDEST_BAR = 80
@@ -120,7 +120,7 @@ class Progress:
             parts.append(f"{tally.failed} failed")
         if self._retried:
             parts.append(f"{self._retried} retries ({self._throttled} throttled)")
-        if self._waits is not None and tally.in_flight and time.monotonic() - self._moved >= _STALLED_SECONDS:
+        if self._waits is not None and tally.in_flight and time.monotonic() - self._moved >= STALLED_SECONDS:
             parts += filter(None, [self._waits.describe()])
         if self.note:
             parts.append(self.note)

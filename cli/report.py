@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from .exit_codes import guarded
-from .lazy_command import ALL_ARGUMENTS, run_late
+from .lazy_command import ALL_ARGUMENTS, example_of, run_late
 
 _SCORE = "Score a run's recorded verdicts in another way."
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
@@ -20,7 +20,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    app.command("report")(guarded(_report))
+    app.command("report", epilog=example_of("viva report runs/sweep", "viva report runs/a runs/b --html report.html"))(
+        guarded(_report)
+    )
     app.command("score", help=_SCORE, add_help_option=False, context_settings=ALL_ARGUMENTS)(_score)
 
 

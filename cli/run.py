@@ -18,7 +18,7 @@ from viva.engine.errors import ConfigurationError
 from viva.orchestration.folders import fresh_folder
 
 from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, code_of, complain, guarded
-from .lazy_command import HELP, add_late
+from .lazy_command import HELP, add_late, example_of, is_completing, words_typed
 
 if TYPE_CHECKING:
     from viva.engine.runner import Outcome
@@ -40,22 +40,24 @@ def register(app: typer.Typer) -> None:
     runs = typer.Typer(
         help="Run a scenario (one of those below, or that of a Python FILE.py), or fork an earlier run.",
         invoke_without_command=True,
+        epilog=example_of("viva run --fork runs/sweep --evaluator openai:gpt-4o --out runs/fork", models=True),
         cls=_Scenarios,
     )
     runs.callback()(guarded(_fork))
     for name in registered("viva.scenarios"):
         # Only the scenario that is asked for is imported: the others cost the command's start nothing.
-        if name in sys.argv or sys.argv[1:] in (["run"], ["run", "--help"], ["run", "-h"]):
+        typed = words_typed()
+        if name in typed or is_completing() or typed[1:] in (["run"], ["run", "--help"], ["run", "-h"]):
             try:
                 runs.command(name, epilog=_example(name))(_scenario_command(name))
             except ConfigurationError as error:  # the others can be run; it ends the command where it is asked for
-                if name not in sys.argv:
+                if name not in typed:
                     print(f"viva: note: {error}", file=sys.stderr)
     app.add_typer(runs, name="run")
     for name in registered("viva.shortcuts"):
         summary = f"Short for `viva run {name}`."
         add_late(app, name, summary, partial(_scenario_command, name), partial(_example, name, f"viva {name}"))
-    app.command("resume")(guarded(_resume))
+    app.command("resume", epilog=example_of("viva resume runs/sweep"))(guarded(_resume))
 
 
 class _Scenarios(TyperGroup):

@@ -14,6 +14,7 @@ import anyio
 import typer
 
 from .exit_codes import guarded
+from .lazy_command import example_of
 
 if TYPE_CHECKING:
     from viva.engine.history import History
@@ -24,7 +25,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables
 
 def register(app: typer.Typer) -> None:
     """Add this group's command."""
-    app.command("show")(guarded(_show))
+    app.command("show", epilog=example_of("viva show runs/sweep", "viva show runs/sweep --conversation MODEL/ITEM"))(
+        guarded(_show)
+    )
 
 
 def _show(

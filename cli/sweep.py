@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from .exit_codes import DONE, FAILURES, INTERRUPTED, guarded
+from .lazy_command import example_of
 
 if TYPE_CHECKING:
     from viva.orchestration.sweep.sweep import Sweep
@@ -25,7 +26,9 @@ MaxFailures = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add this group's command."""
-    app.command("sweep")(guarded(_sweep))
+    app.command("sweep", epilog=example_of("viva sweep grid.yaml", "viva sweep grid.yaml --dry-run", models=True))(
+        guarded(_sweep)
+    )
 
 
 def _sweep(

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING
 import anyio
 
 from viva.engine.events import Event, Retried
+from viva.orchestration.waits import Waits
 from viva.reports.controls import harmless
+
+from .progress_line import STALLED_SECONDS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -38,10 +41,18 @@ class SweepProgress:
         self._sweep = sweep
         self._began = time.monotonic()
         self._retried = self._throttled = 0
+        self._calls, self._moved = 0, self._began  # how many had ended, and when that was last seen to grow
+        roles: dict[str, dict[str, None]] = {}
+        for run in sweep.runs:
+            for role, model in run.cell.roles.items():
+                roles.setdefault(role, {})[model] = None
+        played = [(role, list(models)) for role, models in roles.items()]
+        self._waits = Waits(played, sweep.model_counters, sweep.clock.wall)
         self.note = ""
 
     def hear(self, event: Event) -> None:
         """The listener of the sweep's own events."""
+        self._waits.hear(event)
         if isinstance(event, Retried):
             self._retried += 1
             self._throttled += event.error == "Throttled"
@@ -78,6 +89,10 @@ class SweepProgress:
         failed = sum(run.failed for run in runs)
         parts += [f"{failed} conversations failed"] if failed else []
         parts += [f"{self._retried} retries ({self._throttled} throttled)"] if self._retried else []
+        if calls != self._calls:
+            self._calls, self._moved = calls, time.monotonic()
+        elif any(run.in_flight for run in runs) and time.monotonic() - self._moved >= STALLED_SECONDS:
+            parts += filter(None, [self._waits.describe()])
         return " · ".join(parts + [self.note] * bool(self.note))
 
     def table(self, height: int, width: int) -> RenderableType:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(r"\D{0,2}\d[\d.,:/%e+−–-]*\D{0,2}")
 _LABEL = 12  # a column of words is not made narrower than this, unless it is by nature
+_FIGURE = 36  # a cell of words with a number that is longer than this is a sentence, which may fold
 _BELONGING = ("±", "p")  # columns about the one before them
 _FRAME, _GAP = 2, 3  # what the box takes of a line: at its edges, and beside each further column
 
@@ -42,7 +43,9 @@ class _Column:
         longest = max(map(cell_len, cells), default=0)
         self.natural = max(longest, cell_len(name))
         words = [word for text in cells for word in text.split() if _NUMBER.fullmatch(word)]
-        floor = max(map(cell_len, words), default=0) if self.label else longest
+        # A figure among words, such as an interval behind its name, is not folded either; sentences are.
+        figures = [text for text in cells if cell_len(text) <= _FIGURE and any(map(_NUMBER.fullmatch, text.split()))]
+        floor = max(map(cell_len, [*words, *figures]), default=0) if self.label else longest
         title = max(map(cell_len, name.split()), default=0)
         self.least = max(floor, min(title, _LABEL), min(self.natural, _LABEL) if self.label else 0)
 

@@ -17,7 +17,7 @@ import typer
 from viva.orchestration.folders import fresh_folder
 
 from .exit_codes import guarded
-from .lazy_command import add_late
+from .lazy_command import add_late, example_of
 from .run import hold, leave, note_few
 
 if TYPE_CHECKING:
@@ -28,9 +28,13 @@ if TYPE_CHECKING:
     from viva.scenarios.validation import Validation
 
 
+_EXAMPLE = "viva validate --dataset items.jsonl --model llama:model.gguf --out ids.txt"
+
+
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    add_late(app, "validate", "List the items that all of the named models answer correctly.", _command)
+    summary = "List the items that all of the named models answer correctly."
+    add_late(app, "validate", summary, _command, lambda: example_of(_EXAMPLE, models=True))
 
 
 def _command() -> Any:

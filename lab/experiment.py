@@ -129,6 +129,10 @@ class Experiment:
         )
         yield continued_run("kieval", kieval, self.run_folder(seed, "kieval"), clock)
 
+    def run_folders(self, seeds: Sequence[int]) -> list[Path]:
+        """Where the runs of these seeds lie, interviews before probes."""
+        return [self.run_folder(seed, scenario) for seed in seeds for scenario in ("kieval", "probe")]
+
     def run_folder(self, seed: int, scenario: str) -> Path:
         """Where a seed's run of a scenario lies."""
         return self.folder / f"seed-{seed}" / scenario

@@ -98,6 +98,10 @@ class Sweep:
             else:  # its models are still being opened: nothing has begun
                 run.opening.cancel()
 
+    def model_counters(self) -> dict[str, dict[str, object]]:
+        """Each model's counters by its name (``BackendPool.statistics``); empty before any is open."""
+        return {} if self._shared is None else self._shared.pool.statistics()
+
     async def run(self, ready: Callable[[Sweep], None] | None = None) -> None:
         """Carry all cells to their end. ``ready`` is given the sweep at once (to interrupt or halt it).
 

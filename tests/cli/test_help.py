@@ -31,15 +31,29 @@ def test_line_15_the_command_says_its_version() -> None:
 def test_line_15_h_is_help_and_run_is_first_in_the_list() -> None:
     said = _viva("-h")
     assert said == _viva("--help")
-    listed = said.split("Commands:\n")[1].splitlines()
-    assert listed[0].split()[0] == "run"
-    assert {line.split()[0] for line in listed if line.startswith("  ")} >= {
-        "resume",
-        "sweep",
-        "report",
-        "show",
-        "demo",
+    topics = {
+        topic: [line.split()[0] for line in lines.splitlines() if re.match(r"  \S", line)]
+        for topic, lines in re.findall(r"^(\w+):\n((?:  .*\n)+)", said, re.MULTILINE)
     }
+    assert [*topics][1:] == ["Running", "Looking", "Judging", "Data"]
+    assert topics["Running"][:4] == ["run", "resume", "sweep", "demo"]
+    assert topics["Looking"][:3] == ["report", "show", "view"]
+    assert not re.search(r"\w\.\.\.$", said, re.MULTILINE)  # summaries stand there whole
+
+
+@pytest.mark.parametrize("command", ["sweep", "lab run", "meta", "validate", "judge audit"])
+def test_where_models_are_named_help_says_how_with_an_example(command: str) -> None:
+    said = _viva(*command.split(), "-h")
+    assert re.search(rf"Examples?:\n +viva {command} ", said)
+    assert "kind:where#name?option=value" in said
+
+
+def test_the_shell_completes_commands_scenarios_and_their_options() -> None:
+    for words, found in (("viva run func", "functionchat"), ("viva probe --sho", "--shots")):
+        shell = {"_VIVA_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+        program = Path(sys.executable).with_name("viva")
+        done = subprocess.run([program], capture_output=True, text=True, check=False, env=os.environ | shell)
+        assert found in done.stdout.split(), done.stderr
 
 
 def test_line_15_what_validate_needs_comes_first() -> None:
