@@ -198,6 +198,13 @@ def test_a_wrong_path_and_a_missing_header_are_answered_by_the_right_ones(served
     assert (status, "Content-Type: application/json, with an empty body too" in answer["detail"]) == (415, True)
 
 
+def test_an_empty_body_is_an_object_without_fields(served: Any) -> None:
+    status, _, answer = served.server.ask(
+        "POST", "/api/v1/runs/nothing/resume", b"", {"Content-Type": "application/json"}
+    )
+    assert (status, answer["detail"]) == (404, "no run 'nothing' here")
+
+
 _HTML = {"Content-Type": "application/x-www-form-urlencoded"}
 _TOKEN = {"Authorization": "Bearer a token of the tests"}
 
