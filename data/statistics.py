@@ -141,7 +141,7 @@ class Check:
             ),
             _problems("repeats, dropped", reading.repeat_count, reading.repeats),
             _problems("items with equal choices", reading.equal_count, reading.equals),
-            _problems("bad lines", reading.bad_count, reading.bad),
+            _problems("bad line" if reading.bad_count == 1 else "bad lines", reading.bad_count, reading.bad),
         ]
 
 

@@ -9,6 +9,7 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,7 @@ def read_grades(path: Path, answers: GradedAnswers) -> HumanGrades:
         raise DatasetError(message, path=str(path), line=without, field="probability")
     if found.probabilities and waiting:
         message = "is empty, though the answer was chosen; probabilities hold once all that were chosen are graded"
+        message += f": {found.waiting} still to grade"
         raise DatasetError(message, path=str(path), line=waiting, field="grade")
     if not found.grades:
         raise DatasetError("holds no grade of an answer that has a score", path=str(path))
@@ -164,7 +166,9 @@ def _joined(raw: Mapping[str, Any], places: Mapping[Name, Sequence[int]], answer
     where = shown(key) + (f", round {held}" if held is not None else "")
     if not met:
         by = f" by {shown(candidate)}" if candidate is not None else ""
-        raise FieldError("key", f"{answers.source} has no graded answer {where}{by}")
+        near = get_close_matches(key, {one for one, _ in places}, n=1) or [name for name, _ in places][:1]
+        hint = f"; it has {shown(near[0])}" if near and near[0] != key else ""
+        raise FieldError("key", f"{answers.source} has no graded answer {where}{by}{hint}")
     if len(met) > 1:
         raise FieldError("candidate", f"is missing; {answers.source} has {where} by several candidates")
     return met[0]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from viva.agents.prompts import PromptPack
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, DatasetError
 from viva.scenarios.models import model_labels
 
 from ..contract import Aggregate, Converse, Prepared, Role, Scenario
@@ -88,7 +88,7 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask]):
         if settings.watched is not None:
             tasks = WatchedTasks(Path(settings.watched))
         else:
-            tasks = DialogTasks(expand(suite.conversations, file.folder), settings.n)
+            tasks = DialogTasks(_conversations(suite, file.folder, where), settings.n)
         notes = list(file.notes)
         if settings.baseline is not None and all(one.fall is one.rise is None for one in suite.thresholds):
             notes.append(f"baseline {settings.baseline}: no threshold has `fall` or `rise`, so nothing is compared")
@@ -139,6 +139,13 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask]):
 
     def aggregate(self, manifest: dict[str, Any], scoring: SuiteScoring) -> Aggregate:
         return SuiteAggregate(manifest, scoring)
+
+
+def _conversations(suite: Suite, folder: Path, where: str) -> list[Path]:
+    try:
+        return expand(suite.conversations, folder)
+    except DatasetError as error:
+        raise ConfigurationError(f"{where}: conversations: {error}") from None
 
 
 def check_thresholds(suite: Suite, metrics: list[Measured], where: str) -> None:

@@ -64,7 +64,11 @@ class Examples:
             whole.update(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS))
             one = _example(raw, task, place, path, line)
             if one.id in every:
-                raise DatasetError(f"a second example has the id '{one.id}'", path=str(path), line=line, field=task.id)
+                told = (
+                    f"a second example has the id '{one.id}'; ids must differ (`id:` in the task file names the field; "
+                )
+                told += "without it, places are ids)"
+                raise DatasetError(told, path=str(path), line=line, field=task.id)
             every[one.id] = one
         if not every:
             raise DatasetError("holds no example", path=str(path))

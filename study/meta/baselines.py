@@ -165,8 +165,11 @@ def _texts(sheet: Sheet, field: str | None, known: Sequence[str], what: str) -> 
     name = field or next((one for one in known if one in names), None)
     if name is None or name not in names:
         told = f"no field '{field}'" if field else f"no field with the {what}s"
+        add = f"add a field '{known[0]}' to the ratings"
         have = ", ".join(list(names)[:20]) or "no texts at all"
-        raise ConfigurationError(f"{sheet.source}: {told} for --baselines; there are: {have}; name it with --{what}")
+        raise ConfigurationError(
+            f"{sheet.source}: {told} for --baselines; there are: {have}; name it with --{what}, or {add}"
+        )
     for row in sheet.rows:
         if what == "reference" and name not in row.texts:
             raise DatasetError("is missing", path=sheet.source, line=row.line, field=name)

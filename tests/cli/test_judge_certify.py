@@ -109,6 +109,7 @@ def test_rounds_are_drawn_graded_corrected_and_drawn_again(interviews: Path, tmp
     # Its probabilities hold only once all that was chosen is graded.
     _, error = _viva("judge", "certify", interviews, "--labels", second, ok=False)
     assert f"{second}:2: field 'grade': is empty, though the answer was chosen" in error
+    assert error.rstrip().endswith(": 30 still to grade")
     for row in again[:30]:
         row["grade"] = row["score"]
     whole = _write(tmp_path / "whole.csv", again)
@@ -214,7 +215,7 @@ def test_a_file_of_scores_of_any_program_will_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"key": "q999"}, "3: field 'key': {scores} has no graded answer 'q999' by 'x'"),
+        ({"key": "q999"}, "3: field 'key': {scores} has no graded answer 'q999' by 'x'; it has 'q9'"),
         ({"key": "q0"}, "3: field 'key': 'q0' is graded in line 2 already; keep one of them"),
         ({"grade": "6"}, "3: field 'grade': expected a number from 1 to 5, found '6'"),
         ({"grade": "good"}, "3: field 'grade': expected a number from 1 to 5, found 'good'"),

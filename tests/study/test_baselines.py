@@ -44,7 +44,8 @@ def test_names_and_fields_that_are_not_there_are_refused(monkeypatch: pytest.Mon
     with pytest.raises(ConfigurationError, match="bertscore: name its model, a local folder: bertscore=MODEL"):
         metric_names(["bertscore"])
     with pytest.raises(
-        ConfigurationError, match=r"f.csv: no field with the references .*there are: output; name it with"
+        ConfigurationError,
+        match=r"f.csv: no field with the references .*there are: output; name it with --reference, or add a field 'ref",
     ):
         add_metrics(_sheet({"output": "x"}), ["bleu"])
     with pytest.raises(ConfigurationError, match=r"f.csv: no field 'ref2' for --baselines"):

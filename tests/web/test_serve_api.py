@@ -191,6 +191,20 @@ def test_ids_lead_to_no_other_folder(served: Any, id_: str) -> None:
     assert served.server.ask("POST", f"/api/v1/runs/{id_}/resume", {})[0] == 404
 
 
+def test_a_wrong_path_and_a_missing_header_are_answered_by_the_right_ones(served: Any) -> None:
+    status, _, answer = served.server.ask("GET", "/v1/chat/completion")
+    assert (status, "GET /v1/models" in answer["error"]["message"]) == (404, True)
+    status, _, answer = served.server.ask("POST", "/api/v1/runs/x/stop", b"", {"Content-Type": "text/plain"})
+    assert (status, "Content-Type: application/json, with an empty body too" in answer["detail"]) == (415, True)
+
+
+def test_an_empty_body_is_an_object_without_fields(served: Any) -> None:
+    status, _, answer = served.server.ask(
+        "POST", "/api/v1/runs/nothing/resume", b"", {"Content-Type": "application/json"}
+    )
+    assert (status, answer["detail"]) == (404, "no run 'nothing' here")
+
+
 _HTML = {"Content-Type": "application/x-www-form-urlencoded"}
 _TOKEN = {"Authorization": "Bearer a token of the tests"}
 
@@ -258,6 +272,8 @@ def test_tokens_are_kept_as_hashes_and_asked_of_strangers(tmp_path: Path) -> Non
     (tmp_path / "plain").write_text(f"laptop {token}\n")
     with pytest.raises(ConfigurationError, match="plain:1: expected NAME sha256:"):
         read_tokens(tmp_path / "plain")
+    with pytest.raises(ConfigurationError, match="none: there is no such file; make it with `viva serve"):
+        read_tokens(tmp_path / "none")
     with serving(tmp_path, "--token-file", "tokens", "--allow-origin", "http://mine.example") as server:
         assert server.ask("GET", "/api/v1/runs")[0] == 401
         server.token = token

@@ -178,7 +178,7 @@ class RunHost:
             return fresh_folder(wanted.scenario, self.folder)
         path = self.folder / wanted.id
         if os.path.lexists(path):
-            raise Problem(409, f"a run {path.name} is here already", field="id")
+            raise Problem(409, f"a run '{path.name}' is here already; give another id, or resume that one", field="id")
         return path
 
     def _refuse_while_closing(self) -> None:

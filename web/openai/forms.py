@@ -160,7 +160,9 @@ class TextForm(SamplingForm):
         """:raises Problem: a field is given that cannot be obeyed."""
         super().refuse_unknown()
         if self.echo:
-            raise Problem(400, "echo is not supported", field="echo")
+            raise Problem(
+                400, "echo is not supported: texts are not read here; name the file itself (llama:FILE)", field="echo"
+            )
         if self.suffix:
             raise Problem(400, "suffix is not supported", field="suffix")
         if self.best_of is not None and self.best_of != (self.n or 1):

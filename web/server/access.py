@@ -41,7 +41,10 @@ class Access:
             self._check_token(request)
         known = request.match_info.http_exception is None
         if known and request.method in _WITH_BODY and request.content_type != "application/json":
-            raise Problem(415, f"expected Content-Type: application/json, found {request.content_type}")
+            found = request.headers.get(hdrs.CONTENT_TYPE, "none")
+            raise Problem(
+                415, f"expected the header Content-Type: application/json, with an empty body too; found {found}"
+            )
 
     def _host(self, request: web.Request) -> str:
         hosts = request.headers.getall(hdrs.HOST, [])

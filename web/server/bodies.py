@@ -17,7 +17,7 @@ B = TypeVar("B", bound=BaseModel)
 
 
 async def read_body(request: web.Request, form: type[B], *, status: int = 422) -> B:
-    """The body as this form. ``status`` is that of a body of another form.
+    """The body as this form; an empty one is an object without fields. ``status`` is that of a body of another form.
 
     :raises Problem: it is too large, no JSON, or not of this form.
     """
@@ -26,7 +26,7 @@ async def read_body(request: web.Request, form: type[B], *, status: int = 422) -
     except web.HTTPRequestEntityTooLarge as error:
         raise Problem(413, f"the body has more bytes than are taken here ({error.text})") from None
     try:
-        value = orjson.loads(data)
+        value = orjson.loads(data or b"{}")
     except orjson.JSONDecodeError as error:
         raise Problem(400, f"the body is not JSON: {error}") from None
     try:

@@ -80,6 +80,9 @@ def problem_of(error: Exception) -> Problem:
             return error
         case ValidationError():
             return invalid(error)
+        case web.HTTPNotFound():
+            return Problem(404, "there is no such path; GET /api/v1/openapi.json lists those of runs, and models are "
+                                "asked under /v1 (GET /v1/models)")  # fmt: skip
         case web.HTTPException():
             headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
             return Problem(error.status, error.text or error.reason, headers=headers)

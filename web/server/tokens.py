@@ -102,5 +102,8 @@ def _hashes_in(file: Path) -> list[str]:
 def _lines(file: Path) -> list[str]:
     try:
         return file.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        told = "there is no such file; make it with `viva serve --token-file FILE --new-token NAME`"
+        raise ConfigurationError(f"{file}: {told}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{file}: the tokens cannot be read: {error}") from None
