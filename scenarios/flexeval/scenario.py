@@ -90,6 +90,10 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask]):
         else:
             tasks = DialogTasks(_conversations(suite, file.folder, where), settings.n)
         notes = list(file.notes)
+        if settings.baseline is None and any(one.fall is not None or one.rise is not None for one in suite.thresholds):
+            notes.append(
+                "thresholds with `fall` or `rise` need a baseline, and are broken without; give --baseline RUN"
+            )
         if settings.baseline is not None and all(one.fall is one.rise is None for one in suite.thresholds):
             notes.append(f"baseline {settings.baseline}: no threshold has `fall` or `rise`, so nothing is compared")
         if tasks.unreadable:

@@ -198,7 +198,7 @@ def test_an_unknown_scenario_is_named() -> None:
         (["--candidate", "simulated:c", "--candidate", "simulated:c?noise=0"], ["two candidates", "'c'", "label="]),
         (["--candidate", "simulated:c", "--scorer", "generous"], ["--scorer", "'generous'", "official"]),
         (["--candidate", "simulated:c", "--rounds", "0"], ["--rounds", "found 0"]),
-        (["--candidate", "simulated:c", "--verbose"], ["--verbose"]),
+        (["--candidate", "simulated:c", "--verbosely"], ["--verbosely"]),
         (["--candidate", "simulated:c", "--dataset", "none.jsonl"], ["none.jsonl: cannot be read"]),
     ],
 )

@@ -49,7 +49,9 @@ import logging, sys
 if "viva" in sys.argv:
     from viva.cli import main
     main.app = lambda: None
+    sys.argv.append("-v")  # else what is no warning is not shown
     main.main()
+    sys.argv.append("-v")
     main.main()
 log = logging.getLogger("viva")
 log.info("m.gguf: 4 lanes")

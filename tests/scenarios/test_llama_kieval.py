@@ -23,7 +23,7 @@ def _model(path: Path, kind: str, seed: int) -> Path:
     return requantised(source, path, kind)
 
 
-@pytest.fixture(params=["Q8_0", "F16", "Q4_K"])
+@pytest.fixture(params=["F16", "Q4_K"])  # Q8_0 is computed in the shape of F16
 def arguments(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     candidate = _model(tmp_path / "candidate.gguf", request.param, 1)
     panel = _model(tmp_path / "panel.gguf", request.param, 2)

@@ -12,6 +12,9 @@ import pytest
 from small_suites import run_suite, write_suite
 from viva_process import ended, started
 
+from viva.engine.backends.application.mapping import inline_name
+from viva.engine.clock import RealClock
+
 _SERVER = Path(__file__).parents[2] / "servers" / "application.py"
 
 
@@ -51,13 +54,11 @@ def test_from_init_to_a_red_and_a_green_gate_in_under_ten_changed_lines(place: s
 def test_each_trouble_of_an_application_is_named_and_the_rest_completes(place: str, tmp_path: Path) -> None:
     words = ("do:html", "do:500", "do:half", "do:nothing", "do:otherwise", "hello")
     mapping = {"url": f"{place}/sse", "stream": "sse", "body": {"text": "{message}"}, "answer": "delta.text"}
-    mapping |= {"done": {"kind": "end"}, "timeout": 0.5}
+    mapping |= {"done": {"kind": "end"}, "timeout": 1.5}
     talks = [{"id": word, "messages": [{"role": "user", "content": word}]} for word in words]
     suite = write_suite(tmp_path, talks, metrics=[{"function": "length"}])
-    from viva.engine.backends.application.mapping import inline_name
-
     system = inline_name(mapping) + "?retries=0&label=app"
-    outcome, report = run_suite(suite, tmp_path / "run", candidate=[system])
+    outcome, report = run_suite(suite, tmp_path / "run", RealClock(), candidate=[system])
     assert (outcome.how, outcome.finished, outcome.failed) == ("done", 1, 5)
     reasons = report["candidates"]["app"]["failure_reasons"]
     told = "\n".join(reasons)

@@ -60,7 +60,8 @@ def endpoint() -> Iterator[str]:
 
 def plots_of(run: Path) -> dict[str, Plot]:
     """The drawings of the page of one run, by anchor."""
-    return {plot.anchor: plot for plot in page_of(Study([run]).report()).plots}
+    page = page_of(Study([run]).report())
+    return {plot.anchor: plot for plot in (*([page.decisive] if page.decisive else []), *page.plots)}
 
 
 def test_release_candidates_against_harmful_conversation_starts(tmp_path: Path, endpoint: str) -> None:
