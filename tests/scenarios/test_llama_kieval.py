@@ -17,8 +17,8 @@ ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.
 
 
 def _model(path: Path, kind: str, seed: int) -> Path:
-    if kind in ("Q8_0", "F16"):
-        return make_model(path, seed=seed, quote_bias=3.0, quantised=kind == "Q8_0")
+    if kind == "F16":
+        return make_model(path, seed=seed, quote_bias=3.0)
     source = make_model(path.with_suffix(".f16"), seed=seed, quote_bias=3.0, width=256, layers=1)
     return requantised(source, path, kind)
 
