@@ -35,7 +35,8 @@ demo: venv
 	$(BIN)/viva demo
 
 test: venv lint browser
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
+	# One more than there are CPUs: many tests wait for processes of their own.
+	$(BIN)/python -m pytest --numprocesses $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --maxprocesses 8 --dist worksteal
 
 # Tests of pages need a Chromium. Without one, and without a network to get it from, they skip and say so.
 browser: venv

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,11 +35,16 @@ _SYSTEMS_OWN = {path for name in ("kieval", "probes", "functionchat", "flexeval"
                 if path.is_relative_to(ROOT / "scenarios" / name)}  # fmt: skip
 
 
+@cache
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def _imported(path: Path) -> set[str]:
     """The floors that a module imports from, absolutely or relatively."""
     package = path.relative_to(ROOT).parts[:-1]
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_parsed(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("viva.")}
         elif isinstance(node, ast.ImportFrom):
@@ -87,7 +93,7 @@ def test_the_check_sees_a_named_system() -> None:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_room_says_what_it_is_for(path: Path) -> None:
     if path.name != "__init__.py":
-        docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+        docstring = ast.get_docstring(_parsed(path)) or ""
         assert len(docstring) > 60, f"{path}: the docstring says too little"
         assert len(path.read_text().splitlines()) <= 400, f"{path}: holds more than one thing"
 
@@ -104,19 +110,20 @@ def test_line_13_type_checkers_find_every_floor_where_an_editable_install_points
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_line_13_defaults_of_settings_are_given_by_name(path: Path) -> None:
     # Type checkers know a default by its name alone: given by place it makes the setting look required.
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_parsed(path)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Field":
             assert not node.args, f"{path}:{node.lineno}: write Field(default=…)"
 
 
-@pytest.mark.parametrize("bench", sorted(path.name for path in (ROOT / "benches").glob("*.py")))
-def test_every_bench_loads(bench: str) -> None:
+def test_every_bench_loads() -> None:
     # Nothing else imports them: a name that moves would be missed until somebody measures.
-    code = f"import runpy; runpy.run_path({bench!r}, run_name='loaded')"
-    peers = [*(ROOT / "benches" / "peers").glob("*.py")] if bench == "overhead.py" else []
-    code += "".join(
-        f"\nrunpy.run_path('peers/{one.name}', run_name='loaded')" for one in peers if "inspect" not in one.name
-    )
-    subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:0] = ['.', 'peers']\n{code}"], cwd=ROOT / "benches", check=True
-    )
+    benches = sorted(path.name for path in (ROOT / "benches").glob("*.py"))
+    peers = [f"peers/{one.name}" for one in sorted((ROOT / "benches" / "peers").glob("*.py")) if _is_ours(one)]
+    code = "import runpy, sys; sys.path[:0] = ['.', 'peers']\n"
+    code += "\n".join(f"runpy.run_path({one!r}, run_name='loaded')" for one in [*benches, *peers])
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT / "benches", check=True)
+
+
+def _is_ours(peer: Path) -> bool:
+    """Whether it needs no package of a peer's."""
+    return "inspect" not in peer.name

@@ -197,7 +197,7 @@ def test_killed_and_resumed_the_report_is_the_same(chaos: Chaos, tmp_path: Path)
     assert viva("resume", run, "--json").stdout == whole.stdout
 
 
-@pytest.mark.parametrize("width", ["1", "7", "500"])
+@pytest.mark.parametrize("width", ["1", "500"])
 def test_the_width_of_a_run_changes_no_byte_of_its_report(tmp_path: Path, width: str) -> None:
     options = ["--dataset", ITEMS, "--shots-from", ITEMS, "--shots", "3", "--method", "letter", "--method", "loss"]
     options += ["--candidate", "simulated:a?fail=0.05&latency=0.001", "--against", ITEMS, "--against-n", "9"]

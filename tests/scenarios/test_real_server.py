@@ -22,17 +22,17 @@ def server(tmp_path: Path) -> Iterator[str]:
         yield url
 
 
-def test_twenty_interviews_end_scored_unscored_or_failed(server: str, tmp_path: Path) -> None:
+def test_ten_interviews_end_scored_unscored_or_failed(server: str, tmp_path: Path) -> None:
     (tmp_path / "pack.yaml").write_text(SHORT_PACK)
     model = f"openai:{server}#tiny?concurrency=4"
-    command = [sys.executable, "-m", "viva", "run", "kieval", "--dataset", str(ITEMS), "-n", "20", "--rounds", "2"]
+    command = [sys.executable, "-m", "viva", "run", "kieval", "--dataset", str(ITEMS), "-n", "10", "--rounds", "2"]
     command += ["--candidate", f"{model}&label=tiny", "--interactor", model, "--evaluator", model, "--json"]
-    command += ["--pack", str(tmp_path / "pack.yaml"), "--out", str(tmp_path / "run"), "--max-failures", "20"]
+    command += ["--pack", str(tmp_path / "pack.yaml"), "--out", str(tmp_path / "run"), "--max-failures", "10"]
     command += ["--candidate-tokens", "24", "--interactor-tokens", "16", "--evaluator-tokens", "700"]
     done = subprocess.run(command, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     one = orjson.loads(done.stdout)["candidates"]["tiny"]
-    assert one["interviews"] + one["failed"] == 20
+    assert one["interviews"] + one["failed"] == 10
     assert one["scored"] + one["unscored_interviews"] == one["interviews"]
     # The grammar held: verdicts of a model of random weights are readable unless they hit their token limit.
     assert one["scored"] > 0
