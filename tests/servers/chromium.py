@@ -19,7 +19,7 @@ _PACKAGES = ("chromium-headless-shell", "fonts-dejavu-core")
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 _OWN = _CACHE / "viva" / "browser"
 _STARTER = _OWN / "start"
-_SECONDS = 600  # for one command of apt
+_SECONDS = 90  # for one command of apt: a network that leads nowhere holds the tests back no longer
 MISSING = "no Chromium here; `make test` gets one on Debian; elsewhere install Chromium, or name one in VIVA_BROWSER"
 
 
@@ -59,6 +59,7 @@ def _unpack() -> None:
     for folder in (lists / "partial", packages / "partial", root):
         folder.mkdir(parents=True, exist_ok=True)
     options = [f"Dir::State::lists={lists}", f"Dir::Cache={packages}", "Debug::NoLocking=1", "APT::Sandbox::User="]
+    options += ["Acquire::http::Timeout=10", "Acquire::https::Timeout=10", "Acquire::Retries=0"]
     apt = ["apt-get", *(part for option in options for part in ("-o", option))]
     _run([*apt, "update"])
     planned = _run([*apt, "install", "--simulate", "--no-install-recommends", *_PACKAGES])
