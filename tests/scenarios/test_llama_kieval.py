@@ -28,9 +28,9 @@ def arguments(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     candidate = _model(tmp_path / "candidate.gguf", request.param, 1)
     panel = _model(tmp_path / "panel.gguf", request.param, 2)
     (tmp_path / "pack.yaml").write_text(SHORT_PACK)
-    (tmp_path / "items.jsonl").write_text("".join(ITEMS.read_text().splitlines(keepends=True)[:5]))
+    (tmp_path / "items.jsonl").write_text("".join(ITEMS.read_text().splitlines(keepends=True)[:8]))
     options = ["--dataset", str(tmp_path / "items.jsonl"), "--rounds", "3", "--pack", str(tmp_path / "pack.yaml")]
-    options += ["--candidate-tokens", "40", "--interactor-tokens", "30", "--evaluator-tokens", "400"]
+    options += ["--candidate-tokens", "40", "--interactor-tokens", "30", "--evaluator-tokens", "500"]
     # The candidate goes with llama.cpp's flash attention, the panel without it.
     options += ["--temperature", "0.7", "--candidate", f"llama:{candidate}?label=c&ctx=1024&lanes=16&flash_attn=on{{}}"]
     panel_name = f"llama:{panel}?ctx=2048&lanes=16&flash_attn=off{{}}"
