@@ -11,12 +11,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
-
-import anyio
 
 from viva.engine.conversation import Conversation
 from viva.engine.errors import BackendError, Forbidden, MalformedOutput, Rejected, Unauthorized
+from viva.engine.gathering import gathered
 from viva.engine.steps import Computed
 
 from .example import Advice, AssistantFailed, Example
@@ -113,26 +113,12 @@ async def consult(conversation: Conversation, assistants: Sequence[Assistant], e
 
     :raises ConversationStopped, BackendError, LimitReached: as ``Conversation.generate``.
     """
-    found: dict[int, Advice] = {}
-
-    async def ask(place: int, assistant: Assistant) -> None:
-        found[place] = await assistant.consult(conversation, example)
-
-    if len(assistants) == 1:
-        await ask(0, assistants[0])
-    elif assistants:
-        try:
-            async with anyio.create_task_group() as group:
-                for place, assistant in enumerate(assistants):
-                    group.start_soon(ask, place, assistant)
-        except ExceptionGroup as errors:
-            raise _first(errors) from None
-    return [found[place] for place in range(len(assistants))]
+    return await gathered([partial(one.consult, conversation, example) for one in assistants], _first)
 
 
-def _first(errors: ExceptionGroup[Exception]) -> Exception:
+def _first(errors: Sequence[Exception]) -> Exception:
     """The error that tells most: one that is no failed call, where there is one."""
-    return next((one for one in errors.exceptions if not isinstance(one, BackendError)), errors.exceptions[0])
+    return next((one for one in errors if not isinstance(one, BackendError)), errors[0])
 
 
 def share(low: float, high: float, better: Better, value: float) -> float:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
-
-import anyio
 
 from viva.agents.prompts import PromptPack
 from viva.agents.reading import answer_in, decoded_objects
 from viva.engine.conversation import Conversation
+from viva.engine.gathering import gathered
 from viva.engine.messages import Completion, Sampling, View
 
 from .task_file import Criterion
@@ -103,21 +103,8 @@ class Judge:
         return found
 
     async def _answers(self, views: Sequence[View]) -> list[Completion]:
-        answers: dict[int, Completion] = {}
-
-        async def ask(place: int, view: View) -> None:
-            answers[place] = await self._conversation.generate(ROLE, view, self._sampling, hint=self._hint)
-
-        if len(views) == 1:
-            await ask(0, views[0])
-        elif views:
-            try:
-                async with anyio.create_task_group() as group:
-                    for place, view in enumerate(views):
-                        group.start_soon(ask, place, view)
-            except ExceptionGroup as errors:
-                raise errors.exceptions[0] from None
-        return [answers[place] for place in range(len(views))]
+        ask = partial(self._conversation.generate, ROLE, sampling=self._sampling, hint=self._hint)
+        return await gathered([partial(ask, view) for view in views])
 
     def _read(self, completion: Completion) -> Prediction:
         if completion.kept_silent is not None:
