@@ -14,14 +14,12 @@ from typing import Any
 
 from viva.engine.errors import ConfigurationError
 from viva.engine.files import write_atomically
-from viva.reports.controls import one_line
+from viva.reports.controls import spreadsheet_cell
 from viva.reports.rows import COLUMNS, TEXTS, WHOLE, Row
 
 from .order import RECORDED
 from .study import in_order
 from .systems import systems_in
-
-_FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r")  # how a cell begins that is computed
 
 
 def long_rows(report: Mapping[str, Any]) -> Iterator[Row]:
@@ -63,15 +61,7 @@ def write_rows(rows: Iterable[Row], columns: Sequence[str], texts: Sequence[str]
 
 
 def _harmless(row: Row, texts: Sequence[str]) -> Row:
-    """The row as a spreadsheet program and a terminal may be given it: an apostrophe stands before each text that would
-    be taken for a formula, and control characters are made visible.
-    """
-    return row | {name: _cell(str(row[name])) for name in texts if row[name]}
-
-
-def _cell(text: str) -> str:
-    shown = one_line(text)
-    return f"'{shown}" if text.startswith(_FORMULA) else shown
+    return row | {name: spreadsheet_cell(str(row[name])) for name in texts if row[name]}
 
 
 def write_parquet(report: Mapping[str, Any], file: Path) -> None:

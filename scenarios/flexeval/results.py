@@ -21,6 +21,7 @@ import orjson
 from viva.engine.errors import ConfigurationError
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
+from viva.reports.controls import spreadsheet_cell
 
 from ..models import label_of
 from .tasks import DialogTasks
@@ -286,8 +287,7 @@ def _write_table(rows: sqlite3.Cursor, names: list[str], kinds: Mapping[str, str
 
 
 def _harmless(cell: Any) -> Any:
-    """A text that a spreadsheet program would take for a formula gets an apostrophe before it."""
-    return f"'{cell}" if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell else cell
+    return spreadsheet_cell(cell, lines=True) if isinstance(cell, str) else cell
 
 
 def _json(value: Mapping[str, Any]) -> str:
