@@ -7,7 +7,6 @@ releases differ by chance alone. What never belongs here: what a figure is.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,12 +14,10 @@ from typing import Any
 
 from viva.engine.errors import ConfigurationError
 from viva.engine.folder import RunFolder
-from viva.engine.history import History
 from viva.scoring.comparison import corrected, fall_of
 
-from ..models import label_of
 from .figures import TESTS, keeps, statistic, test_figures
-from .series import Collected
+from .series import Collected, collected_by_system
 from .spec import Bounds, Threshold
 
 # By conversation, the values of one metric there.
@@ -165,15 +162,12 @@ def _by_dialog(collected: Collected, threshold: Threshold, passes: Mapping[str, 
     if series is None:
         return {}
     values = series.taken(threshold.role, collected.chosen(threshold.where))
-    sums: dict[str, list[float]] = {}
     if threshold.statistic == "pass_rate":
         kept = [float(keeps(value, passes.get(threshold.metric))) for value in values.values()]
-        pairs = zip(collected.dialogs(values.tests), kept, strict=True)
+        means = collected.means(values.tests, kept)
     else:
-        pairs = zip(collected.dialogs(values.number_tests), values.numbers.tolist(), strict=True)
-    for dialog, value in pairs:
-        sums.setdefault(dialog, []).append(value)
-    return {(dialog, ""): one[0] if len(one) == 1 else math.fsum(one) / len(one) for dialog, one in sums.items()}
+        means = collected.means(values.number_tests, values.numbers.tolist())
+    return {(dialog, ""): mean for dialog, mean in means.items()}
 
 
 def check_baseline(path: Path) -> None:
@@ -194,10 +188,4 @@ def collected_of(path: Path) -> dict[str, Collected]:
     """
     check_baseline(path)
     folder = RunFolder.open(path)
-    models = folder.manifest["models"]["candidate"]
-    found = {label: Collected() for label in models}
-    with History(folder.journal) as history:
-        for ended in history.ended():
-            if not ended.failed:
-                found[label_of(ended.key, list(found))].add(ended.result)
-    return found
+    return collected_by_system(folder.journal, folder.manifest["models"]["candidate"])

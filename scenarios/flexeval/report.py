@@ -68,6 +68,7 @@ class SuiteAggregate:
             for one in manifest["metrics"]
             if "passes" in one["metric"]
         }
+        self._baseline: dict[str, Collected] | None = None
         self._labelled = [one["name"] for one in manifest["metrics"] if "label" in one["metric"]]
 
     def add(self, key: str, result: Any) -> None:
@@ -107,13 +108,18 @@ class SuiteAggregate:
         :raises ConfigurationError, JournalError: the baseline cannot be read.
         """
         path = self._scoring.baseline or self._manifest["settings"].get("baseline")
-        wanted = any(one.fall is not None or one.rise is not None for one in self.suite.thresholds)
+        if (
+            path is not None
+            and self._baseline is None
+            and any(one.fall is not None or one.rise is not None for one in self.suite.thresholds)
+        ):
+            self._baseline = collected_of(Path(path))  # once: reports, gates and files ask for it
         return checked_gate(
             self.suite.thresholds,
             {label: one.collected for label, one in self.systems.items()},
             self._passes,
             {label: one.failed for label, one in self.systems.items()},
-            collected_of(Path(path)) if path is not None and wanted else None,
+            self._baseline,
             self.suite.alpha,
         )
 

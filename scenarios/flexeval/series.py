@@ -6,14 +6,18 @@ name, its choices beside it, and ``NAME.expected``. What never belongs here: fig
 
 from __future__ import annotations
 
+import math
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from viva.engine.history import History
 
 _REASON = 300  # characters of an error's message
 _ROLES = ("", "system", "user", "assistant", "tool")
@@ -140,6 +144,20 @@ class Test:
     metadata: Mapping[str, Any]
 
 
+def collected_by_system(journal: Path, labels: Collection[str]) -> dict[str, Collected]:
+    """The values in a run's journal of these systems; what others have is passed over.
+
+    :raises JournalError: it cannot be read.
+    """
+    found = {label: Collected() for label in labels}
+    with History(journal) as history:
+        for ended in history.ended():
+            label = max((one for one in found if ended.key.startswith(f"{one}/")), key=len, default=None)
+            if label is not None and not ended.failed and "dialog" in ended.result:
+                found[label].add(ended.result)
+    return found
+
+
 class Collected:
     """All series of one system under test. ``tests`` are numbered as they came."""
 
@@ -187,6 +205,13 @@ class Collected:
             return None
         return np.array([all(str(test.metadata.get(key)) == str(value) for key, value in where.items())
                          for test in self.tests], dtype=bool)  # fmt: skip
+
+    def means(self, tests: NDArray[np.int64], values: Iterable[float]) -> dict[str, float]:
+        """The mean of values in each conversation, over its units and repeats; ``tests`` has the test of each."""
+        sums: dict[str, list[float]] = {}
+        for dialog, value in zip(self.dialogs(tests), values, strict=True):
+            sums.setdefault(dialog, []).append(value)
+        return {dialog: one[0] if len(one) == 1 else math.fsum(one) / len(one) for dialog, one in sums.items()}
 
     def dialogs(self, tests: NDArray[np.int64]) -> list[str]:
         """The conversation of each test."""

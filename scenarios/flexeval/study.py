@@ -5,13 +5,11 @@ What never belongs here: figures of one run (``figures``), and how a drawing loo
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from viva.engine.history import History
 from viva.reports.page import Plot, Record
 from viva.reports.rows import Row, record_rows
 from viva.reports.text import DASH, Table, number, ranged, signed, small
@@ -22,7 +20,7 @@ from ..study.findings import Findings, Standing
 from ..study.items import ItemNumbers
 from ..study.sections import Material, Section, Subject, SystemStudy
 from ..study.tables import OwnTables
-from .series import Collected
+from .series import Collected, collected_by_system
 
 _PLOTTED = 6  # metrics of each kind
 
@@ -37,16 +35,11 @@ class FlexEvalStudy(SystemStudy):
 
     def read(self, readings: Sequence[RunReading], scoring: Any, items: ItemNumbers) -> None:
         super().read(readings, scoring, items)
-        by_label = {reading.cell.candidate: reading for reading in readings}
-        for reading in readings:
-            reading.columns = Collected()
         run = readings[0].cell.run
         assert run is not None
-        with History(run.journal) as history:
-            for ended in history.ended():
-                label = max((one for one in by_label if ended.key.startswith(f"{one}/")), key=len, default=None)
-                if label is not None and not ended.failed and "dialog" in ended.result:
-                    by_label[label].columns.add(ended.result)
+        found = collected_by_system(run.journal, [reading.cell.candidate for reading in readings])
+        for reading in readings:
+            reading.columns = found[reading.cell.candidate]
 
     def findings(self, report: Record) -> Findings:
         """Whether each release passes its gate, and how many of its tests do."""
@@ -206,7 +199,4 @@ def _means(collected: Collected, name: str) -> dict[str, float]:
     if series is None:
         return {}
     values = series.taken(None, None)
-    sums: dict[str, list[float]] = {}
-    for dialog, value in zip(collected.dialogs(values.number_tests), values.numbers.tolist(), strict=True):
-        sums.setdefault(dialog, []).append(value)
-    return {dialog: math.fsum(one) / len(one) for dialog, one in sums.items()}
+    return collected.means(values.number_tests, values.numbers.tolist())
