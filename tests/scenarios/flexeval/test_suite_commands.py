@@ -117,7 +117,7 @@ def test_pytest_has_one_test_a_threshold_and_failures_read_like_assertions(tmp_p
     suite = write_suite(
         tmp_path, TALKS[:3], metrics=[{"function": "words", "role": "assistant"}], thresholds=thresholds
     )
-    (tmp_path / "test_mine.py").write_text("def test_own():\n    assert True\n")
+    (tmp_path / "test_mine.py").write_text("def test_own():\n    assert sum([1, 2]) == 3\n")
     command = [
         sys.executable,
         "-m",
