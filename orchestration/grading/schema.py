@@ -1,0 +1,92 @@
+"""The file of a grading folder: ``grades.sqlite``, its tables, and how it is opened.
+
+What never belongs here: what may be done with it (``store``).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from viva.engine.errors import ConfigurationError
+
+FILE = "grades.sqlite"
+VERSION = "1"
+_WAIT_SECONDS = 30.0  # for another process that writes
+_TABLES = """
+create table meta (name text primary key, value text not null) without rowid;
+create table questions (
+    number integer primary key, id text not null unique, record blob not null, overlap integer,
+    gold integer not null default 0, invalid text not null default '');
+create table answers (
+    id text primary key, question integer not null references questions, position integer not null,
+    candidate text not null, record blob not null, unique (question, position)) without rowid;
+create index answers_of on answers (question);
+create table graders (
+    number integer primary key, name text not null unique, kind text not null, role text not null,
+    state text not null default 'active', model text not null default '', token text unique, expires real,
+    created real not null);
+-- A seat is a grader's place at a question: two cannot have the same one.
+create table seats (
+    question integer not null references questions, seat integer not null, grader integer not null references graders,
+    claimed real not null, finished real, primary key (question, seat), unique (question, grader)) without rowid;
+create index seats_of on seats (grader);
+create table grades (
+    answer text not null references answers, grader integer not null references graders, value real,
+    comment text not null default '', at real not null, invalid text not null default '',
+    primary key (answer, grader)) without rowid;
+create index grades_of on grades (grader);
+-- Every submission once, under the name that the page gave it: a form that is sent again changes nothing.
+create table submissions (
+    name text primary key, grader integer not null, answer text not null, value real, comment text not null,
+    at real not null) without rowid;
+create table decisions (
+    answer text primary key references answers, adjudicator integer not null references graders, value real not null,
+    reason text not null, at real not null) without rowid;
+create table deeds (number integer primary key, at real not null, by text not null, what text not null);
+"""
+
+
+def create(path: Path) -> sqlite3.Connection:
+    """A new file.
+
+    :raises ConfigurationError: it is there already, or cannot be made.
+    """
+    if path.exists():
+        raise ConfigurationError(f"{path}: is there already; name another folder")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection = _connect(path)
+        with connection:
+            connection.executescript(f"begin; {_TABLES} insert into meta values ('version', '{VERSION}'); commit;")
+    except (OSError, sqlite3.Error) as error:
+        raise ConfigurationError(f"{path}: cannot be made: {error}") from None
+    return connection
+
+
+def open_file(path: Path) -> sqlite3.Connection:
+    """A file that is there.
+
+    :raises ConfigurationError: it is not, or is no file of grades of this version.
+    """
+    if not path.is_file():
+        raise ConfigurationError(f"{path.parent}: not a grading folder, for it holds no {FILE}")
+    try:
+        connection = _connect(path)
+        found = connection.execute("select value from meta where name = 'version'").fetchone()
+    except sqlite3.Error as error:
+        raise ConfigurationError(f"{path}: cannot be read as grades: {error}") from None
+    if found is None or found[0] != VERSION:
+        connection.close()
+        raise ConfigurationError(
+            f"{path}: is of version {found[0] if found else 'unknown'}; this viva reads version {VERSION}"
+        )
+    return connection
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False)
+    connection.execute("pragma journal_mode = wal")
+    connection.execute("pragma synchronous = normal")
+    connection.execute("pragma foreign_keys = on")
+    return connection

@@ -1,0 +1,113 @@
+"""Who grades which question: seats, claimed one by one, so that two graders never take the same spare one.
+
+A question has as many seats as its overlap says; a gold question one for every grader. A claim on which nothing was
+graded lapses after a while, and another grader may take the seat.
+What never belongs here: grades, pages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from viva.engine import seeds
+
+from .records import Grader, Standing
+from .store import GradeStore
+
+LAPSE_SECONDS = 1800.0
+_GOLD_EVERY = 5  # of a grader's questions one is a gold one, as long as there are any
+
+# Questions that this grader has no seat at, with the seats that are taken; the lapsed ones are deleted before.
+_OPEN = """
+select q.number, q.gold, count(s.seat) as taken from questions q left join seats s on s.question = q.number
+where q.invalid = '' and not exists (select 1 from seats o where o.question = q.number and o.grader = ?)
+group by q.number having q.overlap is null or taken < q.overlap
+"""
+_LAPSED = """
+delete from seats where finished is null and claimed < ? and grader != ? and not exists (
+    select 1 from grades g join answers a on a.id = g.answer
+    where a.question = seats.question and g.grader = seats.grader)
+"""
+
+
+@dataclass(slots=True, frozen=True)
+class Seat:
+    """A grader's place at a question. ``finished``: every answer has a grade."""
+
+    question: int
+    finished: bool
+
+
+def seats_of(store: GradeStore, grader: Grader) -> list[Seat]:
+    """This grader's seats in the order in which they were claimed."""
+    rows = store.connection.execute(
+        "select question, finished is not null from seats where grader = ? order by claimed, question", (grader.number,)
+    )
+    return [Seat(row[0], bool(row[1])) for row in rows]
+
+
+def next_seat(store: GradeStore, grader: Grader) -> Seat | None:
+    """The seat to go on with: one that is begun, else a new one, claimed now. None where nothing is left to do.
+
+    A new one is at a question that others have begun, so that questions end early; a hash decides among equals.
+    """
+    if grader.state != "active":
+        return None
+    with store.batch():
+        mine = seats_of(store, grader)
+        begun = next((seat for seat in mine if not seat.finished), None)
+        if begun is not None:
+            return begun
+        now = store.clock()
+        store.connection.execute(_LAPSED, (now - LAPSE_SECONDS, grader.number))
+        found = store.connection.execute(_OPEN, (grader.number,)).fetchall()
+        if not found:
+            return None
+        gold_now = len(mine) % _GOLD_EVERY == _GOLD_EVERY - 1
+        seed = store.meta("seed")
+
+        def rank(row: tuple[int, int, int]) -> tuple[bool, int, float]:
+            number, gold, taken = row
+            return bool(gold) != gold_now, 0 if gold else -taken, seeds.uniform(seed, "seat", grader.number, number)
+
+        number = min(found, key=rank)[0]
+        used = {row[0] for row in store.connection.execute("select seat from seats where question = ?", (number,))}
+        seat = next(place for place in range(len(used) + 1) if place not in used)
+        store.connection.execute("insert into seats values (?, ?, ?, ?, null)", (number, seat, grader.number, now))
+    return Seat(number, False)
+
+
+def note_finished(store: GradeStore, grader: Grader, question: int) -> bool:
+    """Record whether every answer of a question has a grade of this grader; whether it has."""
+    [(missing,)] = store.connection.execute(
+        "select count(*) from answers a left join grades g on g.answer = a.id and g.grader = ? "
+        "where a.question = ? and g.value is null",
+        (grader.number, question),
+    )
+    with store.batch():
+        store.connection.execute(
+            "update seats set finished = case when ? then null else coalesce(finished, ?) end "
+            "where question = ? and grader = ?",
+            (missing, store.clock(), question, grader.number),
+        )
+    return not missing
+
+
+def standing(store: GradeStore, grader: Grader) -> Standing:
+    """How far this grader has come; ``left`` counts the questions that are open to them."""
+    mine = seats_of(store, grader)
+    finished = sum(seat.finished for seat in mine)
+    left = len(store.connection.execute(_OPEN, (grader.number,)).fetchall())
+    return Standing(finished, len(mine) - finished, left)
+
+
+def whole_standing(store: GradeStore) -> Standing:
+    """How far all seats of questions with a stated overlap have come: finished, begun, and still free."""
+    [(finished, begun)] = store.connection.execute(
+        "select count(s.finished), count(*) - count(s.finished) from seats s join questions q on q.number = s.question "
+        "where q.overlap is not null and q.invalid = ''"
+    )
+    [(wanted,)] = store.connection.execute(
+        "select coalesce(sum(overlap), 0) from questions where overlap is not null and invalid = ''"
+    )
+    return Standing(finished, begun, max(0, wanted - finished - begun))
