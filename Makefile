@@ -26,6 +26,8 @@ venv: .venv/.ready
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "viva needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) install --quiet --upgrade-strategy only-if-needed --editable '.[dev]'
+	# Its metadata ask for one old SciPy, which nothing else here accepts; it works with later ones.
+	$(BIN)/pip install --quiet --no-deps 'irrCAC>=0.4.3,<0.5'
 	# A package that was built before, by hand, may have them still.
 	! $(BIN)/python -c '$(HAS_AMX)' || $(PIP) install --quiet --no-deps \
 		--force-reinstall --no-cache-dir --no-binary llama-cpp-python llama-cpp-python

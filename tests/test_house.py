@@ -31,7 +31,8 @@ _SYSTEM = re.compile(
     r"kieval|functionchat|flexeval|lalaeval|\bfusion(eval)?\b|[\"'`.]probes?[\"'`.]|viva probe", re.IGNORECASE
 )
 MODULES = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py"))]
-_SYSTEMS_OWN = {path for name in ("kieval", "probes", "functionchat", "flexeval", "fusion") for path in MODULES
+_SYSTEMS = ("kieval", "probes", "functionchat", "flexeval", "fusion", "lalaeval")
+_SYSTEMS_OWN = {path for name in _SYSTEMS for path in MODULES
                 if path.is_relative_to(ROOT / "scenarios" / name)}  # fmt: skip
 
 

@@ -1,0 +1,23 @@
+"""The verbs of grading by people: ``viva grade …``, each in a module of its own beside this one.
+
+What never belongs here: anything that a program would want without a terminal.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from viva.cli.lazy_command import HELP
+
+app = typer.Typer(
+    name="grade",
+    help="People as graders: question bank, answers, grading pages, adjudication and report.",
+    no_args_is_help=True,
+    context_settings=HELP,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def _grade() -> None:
+    """People as graders: question bank, answers, grading pages, adjudication and report."""
