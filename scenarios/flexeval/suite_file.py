@@ -12,15 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
 from viva.engine.backends.application.mapping import check_mapping
 from viva.engine.backends.registry import full_path
 from viva.engine.errors import ConfigurationError
 from viva.engine.yamlfile import LineOf, parse_places, read_text
 
+from ..yaml_form import checked, kind_of
 from .builtin.rubrics import SHIPPED, shipped_rubric
-from .spec import Rubric, Suite, Threshold
+from .spec import Rubric, Suite
 from .upstream import from_upstream, is_upstream, upstream_rubrics
 
 
@@ -43,7 +42,7 @@ def read_suite(path: Path, name: str | None = None) -> SuiteFile:
     value, line = parse_places(read_text(path), str(path))
     notes: list[str] = []
     if not isinstance(value, dict):
-        raise ConfigurationError(f"{path}:1: expected the fields of a suite, found {_kind(value)}; "
+        raise ConfigurationError(f"{path}:1: expected the fields of a suite, found {kind_of(value)}; "
                                  "`viva suite init` writes an example")  # fmt: skip
     if is_upstream(value):
         value, notes = from_upstream(value, path, name)
@@ -53,63 +52,6 @@ def read_suite(path: Path, name: str | None = None) -> SuiteFile:
     suite = checked(Suite, value, path, line)
     folder = path.parent.absolute()
     return SuiteFile(_self_contained(suite, folder, path, line), folder, notes)
-
-
-def checked(kind: type[Any], value: Any, path: Path, line: LineOf) -> Any:
-    """A part of a suite from plain data.
-
-    :raises ConfigurationError: it does not have the form; the message has file, line and field of each mistake.
-    """
-    try:
-        return kind.model_validate(value)
-    except ValidationError as error:
-        details = sorted(error.errors(include_url=False), key=lambda one: line(_field(one)))
-        told = [_told(detail, kind, path, line) for detail in details]
-        raise ConfigurationError("; ".join(dict.fromkeys(told))) from None
-
-
-def _told(detail: Any, kind: type[BaseModel], path: Path, line: LineOf) -> str:
-    loc = _field(detail)
-    where = ".".join(str(step) for step in loc)
-    told = f"{path}:{line(loc)}: " + (f"{where}: " if where else "")
-    if detail["type"] == "extra_forbidden":
-        known = _known(kind, loc[:-1])
-        return told + f"unknown field{f'; known here: {known}' if known else ''}"
-    if detail["type"] == "missing":
-        return told + "is missing"
-    message = str(detail["msg"]).removeprefix("Value error, ")
-    if detail["type"] == "string_pattern_mismatch" and loc and loc[-1] == "statistic":
-        message = f"expected {Threshold.model_fields['statistic'].description or ''}".rstrip(".")
-    found = detail.get("input")
-    shown = "" if isinstance(found, dict | list) else f", found {found!r:.60}"
-    return told + message + shown
-
-
-def _field(detail: Any) -> list[str | int]:
-    return [step for step in detail["loc"] if not (isinstance(step, str) and _is_branch(step))]
-
-
-def _is_branch(step: str) -> bool:
-    """Whether pydantic put it into a path to name a branch of a union or a validator."""
-    return any(mark in step for mark in ("[", "(")) or step in ("str", "float", "bool", "int")
-
-
-def _known(kind: Any, loc: Sequence[str | int]) -> str:
-    """The fields that there are at a place."""
-    for step in loc:
-        if isinstance(step, int):
-            continue
-        found = getattr(kind, "model_fields", {}).get(step)
-        if found is None:
-            return ""
-        kind = next((one for one in _models(found.annotation)), None)
-    return ", ".join(getattr(kind, "model_fields", {}))
-
-
-def _models(annotation: Any) -> list[Any]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [one for part in getattr(annotation, "__args__", ()) for one in _models(part)]
 
 
 def _self_contained(suite: Suite, folder: Path, path: Path, line: LineOf) -> Suite:
@@ -183,7 +125,7 @@ def read_rubrics(file: Path) -> dict[str, Rubric]:
     """
     value, line = parse_places(read_text(file), str(file))
     if not isinstance(value, dict) or not value:
-        raise ConfigurationError(f"{file}:1: expected rubrics by name, found {_kind(value)}")
+        raise ConfigurationError(f"{file}:1: expected rubrics by name, found {kind_of(value)}")
     found = {}
     for name, body in upstream_rubrics(value).items():
         found[str(name)] = checked(Rubric, body, file, partial(_line_within, line, (name,)))
@@ -195,7 +137,3 @@ def _there(folder: Path, name: str, path: Path, line: int) -> Path:
     if not file.is_file():
         raise ConfigurationError(f"{path}:{line}: there is no file {file}")
     return file.resolve()
-
-
-def _kind(value: Any) -> str:
-    return {dict: "a mapping", list: "a list", str: "a text", type(None): "nothing"}.get(type(value), str(type(value)))

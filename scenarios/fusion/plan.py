@@ -28,7 +28,8 @@ from viva.engine.files import write_atomically
 from viva.engine.messages import Request, Sampling, View, request_digest
 from viva.engine.yamlfile import parse_places, read_text
 
-from .task_file import Name, Part, TaskFile, checked
+from ..yaml_form import Part, checked
+from .task_file import Name, TaskFile
 
 _TOKENS = 2048
 

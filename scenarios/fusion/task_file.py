@@ -8,24 +8,19 @@ from __future__ import annotations
 import hashlib
 import math
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from viva.engine.errors import ConfigurationError
-from viva.engine.yamlfile import LineOf, parse_places, read_text
+from viva.engine.yamlfile import parse_places, read_text
+
+from ..yaml_form import Part, checked
 
 _SHIPPED = Path(__file__).parent / "examples"
 SHIPPED = tuple(sorted(path.stem for path in _SHIPPED.glob("*.yaml")))
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
-M = TypeVar("M", bound=BaseModel)
-
-
-class Part(BaseModel):
-    """A part of a file that a person wrote: unknown fields are mistakes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Criterion(Part):
@@ -72,7 +67,7 @@ class TaskFile(Part):
     texts: dict[Name, Text] = Field(min_length=1)
     response: str
     against: str | None = None
-    context: list[str] = []
+    context: list[str] = Field(default=[])
     criteria: dict[Name, Criterion] = Field(min_length=1)
     id: str | None = None
     system: str | None = None
@@ -124,41 +119,6 @@ def read_task(text: str, name: str) -> TaskFile:
     return checked(TaskFile, value, name, line)
 
 
-def checked(kind: type[M], value: Any, name: str, line: LineOf) -> M:
-    """A file's value in its form.
-
-    :raises ConfigurationError: it has not; the message has file, line and field of the first mistake.
-    """
-    if not isinstance(value, dict):
-        raise ConfigurationError(f"{name}:1: expected fields, found {type(value).__name__}")
-    try:
-        return kind.model_validate(value)
-    except ValidationError as error:
-        details = error.errors(include_url=False)
-        first = min(details, key=lambda one: line(_place(one)))
-        raise _mistake(name, line, _place(first), first) from None
-
-
 def digest_of(text: str) -> str:
     """16 hex digits that stand for a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _place(detail: Any) -> list[str | int]:
-    """The path of keys to a mistake; of a validator's own message the field that it begins with."""
-    place = [step for step in detail["loc"] if step != "[key]"]
-    told = str(detail["msg"]).removeprefix("Value error, ").partition(":")[0]
-    return [*place, told] if detail["type"] == "value_error" and told.isidentifier() else place
-
-
-def _mistake(name: str, line: LineOf, place: list[str | int], detail: Any) -> ConfigurationError:
-    where, said = ".".join(map(str, place)), str(detail["msg"]).removeprefix("Value error, ")
-    if place and said.startswith(f"{place[-1]}: "):
-        said = said.removeprefix(f"{place[-1]}: ")
-    elif detail["type"] == "extra_forbidden":
-        said = "unknown field"
-    elif detail["type"] == "missing":
-        said = "is missing"
-    elif not isinstance(detail["input"], dict | list):
-        said = f"{said}, found {detail['input']!r:.60}"
-    return ConfigurationError(f"{name}:{line(place)}: {where}: {said}")

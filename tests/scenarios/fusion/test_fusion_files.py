@@ -41,7 +41,7 @@ TOPICAL = DATA / "topicalchat" / "unieval_predictions.json"
         ("context: [question]", "context: [talk]", r"t\.yaml:11: context: there is no text 'talk'"),
         ("style:", "Style here:", r"t\.yaml:16: criteria\.Style here: String should match pattern"),
         ("name: essays", "name: essays\nname: essays", r"t\.yaml:3:1: cannot be read: the key 'name' is given twice"),
-        (TASK, "- a\n- b\n", r"t\.yaml:1: expected fields, found list"),
+        (TASK, "- a\n- b\n", r"t\.yaml:1: expected fields, found a list"),
     ],
 )
 def test_a_task_that_is_none_is_refused_with_its_line(old: str, new: str, what: str) -> None:
