@@ -32,7 +32,8 @@ class LoadRequest:
     ``id`` is stable from run to run. Requests with the same ``affinity`` begin with the same messages. ``reader`` names
     how the answer is read. ``reference`` is the right answer, None where it is unknown. ``pair`` is the id of the same
     pair of answers in the other order, "" where there is none. ``at`` is the second at which the request came in a
-    recording, for replayed timestamps. ``hint`` is for simulated judges only.
+    recording, for replayed timestamps. ``hint`` is for simulated judges only. ``item`` is what requests have in common
+    that are about the same thing (figures are clustered by it), "" for one that has nothing in common with others.
     """
 
     id: str
@@ -45,6 +46,7 @@ class LoadRequest:
     at: float | None = None
     tools: Toolbox | None = None
     hint: Any = None
+    item: str = ""
 
 
 # What a step sends in turn; it begins anew where a step needs more requests than there are.
@@ -85,8 +87,8 @@ class Sent:
     in this step; its ``seed`` follows from the request's id and the occurrence, so that it is the same in every step
     (and in ``BASELINE``, ``BASELINE_AGAIN`` with occurrence 0). ``intended`` is when it was due, ``dispatched`` when it
     was handed to the backend, ``first_token`` None where no text came; all in seconds from the start of ``part``.
-    ``finish`` is that of ``Completion``. ``error`` is the type of the failure ("" for success) and ``message`` its text;
-    a failed request keeps what text it got. ``throttled`` counts seconds between tries.
+    ``finish`` is that of ``Completion``. ``error`` is the type of the failure ("" for success) and ``message`` its
+    text; a failed request keeps what text it got. ``throttled`` counts seconds between tries.
     """
 
     step: int
