@@ -30,13 +30,15 @@ class HumanGrades:
 
     ``probabilities``: with which each answer was to be graded; empty where the file does not say, and then all were
     alike. They may be there for answers without a grade. ``waiting``: lines that have neither grade nor probability.
-    ``on_unscored``: grades of answers that the judge gave no score.
+    ``on_unscored``: grades of answers that the judge gave no score. ``chosen``: answers that are to have a grade,
+    with or without one.
     """
 
     grades: dict[int, float] = field(default_factory=dict)
     probabilities: dict[int, float] = field(default_factory=dict)
     waiting: int = 0
     on_unscored: int = 0
+    chosen: list[int] = field(default_factory=list)
 
 
 def names_rounds(path: Path) -> bool:
@@ -51,9 +53,9 @@ def names_rounds(path: Path) -> bool:
     raise DatasetError("holds no grade; expected rows of key and grade", path=str(path))
 
 
-def read_grades(path: Path, answers: GradedAnswers) -> HumanGrades:
+def read_grades(path: Path, answers: GradedAnswers, *, unfinished: bool = False) -> HumanGrades:
     """The grades of a file, joined by key, by round where rounds are graded, and by candidate where a file of scores
-    has candidates.
+    has candidates. An ``unfinished`` one may have no grade yet, or not all that its list asks for.
 
     :raises DatasetError: a grade joins no answer or several, is there twice or out of range, or only some have a
         probability; or an answer that was chosen with a known probability has no grade. The error names file, line and
@@ -72,6 +74,8 @@ def read_grades(path: Path, answers: GradedAnswers) -> HumanGrades:
             if before != line:
                 raise FieldError("key", f"{shown(raw['key'])} is graded in line {before} already; keep one of them")
             probability, grade = _probability(raw), _grade(raw, answers)
+            if not _left_out(raw):
+                found.chosen.append(place)
             if probability is not None:
                 found.probabilities[place] = probability
             if grade is None:
@@ -92,11 +96,11 @@ def read_grades(path: Path, answers: GradedAnswers) -> HumanGrades:
     if found.probabilities and without:
         message = "is missing, though other grades have one; give it for all, or for none if all were drawn evenly"
         raise DatasetError(message, path=str(path), line=without, field="probability")
-    if found.probabilities and waiting:
+    if found.probabilities and waiting and not unfinished:
         message = "is empty, though the answer was chosen; probabilities hold once all that were chosen are graded"
         message += f": {found.waiting} still to grade"
         raise DatasetError(message, path=str(path), line=waiting, field="grade")
-    if not found.grades:
+    if not found.grades and not unfinished:
         raise DatasetError("holds no grade of an answer that has a score", path=str(path))
     return found
 

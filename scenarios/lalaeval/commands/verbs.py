@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import typer
 
+from viva.cli.exit_codes import guarded
 from viva.cli.lazy_command import HELP
+
+from . import queue
 
 app = typer.Typer(
     name="grade",
@@ -21,3 +24,7 @@ app = typer.Typer(
 @app.callback()
 def _grade() -> None:
     """People as graders: question bank, answers, grading pages, adjudication and report."""
+
+
+app.command("queue", epilog=queue.QUEUE_EXAMPLE)(guarded(queue.queue))
+app.command("labels", epilog=queue.LABELS_EXAMPLE)(guarded(queue.labels))
