@@ -54,10 +54,15 @@ class GradeStore:
         if not listed:
             raise ConfigurationError(f"{folder}: there is no question to grade")
         store = cls(folder, create(folder / FILE), clock)
-        with store.batch():
-            for name, value in {"title": title, "seed": seed, "about": dict(about or {})}.items():
-                store.connection.execute("insert into meta values (?, ?)", (name, orjson.dumps(value).decode()))
-            store.add_questions(listed)
+        try:
+            with store.batch():
+                for name, value in {"title": title, "seed": seed, "about": dict(about or {})}.items():
+                    store.set_meta(name, value)
+                store.add_questions(listed)
+        except BaseException:
+            store.close()
+            (folder / FILE).unlink()
+            raise
         return store
 
     @classmethod
