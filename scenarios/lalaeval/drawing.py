@@ -1,0 +1,70 @@
+"""Drawing an evaluation's questions from the bank: by dimension, difficulty and quota, and by nothing but the seed.
+
+A question's rank is a hash of seed and id, so the order of the bank does not matter, and a larger draw holds a smaller
+one. What never belongs here: the bank itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import date
+
+from viva.engine import seeds
+from viva.engine.errors import ConfigurationError
+
+from .bank_rows import Pair
+from .project_file import Counts
+
+
+def draw(
+    pairs: Iterable[Pair], seed: int, day: date, *, n: int | None = None, quota: Mapping[str, Counts] | None = None
+) -> list[Pair]:
+    """Questions whose standard answer holds on that day: ``n`` of all, or as many as ``quota`` says of each dimension
+    and difficulty, or all of them; by dimension, then in the order of the draw.
+
+    :raises ConfigurationError: there are not so many; the message names every dimension and difficulty that lacks some.
+    """
+    ranked = sorted((pair for pair in pairs if pair.valid_on(day)), key=lambda pair: (_rank(seed, pair), pair.id))
+    if quota:
+        return _by_quota(ranked, quota, day)
+    if not ranked:
+        raise ConfigurationError(f"no accepted question is valid on {day}; see `viva grade bank list`")
+    if n is not None and n > len(ranked):
+        raise ConfigurationError(f"{n} questions are wanted, and {len(ranked)} accepted ones are valid on {day}")
+    return _in_order(ranked[:n])
+
+
+def draw_gold(pairs: Iterable[Pair], drawn: Iterable[Pair], share: float, seed: int, day: date) -> list[Pair]:
+    """Questions with gold answers: ``share`` of the number of those drawn (rounded up), as far as there are such. Ones
+    that are not drawn come first, for nobody should meet a question twice.
+    """
+    taken = {pair.id for pair in drawn}
+    wanted = math.ceil(share * len(taken) - 1e-9)
+    able = [pair for pair in pairs if pair.gold and pair.valid_on(day)]
+    return sorted(able, key=lambda pair: (pair.id in taken, _rank(seed, pair), pair.id))[:wanted]
+
+
+def _by_quota(ranked: list[Pair], quota: Mapping[str, Counts], day: date) -> list[Pair]:
+    chosen: list[Pair] = []
+    short = []
+    for dimension, counts in quota.items():
+        for difficulty, wanted in counts.items():
+            able = [pair for pair in ranked if pair.dimension == dimension and pair.difficulty == difficulty]
+            if len(able) < wanted:
+                short.append(f"{dimension}, {difficulty}: {wanted} wanted, {len(able)} there")
+            chosen += able[:wanted]
+    if short:
+        raise ConfigurationError(
+            f"the quota cannot be met from accepted questions that are valid on {day}: {'; '.join(short)}; accept "
+            "more, or lower the quota"
+        )
+    return _in_order(chosen)
+
+
+def _in_order(pairs: list[Pair]) -> list[Pair]:
+    return sorted(pairs, key=lambda pair: pair.dimension)  # stable: within a dimension the order of the draw
+
+
+def _rank(seed: int, pair: Pair) -> float:
+    return seeds.uniform(seed, "draw", pair.id)

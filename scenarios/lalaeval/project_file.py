@@ -1,0 +1,193 @@
+"""``project.yaml``: domains, capability dimensions, rubrics, graders and rules, checked with file, line and field.
+
+What never belongs here: questions (``bank``), and what follows from the file (``project``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from viva.engine.errors import ConfigurationError
+from viva.engine.yamlfile import LineOf, parse_places, read_text
+
+from ..yaml_form import Part, checked
+
+Difficulty = Literal["simple", "intermediate", "difficult"]
+DIFFICULTIES: tuple[Difficulty, ...] = ("simple", "intermediate", "difficult")
+EACH = "each"  # in quotas: every dimension
+Name = Annotated[str, Field(pattern=r"^[^/\s]([^/\n]*[^/\s])?$", description="a name without slashes")]
+Counts = dict[Difficulty, Annotated[int, Field(ge=0)]]
+T = TypeVar("T", "Domain", "Dimension")
+
+
+class Domain(Part):
+    """A subdomain with those within it. ``priority``: None where it is named but not evaluated."""
+
+    priority: str | None = Field(default=None, pattern=r"^P\d$", description="a priority from P0, the highest, to P9")
+    about: str = ""
+    parts: dict[Name, Domain] = {}  # noqa: RUF012
+
+
+class Dimension(Part):
+    """A capability with its subdimensions, or one that is graded: then it has a rubric.
+
+    ``weight`` is relative to its neighbours. ``timely``: whether the rules on timeliness are shown to graders.
+    ``difficulty`` says what simple, intermediate and difficult questions of it are.
+    """
+
+    weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    about: str = ""
+    rubric: str | None = None
+    principle: str | None = None
+    timely: bool = True
+    difficulty: dict[Difficulty, str] = {}  # noqa: RUF012
+    parts: dict[Name, Dimension] = {}  # noqa: RUF012
+
+    @model_validator(mode="after")
+    def _graded_or_divided(self) -> Dimension:
+        if bool(self.parts) == (self.rubric is not None):
+            raise ValueError("rubric: a dimension has either a rubric or parts")
+        return self
+
+
+class ProjectGrader(Part):
+    """Somebody who grades; an adjudicator also decides disputes, an admin also manages graders."""
+
+    name: str = Field(pattern=r"\S", description="a name")
+    role: Literal["grader", "adjudicator", "admin"] = "grader"
+
+
+class Disputes(Part):
+    """When grades are in dispute. Those up to ``wrong`` count as wrong, others as right.
+
+    ``grader``: a grader disputes an answer where he is ``alone`` on his side (all others are on the other one), or
+    where his grade is ``apart`` from the median of the others by ``distance`` at least. ``question``: an answer is in
+    dispute where ``halves`` of its graders are on either side, or where its grades ``spread`` over ``distance`` at
+    least. ``weights``: of both in a question's dispute level. A grader whose level is above ``retrain`` is named for
+    retraining; ``review`` is how many questions are named for review.
+    """
+
+    wrong: float = 0.0
+    grader: Literal["alone", "apart"] = "alone"
+    question: Literal["halves", "spread"] = "halves"
+    distance: float = Field(default=2.0, gt=0)
+    weights: tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]] = (0.5, 0.5)
+    retrain: float = Field(default=0.2, ge=0, le=1)
+    review: int = Field(default=10, ge=0)
+
+    @field_validator("weights")
+    @classmethod
+    def _of_one(cls, weights: tuple[float, float]) -> tuple[float, float]:
+        if abs(sum(weights) - 1) > 1e-9:
+            raise ValueError("expected two weights that sum to 1")
+        return weights
+
+
+class Training(Part):
+    """The deployment gate: a grader grades in evaluations whose consistency in the last trial round reaches
+    ``threshold``.
+    """
+
+    threshold: float = Field(default=0.7, ge=0, le=1)
+
+
+class ProjectFile(Part):
+    """A project. ``plan``: wanted counts of questions by dimension and difficulty; ``quota``: how many of them an
+    evaluation draws, by dimension or for ``each``. ``gold``: how many gold questions there are for each drawn one.
+    ``duplicates``: from this similarity on (0–1) two questions are pointed out as near duplicates.
+    """
+
+    title: str = Field(pattern=r"\S", description="a title")
+    about: str = ""
+    domains: dict[Name, Domain] = Field(min_length=1)
+    dimensions: dict[Name, Dimension] = Field(min_length=1)
+    rubrics: dict[str, dict[int, str]] = Field(min_length=1)
+    principles: dict[str, str] = {}  # noqa: RUF012
+    timeliness: str = ""
+    graders: list[Annotated[ProjectGrader, BeforeValidator(lambda one: _named(one))]] = []  # noqa: RUF012
+    seed: int = 7
+    overlap: int = Field(default=3, ge=1, le=100)
+    gold: float = Field(default=0.0, ge=0, le=1)
+    duplicates: float = Field(default=0.75, gt=0, le=1)
+    disputes: Disputes = Disputes()
+    training: Training = Training()
+    plan: dict[str, Counts] = {}  # noqa: RUF012
+    quota: dict[str, Counts] = {}  # noqa: RUF012
+
+    @field_validator("rubrics")
+    @classmethod
+    def _of_digits(cls, rubrics: dict[str, dict[int, str]]) -> dict[str, dict[int, str]]:
+        for name, grades in rubrics.items():
+            if len(grades) < 2 or not all(0 <= grade <= 9 and meaning.strip() for grade, meaning in grades.items()):
+                raise ValueError(f"'{name}': expected two grades at least, from 0 to 9, each with its meaning")
+        return {name: dict(sorted(grades.items())) for name, grades in rubrics.items()}
+
+    @field_validator("graders")
+    @classmethod
+    def _each_once(cls, graders: list[ProjectGrader]) -> list[ProjectGrader]:
+        names = [one.name for one in graders]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"'{name}' is there twice")
+        return graders
+
+
+def _named(one: Any) -> Any:
+    return {"name": one} if isinstance(one, str) else one
+
+
+def read_project_file(path: Path) -> ProjectFile:
+    """The project in a file.
+
+    :raises ConfigurationError: it cannot be read, or is no project; the message has file, line and field of what is
+        wrong.
+    """
+    value, line = parse_places(read_text(path), str(path))
+    if value is None:
+        raise ConfigurationError(f"{path}:1: is empty; `viva grade init` writes an example")
+    file = checked(ProjectFile, value, path, line)
+    _check_names(file, path, line)
+    return file
+
+
+def walked(tree: Mapping[str, T], before: Sequence[str] = ()) -> Iterator[tuple[tuple[str, ...], T]]:
+    """Every entry of a tree with its path, parents first, in the file's order."""
+    for name, one in tree.items():
+        path = (*before, name)
+        yield path, one
+        yield from walked(one.parts, path)
+
+
+def near(name: str, known: Sequence[str]) -> str:
+    """What may have been meant, and what there is, for an error's end."""
+    close = get_close_matches(name, known, 1)
+    return (f"did you mean '{close[0]}'? " if close else "") + f"there are: {', '.join(known)}"
+
+
+def _check_names(file: ProjectFile, path: Path, line: LineOf) -> None:
+    """See that rubrics, principles and dimensions that are named are there."""
+    for place, one in walked(file.dimensions):
+        at = _steps("dimensions", place)
+        for field, known in (("rubric", list(file.rubrics)), ("principle", list(file.principles))):
+            name = getattr(one, field)
+            if name is not None and name not in known:
+                where = f"{path}:{line([*at, field])}: {'.'.join(at)}.{field}"
+                raise ConfigurationError(f"{where}: there is no {field} '{name}'; {near(name, known)}")
+    graded = ["/".join(place) for place, one in walked(file.dimensions) if one.rubric is not None]
+    for field, counts in (("plan", file.plan), ("quota", file.quota)):
+        for name in counts:
+            if name not in graded and (field == "plan" or name != EACH):
+                where = f"{path}:{line([field, name])}: {field}.{name}"
+                raise ConfigurationError(f"{where}: there is no such dimension; {near(name, graded)}")
+    if not any(one.priority for _, one in walked(file.domains)):
+        raise ConfigurationError(f"{path}:{line(['domains'])}: domains: none has a priority, so none is evaluated")
+
+
+def _steps(first: str, place: Sequence[str]) -> list[str]:
+    """The keys that lead to an entry of a tree."""
+    return [first, *[step for name in place for step in ("parts", name)][1:]]
