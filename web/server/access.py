@@ -7,7 +7,6 @@ unless an origin is allowed by name. What never belongs here: what a request is 
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 
+from .hosts import is_address, is_own_origin
 from .problems import Problem, problem_of
 from .tokens import Tokens
 
@@ -52,14 +52,14 @@ class Access:
             raise Problem(400, f"expected one Host header and a path; found {len(hosts)} Host headers")
         found = _HOST.fullmatch(hosts[0])
         name = found[1].lower() if found else ""
-        if name == "localhost" or name in self.hosts or _is_address(name.strip("[]")):
+        if name == "localhost" or name in self.hosts or is_address(name):
             return hosts[0].lower()
         raise Problem(421, f"this server does not answer to the name {hosts[0]!r}; allow it with --allow-host")
 
     def _check_origin(self, request: web.Request, host: str) -> None:
         origin = request.headers.get(hdrs.ORIGIN)
         if origin is not None:
-            if origin not in self.origins and origin.lower() not in (f"http://{host}", f"https://{host}"):
+            if origin not in self.origins and not is_own_origin(origin, host):
                 raise Problem(403, f"pages of {origin} may not ask this server; allow them with --allow-origin")
         elif request.headers.get("Sec-Fetch-Site") == "cross-site":
             raise Problem(403, "another site's page may not ask this server")
@@ -106,24 +106,6 @@ def usual_headers(access: Access) -> Callable[[web.Request, web.StreamResponse],
             answer.headers.update({"Access-Control-Allow-Origin": origin, "Vary": "Origin"})
 
     return add
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine can reach a server bound to ``host``."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _preflight() -> web.Response:

@@ -22,7 +22,9 @@ from ..api.endpoints import Api
 from ..api.hosting import RunHost
 from ..openai.endpoints import Endpoints
 from ..openai.served import opened_models
-from .access import Access, guard, is_loopback, usual_headers
+from .access import Access, guard, usual_headers
+from .hosts import is_loopback
+from .listening import listen
 from .tokens import VARIABLE
 
 
@@ -70,7 +72,7 @@ async def serving(options: ServerOptions) -> AsyncIterator[str]:
         )
         await runner.setup()
         try:
-            yield await _bound(runner, options)
+            yield await listen(runner, options.host, options.port)
         finally:
             await host.close(options.grace)
             await runner.cleanup()
@@ -81,15 +83,3 @@ def _quiet() -> logging.Logger:
     logger = logging.getLogger("viva.http")
     logger.setLevel(logging.CRITICAL)
     return logger
-
-
-async def _bound(runner: web.AppRunner, options: ServerOptions) -> str:
-    site = web.TCPSite(runner, options.host, options.port, backlog=1024)
-    try:
-        await site.start()
-    except (OSError, OverflowError) as error:
-        raise ConfigurationError(
-            f"--host {options.host} --port {options.port}: cannot listen there: {error}; name another port"
-        ) from None
-    host, port = runner.addresses[0][:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -7,7 +7,6 @@ another site can read it through a name that leads here. What never belongs here
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +16,7 @@ from aiohttp import web
 
 from viva.engine.errors import ConfigurationError, VivaError
 
+from ..server.hosts import known_hosts, name_of
 from .answering import Answering
 from .filters import Filter
 from .index import index_file, open_index
@@ -41,8 +41,6 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 _ASSETS = {"view.js": "text/javascript", "view.css": "text/css"}
-_LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]"})
-_EVERYWHERE = ("", "0.0.0.0", "::")
 _MOST_READERS = 2_000
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -103,7 +101,7 @@ class Viewer:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         hosts = request.headers.getall("Host", [])
-        if len(hosts) != 1 or _name_of(hosts[0]) not in self.hosts:
+        if len(hosts) != 1 or name_of(hosts[0]) not in self.hosts:
             return web.Response(status=421, text="viva view: this server is not known by that name\n", headers=_HEADERS)
         if request.method not in ("GET", "HEAD"):
             return web.Response(status=405, text="viva view: pages can only be read\n", headers=_HEADERS)
@@ -186,23 +184,6 @@ class Viewer:
 
     async def _in_thread(self, ask: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, ask)
-
-
-def known_hosts(host: str, names: list[str]) -> frozenset[str]:
-    """The names by which a server that listens on ``host`` may be asked."""
-    found = set(_LOCAL) | {name.lower() for name in names}
-    if host in _EVERYWHERE:
-        found |= {socket.gethostname().lower(), socket.getfqdn().lower()}
-    else:
-        found.add(f"[{host}]" if ":" in host else host.lower())
-    return frozenset(found)
-
-
-def _name_of(host: str) -> str:
-    """The name in a Host header, without its port."""
-    if host.startswith("["):
-        return host.partition("]")[0].lower() + "]"
-    return host.rpartition(":")[0].lower() if ":" in host else host.lower()
 
 
 def _place(text: str, name: str) -> tuple[str, int]:
