@@ -15,6 +15,7 @@ VivaError
 │   │   └── NoDescriptor      this process has too many open files: waits, which is no failed try
 │   ├── AnswerTooLarge        an answer beyond the bound on its bytes
 │   ├── TimedOut              no answer in time: retried
+│   │   └── Unanswered        no person answered in time: not retried, for they have been asked
 │   └── TranscriptEnded       a replayed conversation holds no further recorded turn
 ├── TaskError                 one task of a run cannot be held; the others can
 ├── MalformedOutput           a model answered, but not in the form that was asked for
@@ -124,6 +125,12 @@ class TimedOut(BackendError):
     """The endpoint did not answer within the timeout (or said 408)."""
 
     retryable = True
+
+
+class Unanswered(TimedOut):
+    """A request to a person waited for as long as it may, and nobody answered."""
+
+    retryable = False
 
 
 class TranscriptEnded(BackendError):

@@ -130,6 +130,8 @@ def _breaks_identity(models: list[str]) -> list[str]:
         spec = ModelSpec.parse(text)
         if spec.kind in ("openai", "http"):
             reasons.append(f"{text}: an endpoint does not promise the same answer twice")
+        elif spec.kind == "human":
+            reasons.append(f"{text}: a person does not say the same twice")
         elif spec.kind == "llama" and spec.take("strict") == "off":
             reasons.append(f"{text}: strict=off computes prompts in shared")
         elif spec.kind == "llama" and spec.take("gpu_layers", "0") != "0":

@@ -89,7 +89,7 @@ class Backend(ABC):
 
 
 # Names of files may hold blanks and semicolons, so there only a kind of ours counts as the next model.
-_SEVERAL = re.compile(r",\s*\w+:|[;|\s]\s*(?:openai|llama|simulated|oracle|replay):")
+_SEVERAL = re.compile(r",\s*\w+:|[;|\s]\s*(?:openai|llama|simulated|oracle|replay|human):")
 _WITHOUT_COMMA = ("openai", "simulated")  # kinds whose names are no paths of files
 MOST = 2**31 - 1  # of whole numbers: more than anything counts, and what llama.cpp takes
 

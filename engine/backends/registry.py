@@ -32,6 +32,7 @@ KINDS: dict[str, str] = {
     "llama": "viva.engine.backends.llama.backend",
     "replay": "viva.engine.backends.replay",
     "python": "viva.engine.backends.python_file",
+    "human": "viva.engine.backends.human.backend",
 }
 GROUP = "viva.backends"
 GIVEN = "object"  # the kind of a backend that a program has made itself
@@ -96,7 +97,7 @@ def full_path(text: str, folder: Path = Path()) -> str:
     kind, _, rest = text.partition(":")
     where, mark, options = rest.partition("?")
     where, hash_, fragment = where.partition("#") if kind in ("python", "http") else (where, "", "")
-    if kind not in ("llama", "replay", "python", "http") or not where or inline_place(text) is not None:
+    if kind not in ("llama", "replay", "python", "http", "human") or not where or inline_place(text) is not None:
         return text
     if kind == "http" and where.startswith("//"):  # a URL, which is refused as such
         return text
