@@ -20,6 +20,9 @@ join graders g on g.number = r.grader left join decisions d on d.answer = a.id
 where r.invalid = '' and q.invalid = '' and q.gold = 0
 order by q.number, a.candidate, g.number
 """
+_CANDIDATES = """
+select distinct candidate from answers a join questions q on q.number = a.question where q.gold = 0 order by 1
+"""
 
 
 def grade_table(store: GradeStore, *, decided: bool = True) -> GradeTable:
@@ -44,7 +47,7 @@ def grade_table(store: GradeStore, *, decided: bool = True) -> GradeTable:
     return GradeTable.of(
         rows(),
         dimensions=list(dict.fromkeys(one[0] for one in about.values())),
-        candidates=[row[0] for row in store.connection.execute("select distinct candidate from answers order by 1")],
+        candidates=[row[0] for row in store.connection.execute(_CANDIDATES)],
         graders=[one.name for one in graders],
         models=[one.name for one in graders if one.kind == "model"],
         clusters={one[1]: one[2] for one in about.values()},
