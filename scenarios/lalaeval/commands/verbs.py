@@ -10,7 +10,7 @@ import typer
 from viva.cli.exit_codes import guarded
 from viva.cli.lazy_command import HELP
 
-from . import queue
+from . import bank, check, collect, init, judge, queue
 
 app = typer.Typer(
     name="grade",
@@ -26,5 +26,10 @@ def _grade() -> None:
     """People as graders: question bank, answers, grading pages, adjudication and report."""
 
 
+app.command("init")(guarded(init.init))
+app.command("check")(guarded(check.check))
+app.add_typer(bank.app)
+app.command("collect", epilog=collect.EXAMPLE)(guarded(collect.collect))
+app.command("judge", epilog=judge.EXAMPLE)(guarded(judge.judge))
 app.command("queue", epilog=queue.QUEUE_EXAMPLE)(guarded(queue.queue))
 app.command("labels", epilog=queue.LABELS_EXAMPLE)(guarded(queue.labels))

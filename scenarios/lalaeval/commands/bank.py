@@ -1,0 +1,272 @@
+"""``viva grade bank …``: pairs into the question bank and out of it, and their way from draft to accepted.
+
+What never belongs here: what states there are (``bank``), and what is wrong with a pair (``findings``).
+"""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from dataclasses import asdict
+from datetime import date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from viva.cli.exit_codes import guarded
+from viva.cli.lazy_command import HELP, example_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from viva.reports.text import Table
+
+    from ..bank import Bank, Entry, State
+    from ..project import Project
+
+app = typer.Typer(
+    name="bank",
+    help="The question bank: pairs in and out, and their way from draft to accepted.",
+    no_args_is_help=True,
+    context_settings=HELP,
+    rich_markup_mode=None,
+)
+ProjectFolder = Annotated[Path, typer.Argument(metavar="PROJECT", help="Project folder.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Questions by their ids.")]
+By = Annotated[str | None, typer.Option("--by", help="Who does it (default: your login name).")]
+Every = Annotated[bool, typer.Option("--all", help="All questions of which it can be done.")]
+Today = Annotated[str | None, typer.Option("--day", help="The day for validity periods (default: today).")]
+
+
+def import_(
+    project: ProjectFolder,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV or JSONL of question–answer pairs.")],
+    by: By = None,
+) -> None:
+    """Take pairs in as drafts; a known id with other content is a draft again, and its earlier versions stay."""
+    from ..bank import Bank
+    from ..bank_rows import read_pairs
+    from ..project import Project
+
+    opened = Project.open(project)
+    pairs = read_pairs(file, opened)
+    with Bank.open(opened) as bank:
+        done = bank.put(pairs, _who(by))
+        print(f"{bank.path}: {len(done.new)} new, {len(done.changed)} changed, {len(done.unchanged)} as they were")
+        moved = {*done.new, *done.changed}
+        _say_findings(opened, bank, date.today(), only=moved)
+
+
+def export(
+    project: ProjectFolder,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV or JSONL file to write.")],
+    state: Annotated[str | None, typer.Option("--state", help="Only draft, inspected, accepted or returned.")] = None,
+) -> None:
+    """Write pairs to a file that `import` reads back."""
+    from ..bank import Bank
+    from ..bank_rows import write_pairs
+    from ..project import Project
+
+    with Bank.open(Project.open(project)) as bank:
+        count = write_pairs(file, [(one.pair, one.state) for one in bank.entries(_state(state))])
+    print(f"{file}: {count:,} questions")
+
+
+def list_(
+    project: ProjectFolder,
+    state: Annotated[str | None, typer.Option("--state", help="Only draft, inspected, accepted or returned.")] = None,
+    dimension: Annotated[str | None, typer.Option("--dimension", help="Only this dimension, or below it.")] = None,
+    day: Today = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """List the questions, what the plan still wants, and what stands out: no source, expired, near duplicates."""
+    from viva.cli.output import print_json, print_tables
+
+    from ..bank import Bank
+    from ..findings import near_duplicates, plan_rows, problems
+    from ..project import Project
+
+    opened, on = Project.open(project), _day(day)
+    with Bank.open(opened) as bank:
+        entries = bank.entries()
+        chosen = [one for one in entries if _state(state) in (None, one.state) and _within(one, dimension)]
+        plan = plan_rows(entries, opened, on)
+        alike = near_duplicates([one.pair for one in entries], opened.file.duplicates)
+        against = {one.pair.id: problems(one.pair, opened, on) for one in entries}
+        reasons = {one.pair.id: bank.reason(one.pair.id) for one in chosen if one.state == "returned"}
+    if json:
+        print_json({
+            "questions": [one.pair.to_record() | {"state": one.state, "problems": against[one.pair.id]}
+                          for one in chosen],
+            "plan": [asdict(one) for one in plan],
+            "near_duplicates": [asdict(one) for one in alike],
+        })  # fmt: skip
+        return
+    tables: list[Table] = [(
+        f"Questions of {opened.file.title}",
+        ["id", "state", "dimension", "difficulty", "question", "to be said"],
+        [[one.pair.id, one.state, one.pair.dimension, one.pair.difficulty, _short(one.pair.text),
+          "; ".join([*against[one.pair.id], *filter(None, [reasons.get(one.pair.id)])])] for one in chosen],
+    ), (
+        f"Plan against the bank on {on}",
+        ["dimension", "difficulty", "wanted", "accepted", "missing", "under way"],
+        [[one.dimension, one.difficulty, str(one.wanted), str(one.accepted),
+          str(max(0, one.wanted - one.accepted)), str(one.under_way)] for one in plan],
+    ), (
+        "Near duplicates",
+        ["question", "and", "likeness"],
+        [[one.first, one.second, f"{one.likeness:.2f}"] for one in alike],
+    )]  # fmt: skip
+    print_tables(tables)
+
+
+def show(project: ProjectFolder, name: Annotated[str, typer.Argument(metavar="ID", help="The question's id.")]) -> None:
+    """Print a question with its history: every version, and who did what when."""
+    from viva.cli.output import print_text
+    from viva.reports.controls import harmless
+
+    from ..bank import Bank
+    from ..project import Project
+
+    with Bank.open(Project.open(project)) as bank:
+        entry, history = bank.entry(name), bank.history(name)
+    pair = entry.pair
+    lines = [f"{pair.id}: {entry.state}, {pair.dimension}, {pair.difficulty}"]
+    lines += [f"  round {number}: {text}" if len(pair.question) > 1 else f"  question: {text}"
+              for number, text in enumerate(pair.question, 1)]  # fmt: skip
+    lines += [f"  standard answer: {pair.standard_answer}", f"  source: {pair.source or 'none'}"]
+    lines += [f"  gold answer, grade {one.grade}: {one.answer}" for one in pair.gold]
+    lines.append("history:")
+    for deed in history:
+        when = datetime.fromtimestamp(deed.at).strftime("%Y-%m-%d %H:%M")
+        lines.append(f"  {when} {deed.what} by {deed.by}" + (f": {deed.reason}" if deed.reason else ""))
+    print_text("".join(f"{harmless(line)}\n" for line in lines))
+
+
+def inspect(
+    project: ProjectFolder,
+    ids: Ids = None,
+    every: Every = False,
+    note: Annotated[str, typer.Option("--note", help="What was seen.")] = "",
+    by: By = None,
+) -> None:
+    """Record that drafts were looked at and keep the criteria; --all leaves out those with a problem."""
+    from ..findings import problems
+
+    def able(opened: Project, one: Entry) -> bool:
+        return one.state == "draft" and not problems(one.pair, opened, date.today())
+
+    _moved(project, ids, every, able, lambda bank, names: bank.inspect(names, _who(by), note), "inspected")
+
+
+def accept(
+    project: ProjectFolder,
+    ids: Ids = None,
+    every: Every = False,
+    note: Annotated[str, typer.Option("--note", help="What was seen.")] = "",
+    by: By = None,
+) -> None:
+    """Accept inspected questions: evaluations draw from these. None is accepted without a source."""
+
+    def able(opened: Project, one: Entry) -> bool:
+        return one.state == "inspected"
+
+    _moved(project, ids, every, able, lambda bank, names: bank.accept(names, _who(by), note), "accepted")
+
+
+def return_(
+    project: ProjectFolder,
+    ids: Annotated[list[str], typer.Argument(metavar="ID", help="Questions by their ids.")],
+    reason: Annotated[str, typer.Option("--reason", help="What the designer should mend.")],
+    by: By = None,
+) -> None:
+    """Return questions to their designers, with the reason; imported again with other content they are drafts."""
+    _moved(project, ids, False, lambda _, __: False, lambda bank, names: bank.give_back(names, _who(by), reason),
+           "returned")  # fmt: skip
+
+
+def _moved(
+    project: Path,
+    ids: Sequence[str] | None,
+    every: bool,
+    able: Callable[[Project, Entry], bool],
+    move: Callable[[Bank, Sequence[str]], None],
+    state: str,
+) -> None:
+    from viva.engine.errors import ConfigurationError
+
+    from ..bank import Bank
+    from ..project import Project
+
+    if bool(ids) == every:
+        raise ConfigurationError("name questions by their ids, or give --all")
+    opened = Project.open(project)
+    with Bank.open(opened) as bank:
+        names = list(ids or [one.pair.id for one in bank.entries() if able(opened, one)])
+        move(bank, names)
+    print(f"{len(names)} {state}")
+
+
+def _say_findings(opened: Project, bank: Bank, on: date, only: set[str]) -> None:
+    """Point out on stderr what is to be said of these questions."""
+    from viva.reports.controls import one_line
+
+    from ..findings import near_duplicates, problems
+
+    entries = bank.entries()
+    for one in entries:
+        if one.pair.id in only:
+            for problem in problems(one.pair, opened, on):
+                print(f"viva: note: {one_line(one.pair.id)}: {problem}", file=sys.stderr)
+    for two in near_duplicates([one.pair for one in entries], opened.file.duplicates):
+        if only & {two.first, two.second}:
+            said = f"{two.first} and {two.second} are nearly the same question (likeness {two.likeness:.2f})"
+            print(f"viva: note: {one_line(said)}", file=sys.stderr)
+
+
+def _who(by: str | None) -> str:
+    try:
+        return by or getpass.getuser()
+    except (OSError, KeyError):  # nobody is logged in, as in a container
+        return "unknown"
+
+
+def _state(state: str | None) -> State | None:
+    """:raises ConfigurationError: there is no such state."""
+    from viva.engine.errors import ConfigurationError
+
+    from ..bank import STATES
+
+    found = next((one for one in STATES if one == state), None)
+    if state is not None and found is None:
+        raise ConfigurationError(f"--state {state}: expected one of {', '.join(STATES)}")
+    return found
+
+
+def _day(day: str | None) -> date:
+    """:raises ConfigurationError: it is no day."""
+    from viva.engine.errors import ConfigurationError
+
+    try:
+        return date.today() if day is None else date.fromisoformat(day)
+    except ValueError:
+        raise ConfigurationError(f"--day {day}: expected a day such as 2026-06-30") from None
+
+
+def _within(one: Entry, dimension: str | None) -> bool:
+    return dimension is None or f"{one.pair.dimension}/".startswith(f"{dimension.rstrip('/')}/")
+
+
+def _short(text: str) -> str:
+    line = " / ".join(text.splitlines())
+    return line if len(line) <= 60 else f"{line[:59]}…"
+
+
+app.command("import", epilog=example_of("viva grade bank import library questions.csv --by Ada"))(guarded(import_))
+app.command("export")(guarded(export))
+app.command("list")(guarded(list_))
+app.command("show")(guarded(show))
+app.command("inspect", epilog=example_of("viva grade bank inspect library q1 q2 --by Ben"))(guarded(inspect))
+app.command("accept")(guarded(accept))
+app.command("return", epilog=example_of("viva grade bank return library q7 --reason 'no source'"))(guarded(return_))

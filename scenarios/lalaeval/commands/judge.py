@@ -1,0 +1,144 @@
+"""``viva grade judge``: judge models take a grader's chair; their grades stand beside people's, marked as a model's.
+
+They take no person's seat: the overlap counts people. What never belongs here: how a judge is asked (``judging``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from viva.orchestration.grading.records import Grader
+    from viva.orchestration.grading.store import GradeStore
+    from viva.orchestration.launch import Launch
+
+EXAMPLE = """\b
+Examples:
+  viva grade judge library/rounds/2026-06 --grader openai:gpt-4o
+  viva grade judge queue --grader llama:judge.gguf --shown all"""
+_JUDGES = "judges"
+_SHOWN = ("id", "text", "labels", "context", "standard_answer", "principle")
+
+
+def judge(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Grading folder, such as a round's.")],
+    grader: Annotated[list[str], typer.Option("--grader", help="Model that grades; may be given several times.")],
+    shown: Annotated[
+        str | None, typer.Option("--shown", help="one: each answer by itself (default); all: a question's at once.")
+    ] = None,
+    grader_tokens: Annotated[
+        int | None, typer.Option("--grader-tokens", min=1, help="Longest reasoning with grades.")
+    ] = None,
+    pack: Annotated[str | None, typer.Option("--pack", help="Prompt pack (default: lalaeval-judge).")] = None,
+    concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Conversations in flight.")] = None,
+    max_cost: Annotated[float | None, typer.Option("--max-cost", help="Begin nothing more beyond this.")] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Ask again where a model failed.")] = False,
+) -> None:
+    """Have judge models grade a folder's answers; the same command goes on where it was interrupted."""
+    from viva.cli.run import hold, leave
+    from viva.orchestration.grading.store import GradeStore
+
+    given: dict[str, Any] = {"shown": shown, "grader_tokens": grader_tokens, "pack": pack}
+    given |= {"concurrency": concurrency, "max_cost": max_cost}
+    given = {name: value for name, value in given.items() if value is not None}
+    for place, model in enumerate(grader, 1):
+        with GradeStore.open(folder) as store:
+            launch = launched(store, model, given, retry_failed=retry_failed)
+            held = hold(launch)
+            done = enter_grades(store, launch, model)
+        print(f"{done.grader.name}: {done.given:,} grades, {done.missing:,} verdicts could not be read")
+        if place == len(grader) or held.outcome.how != "done":
+            leave(launch, held, 0)
+
+
+@dataclass(slots=True, frozen=True)
+class Entered:
+    """What came of a judge's run: so many grades, and so many answers without one."""
+
+    grader: Grader
+    given: int
+    missing: int
+
+
+def launched(store: GradeStore, model: str, given: dict[str, Any], *, retry_failed: bool = False) -> Launch:
+    """The run in which a judge grades a folder's pages: a new one, or the one that was begun.
+
+    :raises ConfigurationError: a person has the judge's name, or the run was begun with other settings or pages.
+    """
+    from viva.cli.options import read_settings
+    from viva.orchestration.launch import continued_run
+
+    from ..judging import SCENARIO
+
+    label = judge_name(store, model)
+    folder = store.folder / _JUDGES / label
+    pages = _write_pages(store, folder)
+    settings = read_settings(SCENARIO.settings, {"pages": str(pages), "grader": [model], **given}, None)
+    return continued_run(SCENARIO, settings, folder / "run", retry_failed=retry_failed)
+
+
+def judge_name(store: GradeStore, model: str) -> str:
+    """The name of a judge among the graders.
+
+    :raises ConfigurationError: a person has it, or it cannot be a folder's.
+    """
+    from viva.engine.errors import ConfigurationError
+    from viva.scenarios.models import model_labels
+
+    [label] = model_labels([model])
+    if "/" in label or label.startswith("."):
+        raise ConfigurationError(f"{model}: give it a plain name with ?label=NAME")
+    if any(one.name == label and one.kind == "person" for one in store.graders()):
+        raise ConfigurationError(f"a person is called '{label}'; give the judge another name with ?label=NAME")
+    return label
+
+
+def enter_grades(store: GradeStore, launch: Launch, model: str) -> Entered:
+    """Put a judge's recorded verdicts among the grades. A verdict that could not be read is a missing grade."""
+    from viva.engine.history import History
+
+    name = judge_name(store, model)
+    version = launch.folder.manifest["pack"]["digest"]
+    given = missing = 0
+    with store.batch():
+        known = {one.name: one for one in store.graders()}
+        grader = known.get(name) or store.add_grader(name, kind="model", model=model)
+        with History(launch.folder.journal) as history:
+            for ended in history.ended():
+                if ended.failed:
+                    continue
+                for answer, value in ended.result["grades"].items():
+                    reason = ended.result["reasons"][answer] if value is not None else "the verdict could not be read"
+                    store.grade(
+                        grader.number, answer, value, reason, submission=f"judge/{name}/{version}/{answer}/{value}"
+                    )
+                    given, missing = given + (value is not None), missing + (value is None)
+        store.log(name, f"graded {given} answers as a judge model; {missing} verdicts could not be read")
+    return Entered(grader, given, missing)
+
+
+def _write_pages(store: GradeStore, folder: Path) -> Path:
+    """The pages that a judge sees, as JSON lines."""
+    import orjson
+
+    from viva.engine.errors import ConfigurationError
+    from viva.engine.files import write_atomically
+
+    lines = []
+    for one in store.questions():
+        if one.invalid:
+            continue
+        page = {name: value for name, value in one.to_record().items() if name in _SHOWN}
+        answers = [{"id": answer.id, "position": answer.position, "turns": answer.turns} for answer in one.answers]
+        lines.append(orjson.dumps({**page, "answers": answers}, option=orjson.OPT_APPEND_NEWLINE))
+    path = folder / "pages.jsonl"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, b"".join(lines))
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be written: {error.strerror}") from None
+    return path
