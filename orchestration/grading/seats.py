@@ -7,6 +7,7 @@ What never belongs here: grades, pages.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from viva.engine import seeds
@@ -39,42 +40,64 @@ class Seat:
 
 
 def seats_of(store: GradeStore, grader: Grader) -> list[Seat]:
-    """This grader's seats in the order in which they were claimed."""
+    """This grader's seats in the order in which they were claimed, without those at questions that count no more."""
     rows = store.connection.execute(
-        "select question, finished is not null from seats where grader = ? order by claimed, question", (grader.number,)
+        "select question, finished is not null from seats join questions on number = question "
+        "where grader = ? and invalid = '' order by claimed, question",
+        (grader.number,),
     )
     return [Seat(row[0], bool(row[1])) for row in rows]
 
 
-def next_seat(store: GradeStore, grader: Grader) -> Seat | None:
-    """The seat to go on with: one that is begun, else a new one, claimed now. None where nothing is left to do.
+def next_seat(store: GradeStore, grader: Grader, *, without: Collection[int] = ()) -> Seat | None:
+    """The seat to go on with: one that is begun, else a new one, claimed now. None where nothing is left to do."""
+    if grader.state != "active":
+        return None
+    begun = next((seat for seat in seats_of(store, grader) if not seat.finished), None)
+    return begun or new_seat(store, grader, without=without)
 
-    A new one is at a question that others have begun, so that questions end early; a hash decides among equals.
+
+def new_seat(store: GradeStore, grader: Grader, *, without: Collection[int] = ()) -> Seat | None:
+    """A seat at a question that this grader has none at yet, claimed now; None where there is none.
+
+    It is at a question that others have begun, so that questions end early; a hash decides among equals. ``without``:
+    questions that are not for this grader.
     """
     if grader.state != "active":
         return None
     with store.batch():
-        mine = seats_of(store, grader)
-        begun = next((seat for seat in mine if not seat.finished), None)
-        if begun is not None:
-            return begun
         now = store.clock()
         store.connection.execute(_LAPSED, (now - LAPSE_SECONDS, grader.number))
         found = store.connection.execute(_OPEN, (grader.number,)).fetchall()
+        found = [row for row in found if row[0] not in without]
         if not found:
             return None
-        gold_now = len(mine) % _GOLD_EVERY == _GOLD_EVERY - 1
+        gold_now = len(seats_of(store, grader)) % _GOLD_EVERY == _GOLD_EVERY - 1
         seed = store.meta("seed")
 
         def rank(row: tuple[int, int, int]) -> tuple[bool, int, float]:
             number, gold, taken = row
             return bool(gold) != gold_now, 0 if gold else -taken, seeds.uniform(seed, "seat", grader.number, number)
 
-        number = min(found, key=rank)[0]
-        used = {row[0] for row in store.connection.execute("select seat from seats where question = ?", (number,))}
-        seat = next(place for place in range(len(used) + 1) if place not in used)
-        store.connection.execute("insert into seats values (?, ?, ?, ?, null)", (number, seat, grader.number, now))
-    return Seat(number, False)
+        return _take(store, grader, min(found, key=rank)[0])
+
+
+def regain_seat(store: GradeStore, grader: Grader, question: int) -> Seat:
+    """The seat of a grader who had one at this question; where it has lapsed, and others have taken all of them since,
+    there is one more than wanted, for work that was done is kept.
+    """
+    with store.batch():
+        known = next((seat for seat in seats_of(store, grader) if seat.question == question), None)
+        return known or _take(store, grader, question)
+
+
+def _take(store: GradeStore, grader: Grader, question: int) -> Seat:
+    used = {row[0] for row in store.connection.execute("select seat from seats where question = ?", (question,))}
+    seat = next(place for place in range(len(used) + 1) if place not in used)
+    store.connection.execute(
+        "insert into seats values (?, ?, ?, ?, null)", (question, seat, grader.number, store.clock())
+    )
+    return Seat(question, False)
 
 
 def note_finished(store: GradeStore, grader: Grader, question: int) -> bool:

@@ -93,14 +93,21 @@ class GradeStore:
             yield
         except BaseException:
             self._depth -= 1
-            if self._depth:
+            if not self.connection.in_transaction:  # SQLite has undone all of it, as where the disk is full
+                pass
+            elif self._depth:
                 self.connection.execute(f"rollback to {name}")
                 self.connection.execute(f"release {name}")
             else:
                 self.connection.execute("rollback")
             raise
         self._depth -= 1
-        self.connection.execute(f"release {name}" if self._depth else "commit")
+        try:
+            self.connection.execute(f"release {name}" if self._depth else "commit")
+        except sqlite3.Error:  # as where the disk is full: what cannot be committed may not stay open
+            if not self._depth and self.connection.in_transaction:
+                self.connection.execute("rollback")
+            raise
 
     # -- what is graded -------------------------------------------------------------------------------------------
 
