@@ -124,12 +124,16 @@ def write_pairs(path: Path, pairs: Iterable[tuple[Pair, str]]) -> int:
 
     :raises ConfigurationError: the file cannot be written, or its ending is another one.
     """
-    records = [pair.to_record() | {"state": state} for pair, state in pairs]
+    listed = list(pairs)
+    records = [pair.to_record() | {"state": state} for pair, state in listed]
     if path.suffix in TABLE_ENDINGS:
         text = io.StringIO(newline="")
         writer = csv.writer(text, delimiter="\t" if path.suffix == ".tsv" else ",", lineterminator="\n")
         writer.writerow([*COLUMNS, *_EXPORTED_ONLY])
-        writer.writerows([_cell(value) for value in record.values()] for record in records)
+        for (pair, _), record in zip(listed, records, strict=True):
+            if pair.question[0].lstrip().startswith("["):  # it would be read as a list of rounds
+                record["question"] = list(pair.question)
+            writer.writerow([_cell(value) for value in record.values()])
         data = text.getvalue().encode()
     elif path.suffix == ".jsonl":
         data = b"".join(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE) for record in records)

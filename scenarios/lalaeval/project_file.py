@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from viva.engine.errors import ConfigurationError
 from viva.engine.yamlfile import LineOf, parse_places, read_text
@@ -106,7 +106,7 @@ class ProjectFile(Part):
     about: str = ""
     domains: dict[Name, Domain] = Field(min_length=1)
     dimensions: dict[Name, Dimension] = Field(min_length=1)
-    rubrics: dict[str, dict[int, str]] = Field(min_length=1)
+    rubrics: dict[str, Annotated[dict[int, str], AfterValidator(lambda one: _of_digits(one))]] = Field(min_length=1)
     principles: dict[str, str] = {}  # noqa: RUF012
     timeliness: str = ""
     graders: list[Annotated[ProjectGrader, BeforeValidator(lambda one: _named(one))]] = []  # noqa: RUF012
@@ -119,14 +119,6 @@ class ProjectFile(Part):
     plan: dict[str, Counts] = {}  # noqa: RUF012
     quota: dict[str, Counts] = {}  # noqa: RUF012
 
-    @field_validator("rubrics")
-    @classmethod
-    def _of_digits(cls, rubrics: dict[str, dict[int, str]]) -> dict[str, dict[int, str]]:
-        for name, grades in rubrics.items():
-            if len(grades) < 2 or not all(0 <= grade <= 9 and meaning.strip() for grade, meaning in grades.items()):
-                raise ValueError(f"'{name}': expected two grades at least, from 0 to 9, each with its meaning")
-        return {name: dict(sorted(grades.items())) for name, grades in rubrics.items()}
-
     @field_validator("graders")
     @classmethod
     def _each_once(cls, graders: list[ProjectGrader]) -> list[ProjectGrader]:
@@ -135,6 +127,12 @@ class ProjectFile(Part):
             if names.count(name) > 1:
                 raise ValueError(f"'{name}' is there twice")
         return graders
+
+
+def _of_digits(grades: dict[int, str]) -> dict[int, str]:
+    if len(grades) < 2 or not all(0 <= grade <= 9 and meaning.strip() for grade, meaning in grades.items()):
+        raise ValueError("expected two grades at least, whole numbers from 0 to 9, each with its meaning")
+    return dict(sorted(grades.items()))
 
 
 def _named(one: Any) -> Any:
