@@ -76,12 +76,12 @@ def collect(
     if outcome.how == "done" and outcome.failed <= max_failures and not grades.exists():
         lacking = make_grading_folder(drawn)
         if lacking:
-            print(f"viva: note: {lacking} questions lack an answer; the others are graded", file=sys.stderr)
+            print(f"viva: note: questions that lack an answer: {lacking}; the others are graded", file=sys.stderr)
     if grades.exists():
         print(f"{drawn.path}: {len(drawn.pairs)} questions and {len(drawn.gold)} gold ones, "
               f"{len(launch.prepared.labels)} candidates, ready to grade: viva grade serve {drawn.path}")  # fmt: skip
     elif outcome.how == "done":
-        print(f"viva: {outcome.failed} answers are missing: ask again with --retry-failed, or begin without them with "
+        print(f"viva: missing answers: {outcome.failed}; ask again with --retry-failed, or begin without them with "
               f"--max-failures {outcome.failed}", file=sys.stderr)  # fmt: skip
     leave(launch, held, max_failures)
 
