@@ -1,0 +1,259 @@
+"""Where graders disagree: disputes of a grader, of an answer, and the dispute levels of graders and questions.
+
+The formulas are those of Sun, Lin, Wang and others 2024, appendix F.1. An answer is one candidate's
+to one question. A missing grade is no grade: it disputes nothing, and the others are compared without it. What never
+belongs here: who decides a dispute, and where grades are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viva.engine.blame import place_of
+from viva.engine.errors import ConfigurationError
+from viva.engine.pyfile import module_of
+
+from .grade_table import Codes, Floats, GradeTable
+
+Flags = NDArray[np.bool_]
+GraderFunction = Callable[[float, tuple[float, ...]], bool]
+AnswerFunction = Callable[[tuple[float, ...]], bool]
+_GRADER, _ANSWER = "grader_dispute", "answer_dispute"  # the functions of a user's file
+_ROUNDING = 1e-9
+
+
+@dataclass(slots=True, frozen=True)
+class DisputeCriteria:
+    """When grades of one answer are in dispute. Those up to ``wrong`` count as wrong, others as right.
+
+    ``grader`` (F): a grader disputes an answer where they are ``alone`` on their side, all others being on the other
+    one; or where their grade is ``apart`` from the median of the others by ``distance`` at least. Where there are two
+    graders, one on each side, both dispute it; one grader alone disputes nothing.
+
+    ``answer`` (G): an answer is in dispute where ``halves`` of its graders are on either side. Of an odd number the
+    larger half has one more and the smaller half at least two, for one against two is the dispute of a grader. Or
+    where its highest and lowest grade ``spread`` over ``distance`` at least.
+
+    ``weights``: of G and of F in a question's dispute level. ``of_grader`` and ``of_answer`` are functions in place of
+    the rules: of a grade and the others' grades, and of all grades, sorted.
+    """
+
+    wrong: float = 0.0
+    grader: Literal["alone", "apart"] = "alone"
+    answer: Literal["halves", "spread"] = "halves"
+    distance: float = 2.0
+    weights: tuple[float, float] = (0.5, 0.5)
+    of_grader: GraderFunction | None = None
+    of_answer: AnswerFunction | None = None
+
+    @classmethod
+    def of(cls, rules: Mapping[str, Any] | None) -> DisputeCriteria:
+        """From plain data: ``wrong``, ``grader``, ``question`` (the rule of answers), ``distance``, ``weights``.
+
+        What is not named has its default; other entries are left alone.
+
+        :raises ConfigurationError: a value is none there is.
+        """
+        given = dict(rules or {})
+        default = cls()
+        grader, answer = given.get("grader", default.grader), given.get("question", default.answer)
+        if grader not in ("alone", "apart") or answer not in ("halves", "spread"):
+            raise ConfigurationError(
+                f"dispute rules: found grader '{grader}' and question '{answer}', expected alone or apart, and halves "
+                "or spread"
+            )
+        try:
+            first, second = map(float, given.get("weights", default.weights))
+            wrong, distance = float(given.get("wrong", default.wrong)), float(given.get("distance", default.distance))
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(f"dispute rules: {error}; expected numbers, and two weights") from None
+        return cls(wrong, grader, answer, distance, (first, second))
+
+    def by_file(self, file: Path) -> DisputeCriteria:
+        """The same with the functions of a Python file in place of the rules: ``grader_dispute(grade, others)`` and
+        ``answer_dispute(grades)``, or one of them.
+
+        :raises ConfigurationError: the file cannot be run, or has neither function.
+        """
+        module = module_of(file)
+        functions = [getattr(module, name, None) for name in (_GRADER, _ANSWER)]
+        if not any(map(callable, functions)):
+            raise ConfigurationError(f"{file}: expected a function {_GRADER}(grade, others) or {_ANSWER}(grades)")
+        of_grader, of_answer = (_guarded(one, file) if callable(one) else None for one in functions)
+        return replace(self, of_grader=of_grader, of_answer=of_answer)
+
+
+def _guarded(function: Callable[..., Any], file: Path) -> Callable[..., bool]:
+    """A user's function, remembered by its arguments, for few different ones occur."""
+
+    @cache
+    def asked(*arguments: Any) -> bool:
+        try:
+            return bool(function(*arguments))
+        except Exception as error:
+            raise ConfigurationError(f"{file}: {type(error).__name__}: {error} (at {place_of(error)})") from None
+
+    return asked
+
+
+@dataclass(slots=True, frozen=True)
+class DisputeFlags:
+    """What is in dispute. ``rows``: F of each row of the table. The others have an entry for each answer that has a
+    grade: its ``question`` and ``candidate`` (places in the table's lists), how many ``graders`` it has, whether it is
+    ``divided`` (G), whether the grades are not all the same (``differs``), and how many graders dispute it (``alone``).
+    ``answer``: the place of each row's answer, -1 of a missing grade.
+    """
+
+    rows: Flags
+    answer: Codes
+    question: Codes
+    candidate: Codes
+    graders: Codes
+    divided: Flags
+    differs: Flags
+    alone: Codes
+
+    @property
+    def disputed(self) -> Flags:
+        """Which answers are in dispute, divided or by a grader."""
+        return self.divided | (self.alone > 0)
+
+
+def find_disputes(table: GradeTable, criteria: DisputeCriteria | None = None) -> DisputeFlags:
+    """F and G of every answer of a table; of its original grades, for decided ones no longer disagree."""
+    rule = criteria or DisputeCriteria()
+    present = ~np.isnan(table.values)
+    keys = table.question[present] * max(1, len(table.candidates)) + table.candidate[present]
+    answers, places = np.unique(keys, return_inverse=True)
+    values = table.values[present]
+    n = np.bincount(places, minlength=len(answers))
+    right = np.bincount(places, values > rule.wrong, minlength=len(answers)).astype(np.int64)
+    low, high = np.full(len(answers), np.inf), np.full(len(answers), -np.inf)
+    np.minimum.at(low, places, values)
+    np.maximum.at(high, places, values)
+    rows = np.zeros(len(table), dtype=np.bool_)
+    if rule.of_grader is not None or rule.of_answer is not None or rule.grader == "apart":
+        order = np.lexsort((values, places))
+        grouped = np.split(values[order], np.cumsum(n)[:-1]) if len(n) else []
+    if rule.of_grader is not None:
+        found = np.array([rule.of_grader(float(own), _others(each, at)) if len(each) > 1 else False
+                          for each in grouped for at, own in enumerate(each)], dtype=np.bool_)  # fmt: skip
+        rows[np.flatnonzero(present)[order]] = found
+    elif rule.grader == "apart":
+        off = np.abs(values[order] - _medians_of_others(grouped))
+        rows[np.flatnonzero(present)[order]] = off >= rule.distance - _ROUNDING
+    else:
+        rows[present] = (n[places] > 1) & (np.where(values > rule.wrong, right[places], (n - right)[places]) == 1)
+    if rule.of_answer is not None:
+        divided = np.array([len(each) > 1 and rule.of_answer(tuple(each.tolist())) for each in grouped], dtype=np.bool_)
+    elif rule.answer == "spread":
+        divided = (n > 1) & (high - low >= rule.distance - _ROUNDING)
+    else:
+        smaller = np.minimum(right, n - right)
+        divided = (smaller > 0) & (2 * smaller == n) | (smaller > 1) & (2 * smaller == n - 1)
+    place_of_row = np.full(len(table), -1, dtype=np.int64)
+    place_of_row[present] = places
+    question, candidate = np.divmod(answers, max(1, len(table.candidates)))
+    alone = np.bincount(places, rows[present], minlength=len(answers)).astype(np.int64)
+    return DisputeFlags(rows, place_of_row, question, candidate, n.astype(np.int64), divided, high > low, alone)
+
+
+def _others(sorted_grades: Floats, at: int) -> tuple[float, ...]:
+    return tuple(np.delete(sorted_grades, at).tolist())
+
+
+def _medians_of_others(grouped: Sequence[Floats]) -> Floats:
+    """For each grade of each answer, sorted, the median of the answer's other grades; nan where there is none."""
+    found = [np.empty(len(each)) for each in grouped]
+    for size in {len(each) for each in grouped}:
+        alike = [at for at, each in enumerate(grouped) if len(each) == size]
+        grades = np.array([grouped[at] for at in alike])
+        for left_out in range(size):
+            others = np.delete(grades, left_out, axis=1)
+            medians = np.median(others, axis=1) if size > 1 else np.full(len(alike), np.nan)
+            for at, median in zip(alike, medians, strict=True):
+                found[at][left_out] = median
+    return np.concatenate(found) if found else np.empty(0)
+
+
+@dataclass(slots=True, frozen=True)
+class GraderLevels:
+    """Dispute levels of graders. ``by_dimension``: C(i,j), graders × dimensions, nan where a grader graded nothing;
+    ``disputed`` and ``graded``: its numerators and denominators. ``level``: C(i), nan where nothing was graded.
+    """
+
+    by_dimension: Floats
+    disputed: Codes
+    graded: Codes
+    level: Floats
+
+
+def grader_levels(table: GradeTable, flags: DisputeFlags, weights: Mapping[str, float] | None = None) -> GraderLevels:
+    """C(i,j): the share of the answers of dimension j graded by i that i disputes; C(i) = sum of w_j C(i,j).
+
+    Where everybody grades everything the denominator is K_j Q, as in the source; where they do not, it is
+    what i graded, for an answer that i never saw cannot be disputed by i. Weights are those of the dimensions that
+    i graded, divided by their sum; all equal where none are given.
+    """
+    graders, dimensions = len(table.graders), len(table.dimensions)
+    present = flags.answer >= 0
+    cells = table.grader * max(1, dimensions) + table.dimension
+    graded = np.bincount(cells[present], minlength=graders * max(1, dimensions)).reshape(graders, -1)
+    disputed = np.bincount(cells[flags.rows], minlength=graders * max(1, dimensions)).reshape(graders, -1)
+    with np.errstate(invalid="ignore"):
+        shares = disputed / graded
+        weighed = (graded > 0) * weights_of(table.dimensions, weights)
+        level = np.nansum(np.where(graded > 0, shares, 0.0) * weighed, axis=1) / weighed.sum(axis=1)
+    return GraderLevels(shares, disputed, graded, level)
+
+
+@dataclass(slots=True, frozen=True)
+class QuestionLevels:
+    """Dispute levels of questions, in the table's order: C(k), the number of ``divided`` answers (sum of G), the
+    number of ``alone`` grades (sum of F), and how many ``graders`` gave grades; nan and 0 where nobody did.
+    """
+
+    level: Floats
+    divided: Codes
+    alone: Codes
+    graders: Codes
+
+
+def question_levels(table: GradeTable, flags: DisputeFlags, criteria: DisputeCriteria | None = None) -> QuestionLevels:
+    """C(k) = w1 · sum over candidates of G + w2 · sum over graders and candidates of F / n.
+
+    n is how many graders gave the question a grade.
+    """
+    first, second = (criteria or DisputeCriteria()).weights
+    questions = len(table.questions)
+    divided = np.bincount(flags.question, flags.divided, minlength=questions).astype(np.int64)
+    alone = np.bincount(flags.question, flags.alone, minlength=questions).astype(np.int64)
+    present = flags.answer >= 0
+    pairs = np.unique(table.question[present] * max(1, len(table.graders)) + table.grader[present])
+    graders = np.bincount(pairs // max(1, len(table.graders)), minlength=questions)
+    with np.errstate(invalid="ignore"):
+        level = first * divided + second * alone / graders
+    return QuestionLevels(level, divided, alone, graders.astype(np.int64))
+
+
+def weights_of(dimensions: Sequence[str], weights: Mapping[str, float] | None) -> Floats:
+    """The weight of each dimension, all equal where none is given.
+
+    :raises ConfigurationError: a dimension has no weight, or one that is no number from 0 on.
+    """
+    if not weights:
+        return np.ones(len(dimensions))
+    for name in dimensions:
+        if name not in weights:
+            raise ConfigurationError(f"dimension '{name}' has no weight; there are weights of: {', '.join(weights)}")
+    found = np.array([float(weights[name]) for name in dimensions])
+    if not (np.isfinite(found) & (found >= 0)).all():
+        raise ConfigurationError(f"weights: {found.tolist()}; expected numbers from 0 on")
+    return found
