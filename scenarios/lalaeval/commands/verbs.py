@@ -10,7 +10,7 @@ import typer
 from viva.cli.exit_codes import guarded
 from viva.cli.lazy_command import HELP
 
-from . import bank, check, collect, init, judge, queue
+from . import bank, check, collect, init, judge, queue, sit
 
 app = typer.Typer(
     name="grade",
@@ -33,3 +33,4 @@ app.command("collect", epilog=collect.EXAMPLE)(guarded(collect.collect))
 app.command("judge", epilog=judge.EXAMPLE)(guarded(judge.judge))
 app.command("queue", epilog=queue.QUEUE_EXAMPLE)(guarded(queue.queue))
 app.command("labels", epilog=queue.LABELS_EXAMPLE)(guarded(queue.labels))
+app.command("sit", epilog=sit.EXAMPLE)(guarded(sit.sit))

@@ -1,0 +1,203 @@
+"""The pages of a room as HTML: what waits, and one request as the conversation that its role sees.
+
+Used by one thread. What never belongs here: HTTP, and taking answers.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import orjson
+from jinja2 import Environment
+
+from viva.engine.backends.human.posed import Posed
+from viva.engine.backends.human.room import Room, Standing
+
+from ..people.layout import environment, rendered
+from .schema_form import SchemaForm
+
+TEMPLATES = Path(__file__).with_name("templates")
+FILES = {name: TEMPLATES / name for name in ("room.js", "room.css")}
+_WORDS_A_TOKEN = 0.75  # of English; what a person is told is a hint
+_SHOWN_WORDS = 50  # a hint is rounded down to as many
+_LATEST = 20  # of answered requests in the list
+_NOTHING = {"type": "object", "properties": {}}  # the arguments of a function that says nothing of them
+_SECONDS = (("day", 86400.0), ("h", 3600.0), ("min", 60.0))
+
+
+@dataclass(slots=True, frozen=True)
+class Reader:
+    """Who reads a page: their name, which may be empty, and the token of their forms."""
+
+    name: str = ""
+    token: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class Filled:
+    """A form that was sent and not taken: what stood in it, and what is wrong by field."""
+
+    values: Mapping[str, str] = field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True, frozen=True)
+class Call:
+    """A function that may be called: its name and purpose, and the form of its arguments."""
+
+    name: str
+    description: str
+    form: SchemaForm
+
+
+def templates() -> Environment:
+    """The templates of rooms."""
+    made = environment(TEMPLATES)
+    made.filters |= {"waited": waited, "lines": lines_of}
+    return made
+
+
+class RoomPages:
+    """The pages of one room, under ``/NAME/``."""
+
+    def __init__(self, room: Room, name: str, templates: Environment) -> None:
+        self.room, self.name, self._templates = room, name, templates
+
+    def entrance(self, reader: Reader) -> str:
+        """What a link opens: the person's name is asked for here."""
+        return self._render("entrance.html", reader)
+
+    def listed(self, reader: Reader, now: float) -> str:
+        """All that waits, oldest first, and what was answered lately."""
+        waiting, fingerprint = self.waiting(now)
+        return self._render(
+            "room.html",
+            reader,
+            fragment=waiting,
+            fingerprint=fingerprint,
+            answered=self.room.standings("answered", most=_LATEST),
+            counts=self.room.counts(),
+        )
+
+    def waiting(self, now: float) -> tuple[str, str]:
+        """The live part of the list, and what tells it from another one."""
+        listed, attended = self.room.standings("waiting"), self.room.attended
+        told = [attended, [[one.name, one.asked, one.deadline] for one in listed]]
+        fingerprint = blake2b(orjson.dumps(told), digest_size=8).hexdigest()
+        html = rendered(self._templates, "waiting.html", base=self.name, waiting=listed, attended=attended, now=now)
+        return html, fingerprint
+
+    def request(self, name: str, reader: Reader, now: float, filled: Filled | None = None) -> str | None:
+        """A request and the form of its answer, or the answer that was given; None where there is none."""
+        found = self.room.request(name)
+        if found is None:
+            return None
+        standing, posed, given = found
+        return self._render(
+            "request.html",
+            reader,
+            standing=standing,
+            posed=posed,
+            given=given,
+            form=None if posed.schema is None else SchemaForm(posed.schema),
+            calls_offered=calls_of(posed),
+            words_hint=words_of(posed.max_tokens),
+            submission=secrets.token_urlsafe(12),
+            filled=filled or Filled(),
+            attended=self.room.attended,
+            now=now,
+        )
+
+    def state(self, name: str, reader: Reader) -> dict[str, Any] | None:
+        """What a page of a request has to know while it is open; None where there is no such request."""
+        found = self.room.request(name)
+        if found is None:
+            return None
+        standing, _, given = found
+        waiting = self.room.standings("waiting")
+        return {
+            "state": standing.state,
+            "who": "" if given is None else given.who,
+            "next": following(waiting, standing),
+            "others": sum(one.name != name for one in waiting),
+            "attended": self.room.attended,
+            "token": reader.token,
+        }
+
+    def _render(self, template: str, reader: Reader, **values: Any) -> str:
+        return rendered(self._templates, template, base=self.name, reader=reader, **values)
+
+
+def following(waiting: list[Standing], last: Standing) -> str | None:
+    """What the same role is asked next in the same conversation, if it waits already."""
+    later = [one for one in waiting if one.number > last.number and one.name != last.name
+             and (one.conversation, one.role) == (last.conversation, last.role)]  # fmt: skip
+    return later[0].name if later else None
+
+
+def calls_of(posed: Posed) -> list[Call]:
+    """The functions that may be called in place of an answer."""
+    functions = [tool["function"] for tool in posed.tools]
+    return [
+        Call(one["name"], one.get("description", ""), SchemaForm(one.get("parameters") or _NOTHING, f"call{number}/"))
+        for number, one in enumerate(functions)
+    ]
+
+
+def read_answer(posed: Posed, given: Mapping[str, str]) -> tuple[str, list[tuple[str, str]], dict[str, str]]:
+    """What a form says: text, calls, and what is wrong by the names of fields."""
+    calls = calls_of(posed)
+    chosen = given.get("way", "" if posed.required else "text") if calls else "text"
+    if chosen != "text":
+        number = int(chosen) if chosen.isascii() and chosen.isdigit() and len(chosen) < 4 else len(calls)
+        if number >= len(calls):
+            return "", [], {"way": "please choose a function" if posed.required else "please choose how to answer"}
+        arguments, errors = calls[number].form.read(given)
+        return "", [] if errors else [(calls[number].name, arguments)], errors
+    if posed.required and calls:
+        return "", [], {"way": "a function must be called here"}
+    if posed.schema is not None:
+        text, errors = SchemaForm(posed.schema).read(given)
+        return text, [], errors
+    text = given.get("text", "").replace("\r\n", "\n")
+    return text, [], {} if text.strip() else {"text": "please write an answer first"}
+
+
+def words_of(tokens: int) -> int:
+    """About how many words an answer of so many tokens has, rounded down; small figures as they are."""
+    words = int(tokens * _WORDS_A_TOKEN)
+    return words if words < _SHOWN_WORDS else words // _SHOWN_WORDS * _SHOWN_WORDS
+
+
+def waited(seconds: float) -> str:
+    """``2 days``, ``5 h``, ``12 min`` or ``< 1 min``."""
+    for unit, size in _SECONDS:
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {unit}{'s' if unit == 'day' and count > 1 else ''}"
+    return "< 1 min"
+
+
+def lines_of(text: str) -> list[tuple[str, str]]:
+    """A JSON object as (name, value) lines, as a person reads it; empty where the text is none."""
+    try:
+        value = orjson.loads(text.encode("utf-8", "replace"))
+    except orjson.JSONDecodeError:
+        return []
+    if not isinstance(value, dict):
+        return []
+    return [(name.replace("_", " "), shown) for name, one in value.items() if (shown := _line(one))]
+
+
+def _line(value: Any) -> str:
+    """A value on one line; an object's texts stand behind its numbers."""
+    if isinstance(value, dict):
+        return " · ".join(filter(None, map(_line, sorted(value.values(), key=lambda one: isinstance(one, str)))))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
