@@ -184,6 +184,8 @@ class _ToStderr(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         label = getattr(record, "label", "warning" if record.levelno >= logging.WARNING else "")
         print("viva: " + (f"{label}: " if label else "") + record.getMessage(), file=sys.stderr)
+        if record.exc_info:  # a fault of our own: who mends it needs to know where
+            print(logging.Formatter().formatException(record.exc_info), file=sys.stderr)
 
 
 def show_log(*, verbose: bool = False) -> None:

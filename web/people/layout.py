@@ -38,9 +38,9 @@ def environment(*folders: Path) -> Environment:
     return made
 
 
-def rendered(templates: Environment, name: str, **values: Any) -> str:
+def rendered(templates: Environment, template: str, /, **values: Any) -> str:
     """A template filled in, as text that can be sent."""
-    return templates.get_template(name).render(**values).encode("utf-8", "replace").decode()
+    return templates.get_template(template).render(**values).encode("utf-8", "replace").decode()
 
 
 def application(

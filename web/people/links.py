@@ -112,6 +112,7 @@ class Sessions:
         self._clock = clock
         self._cookies = URLSafeSerializer(secret, salt=f"viva {purpose} session", signer_kwargs=_SIGNED)
         self._forms = URLSafeSerializer(secret, salt=f"viva {purpose} form", signer_kwargs=_SIGNED)
+        self._seals = URLSafeSerializer(secret, salt=f"viva {purpose} seal", signer_kwargs=_SIGNED)
         # Cookies know no ports: two servers of one machine have names of their own.
         self.cookie = f"viva-{purpose}-{hashlib.sha256(secret).hexdigest()[:8]}"
 
@@ -156,3 +157,15 @@ class Sessions:
             return isinstance(given, str) and bool(self._forms.loads(given) == session.name)
         except BadData:
             return False
+
+    def seal(self, words: str) -> str:
+        """Words that come back from a page, signed: nobody but this server can have written them."""
+        value = self._seals.dumps(words)
+        return value if isinstance(value, str) else value.decode()
+
+    def unsealed(self, given: object) -> str | None:
+        """The words of a seal; None where it is not one of ours."""
+        try:
+            return str(self._seals.loads(given)) if isinstance(given, str) else None
+        except BadData:
+            return None

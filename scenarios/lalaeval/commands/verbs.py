@@ -10,7 +10,7 @@ import typer
 from viva.cli.exit_codes import guarded
 from viva.cli.lazy_command import HELP
 
-from . import bank, check, collect, init, judge, queue, sit
+from . import bank, check, collect, graders, init, judge, queue, serve, sit
 
 app = typer.Typer(
     name="grade",
@@ -34,3 +34,5 @@ app.command("judge", epilog=judge.EXAMPLE)(guarded(judge.judge))
 app.command("queue", epilog=queue.QUEUE_EXAMPLE)(guarded(queue.queue))
 app.command("labels", epilog=queue.LABELS_EXAMPLE)(guarded(queue.labels))
 app.command("sit", epilog=sit.EXAMPLE)(guarded(sit.sit))
+app.command("serve", epilog=serve.EXAMPLE)(guarded(serve.serve))
+app.command("graders", epilog=graders.EXAMPLE)(guarded(graders.graders))

@@ -1,0 +1,1 @@
+"""Grading pages: graders, adjudicators and admins of one grading folder, served by one process."""

@@ -1,0 +1,172 @@
+"""An adjudicator's pages: answers in dispute, their grades side by side without names, a decision with its reason.
+
+The original grades stay. Who has seen others' grades of a question is not asked to grade it, and nobody decides on a
+question that they grade themselves. What never belongs here: when graders disagree (``disputed``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from viva.engine import seeds
+from viva.orchestration.grading.disputed import DisputedAnswer, DisputeRule, Disputes, disputes_of
+from viva.orchestration.grading.records import Decision, Grader, GraderRole, Question
+from viva.orchestration.grading.seats import seats_of
+from viva.orchestration.grading.store import GradeStore
+
+from ..people.guarding import Refusal
+from ..people.markdown import ModelText, model_text
+from .site import Site, note_seen
+from .submitting import MOST_COMMENT
+
+ROLES: tuple[GraderRole, ...] = ("adjudicator", "admin")
+
+
+@dataclass(slots=True, frozen=True)
+class Voice:
+    """A grade without its grader's name, and the comment."""
+
+    value: float
+    comment: ModelText | None
+
+
+@dataclass(slots=True, frozen=True)
+class Docket:
+    """The disputes that are this adjudicator's to decide, and counts of the others.
+
+    ``own``: how many are of questions that they grade themselves.
+    """
+
+    to_decide: list[DisputedAnswer]
+    decided: list[DisputedAnswer]
+    own: int
+    agreed: int
+    single: int
+
+
+@dataclass(slots=True, frozen=True)
+class Case:
+    """One answer in dispute: its grades in an order that tells nothing, its decision, its neighbours."""
+
+    question: Question
+    position: int
+    voices: list[Voice]
+    complete: bool
+    decision: Decision | None
+    before: DisputedAnswer | None
+    after: DisputedAnswer | None
+    left: int
+
+
+class AdjudicatorPages:
+    """The pages of whoever decides disputes."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def add_to(self, app: web.Application) -> None:
+        """Add the routes."""
+        app.router.add_get(r"/g/{holder:\d{1,9}}/disputes", self._list)
+        app.router.add_get(r"/g/{holder:\d{1,9}}/disputes/{number:\d{1,9}}/{position:\d{1,5}}", self._case)
+        app.router.add_post(r"/g/{holder:\d{1,9}}/disputes/{number:\d{1,9}}/{position:\d{1,5}}", self._decide)
+
+    async def _list(self, request: web.Request) -> web.Response:
+        def look(store: GradeStore, grader: Grader) -> tuple[Grader, Docket]:
+            return grader, docket_of(store, grader)
+
+        grader, docket = await self._site.ask(request, look, roles=ROLES)
+        return self._site.page(request, "disputes.html", docket=docket, grader=grader)
+
+    async def _case(self, request: web.Request) -> web.Response:
+        number, position = _place(request)
+
+        def look(store: GradeStore, grader: Grader) -> Case:
+            case = case_of(store, grader, number, position)
+            note_seen(store, grader, number)
+            return case
+
+        case = await self._site.ask(request, look, roles=ROLES, changes=True)
+        return self._site.page(
+            request,
+            "dispute.html",
+            case=case,
+            question=await self._site.questions.of(case.question),
+            most_comment=MOST_COMMENT,
+        )
+
+    async def _decide(self, request: web.Request) -> web.Response:
+        number, position = _place(request)
+        fields = await self._site.form(request)
+        value, reason = str(fields.get("value", "")), str(fields.get("reason", "")).strip()
+        if not reason:
+            raise Refusal(400, "No reason", "A decision needs a reason; go back and write one.")
+        if len(reason) > MOST_COMMENT:
+            raise Refusal(413, "Too long", f"A reason has {MOST_COMMENT:,} characters at most.")
+
+        def decide(store: GradeStore, grader: Grader) -> DisputedAnswer | None:
+            case = case_of(store, grader, number, position)
+            try:
+                grade = float(value)
+            except ValueError:
+                raise Refusal(400, "No grade", "A decision needs a grade; go back and choose one.") from None
+            answer = case.question.answers[position - 1]
+            store.decide(answer.id, grader.number, grade, reason)
+            return case.after
+
+        following = await self._site.ask(request, decide, roles=ROLES, changes=True)
+        path = "../../disputes" if following is None else f"../{following.question}/{following.position}"
+        return web.Response(status=303, headers={"Location": path})
+
+
+def docket_of(store: GradeStore, grader: Grader) -> Docket:
+    """What is there to decide: first the answers that everybody has graded who was asked to."""
+    found, own = _disputes(store, grader)
+    mine = [one for one in found.disputed if one.question not in own]
+    to_decide = sorted(
+        (one for one in mine if one.decided is None), key=lambda one: (not one.complete, one.question, one.position)
+    )
+    decided = [one for one in mine if one.decided is not None]
+    return Docket(to_decide, decided, len(found.disputed) - len(mine), found.agreed, found.single)
+
+
+def _disputes(store: GradeStore, grader: Grader) -> tuple[Disputes, set[int]]:
+    rule = DisputeRule.of(store.meta("about"))
+    return disputes_of(store, rule), {seat.question for seat in seats_of(store, grader)}
+
+
+def case_of(store: GradeStore, grader: Grader, number: int, position: int) -> Case:
+    """One answer in dispute.
+
+    :raises Refusal: it is none, or of a question that this adjudicator grades.
+    """
+    docket = docket_of(store, grader)
+    listed = [*docket.to_decide, *docket.decided]
+    here = next((one for one in listed if (one.question, one.position) == (number, position)), None)
+    if here is None:
+        raise Refusal(404, "No dispute", "This answer is not in dispute, or you grade its question yourself.")
+    others = [one for one in docket.to_decide if one is not here]
+    place = listed.index(here)
+    question = store.question(number)
+    grades = [one for one in store.grades(question=number) if one.answer == here.answer]
+    valid = [one for one in grades if one.value is not None and not one.invalid]
+    # In another order for each answer, so that nobody can be followed from one to the next.
+    seed = store.meta("seed")
+    valid.sort(key=lambda one: seeds.uniform(seed, "voices", one.answer, one.grader))
+    voices = [Voice(one.value, model_text(one.comment) if one.comment.strip() else None)
+              for one in valid if one.value is not None]  # fmt: skip
+    return Case(
+        question,
+        position,
+        voices,
+        here.complete,
+        store.decisions().get(here.answer),
+        listed[place - 1] if place else None,
+        next((one for one in listed[place + 1 :] if one.decided is None), others[0] if others else None),
+        len(docket.to_decide),
+    )
+
+
+def _place(request: web.Request) -> tuple[int, int]:
+    return int(request.match_info["number"]), int(request.match_info["position"])

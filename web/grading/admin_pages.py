@@ -1,0 +1,234 @@
+"""An admin's pages: who grades and how far they are, new links, what counts no more and why, and what was done.
+
+A new link is shown once; whose link is which is known to nobody afterwards. What never belongs here: figures of
+candidates (the report has them).
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+from typing import get_args
+
+from aiohttp import web
+
+from viva.orchestration.grading.disputed import DisputeRule, disputes_of
+from viva.orchestration.grading.records import Grader, GraderRole, GraderState, Question, Standing
+from viva.orchestration.grading.seats import standing, whole_standing
+from viva.orchestration.grading.store import GradeStore
+
+from ..people.guarding import Refusal
+from ..people.links import expiry_of, new_token
+from .site import Form, Site, note_seen
+
+ROLES: tuple[GraderRole, ...] = ("admin",)
+_MOST_NAME, _MOST_REASON = 80, 500
+_DEEDS_SHOWN = 60
+_STATES: dict[str, GraderState] = {"pause": "paused", "resume": "active", "retire": "retired"}
+_ACTIVITY = "select grader, max(at), count(value) from grades group by grader"
+_LINKS = "select number, token is not null, expires from graders"
+
+
+@dataclass(slots=True, frozen=True)
+class GraderRow:
+    """A grader in the table. ``last``: when they graded last. ``linked``: a link of theirs is good."""
+
+    grader: Grader
+    standing: Standing
+    grades: int
+    last: float | None
+    linked: bool
+    expires: float | None
+
+
+@dataclass(slots=True, frozen=True)
+class Overview:
+    """What the first page shows."""
+
+    me: Grader
+    rows: list[GraderRow]
+    whole: Standing
+    questions: list[tuple[int, str]]
+    open_disputes: int
+    decided: int
+    deeds: list[tuple[float, str, str]]
+
+
+@dataclass(slots=True, frozen=True)
+class GradeRow:
+    """A grade of one answer, with its grader's name."""
+
+    position: int
+    grader: Grader
+    value: float
+    comment: str
+    invalid: str
+
+
+class AdminPages:
+    """The pages of whoever manages graders."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._new_links: dict[str, tuple[str, str, str]] = {}  # by a name that is used once: holder, grader, token
+
+    def add_to(self, app: web.Application) -> None:
+        """Add the routes."""
+        base = r"/g/{holder:\d{1,9}}/admin"
+        app.router.add_get(base, self._overview)
+        app.router.add_post(f"{base}/graders", self._add)
+        app.router.add_post(rf"{base}/graders/{{number:\d{{1,9}}}}", self._manage)
+        app.router.add_get(rf"{base}/q/{{number:\d{{1,9}}}}", self._question)
+        app.router.add_post(rf"{base}/q/{{number:\d{{1,9}}}}", self._invalidate)
+
+    async def _overview(self, request: web.Request) -> web.Response:
+        found = await self._site.ask(request, overview_of, roles=ROLES)
+        shown = self._new_links.pop(request.query.get("new", ""), None)
+        if shown is not None and shown[0] != request.match_info["holder"]:
+            shown = None
+        link = None if shown is None else (shown[1], f"{_origin(request, self._site)}/link/{shown[2]}")
+        return self._site.page(request, "admin.html", found=found, link=link, now=time.time(), ago=ago)
+
+    async def _add(self, request: web.Request) -> web.Response:
+        fields = await self._site.form(request)
+        name, role = str(fields.get("name", "")).strip(), str(fields.get("role", "grader"))
+        if not name or len(name) > _MOST_NAME:
+            raise Refusal(400, "No name", f"A grader needs a name of at most {_MOST_NAME} characters.")
+        if role not in get_args(GraderRole):
+            raise Refusal(400, "No role", "A grader is a grader, an adjudicator or an admin.")
+        token, kept = new_token()
+
+        def add(store: GradeStore, admin: Grader) -> None:
+            expires = expiry_of(str(fields.get("expires", "never")), store.clock())
+            grader = store.add_grader(name, role=role)  # type: ignore[arg-type]
+            store.set_token(grader.number, kept, expires)
+            store.log(admin.name, f"added {name} as {role}")
+
+        await self._site.ask(request, add, roles=ROLES, changes=True)
+        return self._shown_once(request, name, token, "../admin")
+
+    async def _manage(self, request: web.Request) -> web.Response:
+        number = int(request.match_info["number"])
+        fields = await self._site.form(request)
+        deed = str(fields.get("deed", ""))
+        token, kept = new_token()
+
+        def manage(store: GradeStore, admin: Grader) -> str:
+            grader = next((one for one in store.graders() if one.number == number), None)
+            if grader is None:
+                raise Refusal(404, "No such grader", "There is no grader of this number.")
+            if deed == "link":
+                expires = expiry_of(str(fields.get("expires", "never")), store.clock())
+                store.set_token(number, kept, expires)
+                store.log(admin.name, f"grader {number}: new link")
+            elif deed in _STATES:
+                if number == admin.number and deed != "resume":
+                    raise Refusal(400, "Yourself", "Nobody can pause or retire themselves; another admin can.")
+                store.set_state(number, _STATES[deed], admin.name)
+            else:
+                raise Refusal(400, "Unknown", "Graders can be paused, resumed and retired, and get new links.")
+            return grader.name
+
+        name = await self._site.ask(request, manage, roles=ROLES, changes=True)
+        if deed == "link":
+            return self._shown_once(request, name, token, "../../admin")
+        return web.Response(status=303, headers={"Location": "../../admin"})
+
+    def _shown_once(self, request: web.Request, name: str, token: str, path: str) -> web.Response:
+        once = secrets.token_urlsafe(12)
+        self._new_links[once] = (request.match_info["holder"], name, token)
+        return web.Response(status=303, headers={"Location": f"{path}?new={once}"})
+
+    async def _question(self, request: web.Request) -> web.Response:
+        number = int(request.match_info["number"])
+
+        def look(store: GradeStore, admin: Grader) -> tuple[Question, list[GradeRow]]:
+            question = store.question(number)
+            note_seen(store, admin, number)
+            return question, grade_rows(store, question)
+
+        question, rows = await self._site.ask(request, look, roles=ROLES, changes=True)
+        return self._site.page(
+            request, "admin_question.html", invalid=question.invalid, rows=rows, gold=question.gold,
+            question=await self._site.questions.of(question),
+        )  # fmt: skip
+
+    async def _invalidate(self, request: web.Request) -> web.Response:
+        number = int(request.match_info["number"])
+        fields = await self._site.form(request)
+        reason = _reason(fields)
+
+        def invalidate(store: GradeStore, admin: Grader) -> None:
+            if "grader" not in fields:
+                store.invalidate_question(number, admin.name, reason)
+                return
+            wanted = str(fields.get("grader")), str(fields.get("position"))
+            for row in grade_rows(store, store.question(number)):
+                if (str(row.grader.number), str(row.position)) == wanted:
+                    answer = store.question(number).answers[row.position - 1]
+                    store.invalidate(answer.id, row.grader.number, admin.name, reason)
+                    return
+            raise Refusal(404, "No such grade", "There is no such grade.")
+
+        await self._site.ask(request, invalidate, roles=ROLES, changes=True)
+        return web.Response(status=303, headers={"Location": f"../q/{number}"})
+
+
+def overview_of(store: GradeStore, admin: Grader) -> Overview:
+    """Who grades, how far they are, and what was done."""
+    activity = {row[0]: (row[1], row[2]) for row in store.connection.execute(_ACTIVITY)}
+    links = {row[0]: (bool(row[1]), row[2]) for row in store.connection.execute(_LINKS)}
+    rows = []
+    for grader in store.graders():
+        last, count = activity.get(grader.number, (None, 0))
+        linked, expires = links[grader.number]
+        rows.append(GraderRow(grader, standing(store, grader), count, last, linked, expires))
+    disputed = disputes_of(store, DisputeRule.of(store.meta("about"))).disputed
+    questions = [
+        tuple(row) for row in store.connection.execute("select number, invalid from questions order by number")
+    ]
+    return Overview(
+        admin,
+        rows,
+        whole_standing(store),
+        questions,
+        sum(one.decided is None for one in disputed),
+        sum(one.decided is not None for one in disputed),
+        store.deeds()[-_DEEDS_SHOWN:][::-1],
+    )
+
+
+def grade_rows(store: GradeStore, question: Question) -> list[GradeRow]:
+    """The grades of a question by position, with names."""
+    graders = {one.number: one for one in store.graders()}
+    positions = {answer.id: answer.position for answer in question.answers}
+    rows = [
+        GradeRow(positions[one.answer], graders[one.grader], one.value, one.comment, one.invalid)
+        for one in store.grades(question=question.number)
+        if one.value is not None
+    ]
+    return sorted(rows, key=lambda row: (row.position, row.grader.number))
+
+
+def ago(seconds: float) -> str:
+    """How long ago something was, in words."""
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {unit}{'s' * (count > 1)} ago"
+    return "just now"
+
+
+def _reason(fields: Form) -> str:
+    """Why something counts no more; empty where it is to count again."""
+    reason = " ".join(str(fields.get("reason", "")).split())
+    if "again" in fields:
+        return ""
+    if not reason or len(reason) > _MOST_REASON:
+        raise Refusal(400, "No reason", f"Please give a reason of at most {_MOST_REASON} characters.")
+    return reason
+
+
+def _origin(request: web.Request, site: Site) -> str:
+    return f"{'https' if site.secure else 'http'}://{request.host}"

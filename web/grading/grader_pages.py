@@ -1,0 +1,200 @@
+"""A grader's pages: one question at a time, the list of one's own questions, and what a page's script sends.
+
+Graders see their own grades and nobody else's. What never belongs here: disputes, who grades.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+import orjson
+from aiohttp import web
+
+from viva.orchestration.grading.records import Grader, Question, Standing
+from viva.orchestration.grading.seats import new_seat, next_seat, seats_of, standing
+from viva.orchestration.grading.store import GradeStore
+
+from ..people.guarding import Refusal
+from .site import Site, seen_by
+from .submitting import MOST_COMMENT, read_form, read_json, seal_of, submit_all
+
+_MOST_OPEN = 5  # questions that a grader may have begun and put off
+_EXCERPT = 120  # characters of a question in a list
+_OWN = """
+select q.number, q.record, count(g.value), count(a.id) from seats s join questions q on q.number = s.question
+join answers a on a.question = q.number left join grades g on g.answer = a.id and g.grader = ?
+where s.grader = ? and q.invalid = '' group by q.number order by s.claimed, q.number
+"""
+_HOMES = {"grader": "next", "adjudicator": "disputes", "admin": "admin"}
+
+
+@dataclass(slots=True, frozen=True)
+class Given:
+    """A grader's own grade of an answer as it stands."""
+
+    value: float | None = None
+    comment: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class Desk:
+    """A question in front of a grader: the grades by position, its neighbours among their own, how far they are."""
+
+    grader: Grader
+    question: Question
+    given: dict[int, Given]
+    place: int
+    before: int | None
+    after: int | None
+    standing: Standing
+
+
+@dataclass(slots=True, frozen=True)
+class Listed:
+    """One of a grader's own questions in the list of them."""
+
+    number: int
+    excerpt: str
+    graded: int
+    answers: int
+
+
+class GraderPages:
+    """The pages of whoever grades."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def add_to(self, app: web.Application) -> None:
+        """Add the routes."""
+        app.router.add_get(r"/g/{holder:\d{1,9}}/", self._home)
+        app.router.add_get(r"/g/{holder:\d{1,9}}/next", self._next)
+        app.router.add_get(r"/g/{holder:\d{1,9}}/done", self._done)
+        app.router.add_get(r"/g/{holder:\d{1,9}}/mine", self._mine)
+        app.router.add_get(r"/g/{holder:\d{1,9}}/q/{number:\d{1,9}}", self._question)
+        app.router.add_post(r"/g/{holder:\d{1,9}}/q/{number:\d{1,9}}", self._save)
+        app.router.add_post(r"/g/{holder:\d{1,9}}/grades", self._grades)
+
+    async def _home(self, request: web.Request) -> web.Response:
+        grader = await self._site.ask(request, lambda store, grader: grader, paused=True)
+        return _to(_HOMES[grader.role])
+
+    async def _next(self, request: web.Request) -> web.Response:
+        text = request.query.get("after", "")
+        after = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+        number = await self._site.ask(request, lambda store, grader: chosen(store, grader, after), changes=True)
+        return _to("done" if number is None else f"q/{number}")
+
+    async def _question(self, request: web.Request) -> web.Response:
+        number = int(request.match_info["number"])
+        desk = await self._site.ask(request, lambda store, grader: desk_of(store, grader, number))
+        plain = request.query.get("written") == "1"
+        return self._site.page(
+            request,
+            "question.html",
+            desk=desk,
+            question=await self._site.questions.of(desk.question, plain=plain),
+            plain=plain,
+            name=secrets.token_hex(12),
+            seal=seal_of(self._site.sessions, desk.grader.number, number),
+            most_comment=MOST_COMMENT,
+        )
+
+    async def _save(self, request: web.Request) -> web.Response:
+        """A form without a script: all of a question at once."""
+        number = int(request.match_info["number"])
+        fields = await self._site.form(request)
+        sent = read_form(fields, number)
+        sessions = self._site.sessions
+        results = await self._site.ask(
+            request, lambda store, grader: submit_all(store, sessions, grader, sent), changes=True
+        )
+        for problem in results.values():
+            if problem:
+                raise Refusal(400, "Not saved", problem["text"], code=problem["code"])
+        return _to(f"../next?after={number}" if "next" in fields else str(number))
+
+    async def _grades(self, request: web.Request) -> web.Response:
+        """What the page's script sends: some grades at once, each answered for itself."""
+        form, sent = read_json(await request.read())
+        self._site.check_form(request, form)
+        sessions = self._site.sessions
+
+        def record(store: GradeStore, grader: Grader) -> dict[str, object]:
+            results = submit_all(store, sessions, grader, sent)
+            finished = sum(seat.finished for seat in seats_of(store, grader))
+            return {"results": results, "finished": finished}
+
+        return web.json_response(await self._site.ask(request, record, changes=True))
+
+    async def _mine(self, request: web.Request) -> web.Response:
+        listed = await self._site.ask(request, lambda store, grader: own_questions(store, grader), paused=True)
+        return self._site.page(request, "mine.html", listed=listed)
+
+    async def _done(self, request: web.Request) -> web.Response:
+        def look(store: GradeStore, grader: Grader) -> tuple[Standing, list[Listed]]:
+            open_ = [one for one in own_questions(store, grader) if one.graded < one.answers]
+            return standing(store, grader), open_
+
+        found, open_ = await self._site.ask(request, look)
+        return self._site.page(request, "done.html", standing=found, open=open_)
+
+
+def chosen(store: GradeStore, grader: Grader, after: int | None) -> int | None:
+    """The question to go on with behind this one: the next of one's own, else a new one, else one that was put off."""
+    without = seen_by(store, grader)
+    if after is None:
+        seat = next_seat(store, grader, without=without)
+        return None if seat is None else seat.question
+    mine = seats_of(store, grader)
+    numbers = [seat.question for seat in mine]
+    if after in numbers[:-1]:
+        return numbers[numbers.index(after) + 1]
+    open_ = [seat.question for seat in mine if not seat.finished]
+    if len(open_) < _MOST_OPEN and (seat := new_seat(store, grader, without=without)) is not None:
+        return seat.question
+    return next((number for number in open_ if number != after), None)
+
+
+def desk_of(store: GradeStore, grader: Grader, number: int) -> Desk:
+    """A question as it lies before a grader.
+
+    :raises Refusal: it is not theirs.
+    """
+    numbers = [seat.question for seat in seats_of(store, grader)]
+    if number not in numbers:
+        raise Refusal(
+            404, "Not one of yours", "This question is not one of yours, or counts no more.", code="not-yours"
+        )
+    place = numbers.index(number)
+    question = store.question(number)
+    positions = {answer.id: answer.position for answer in question.answers}
+    given = dict.fromkeys(positions.values(), Given())
+    for grade in store.grades(grader=grader.number, question=number):
+        given[positions[grade.answer]] = Given(grade.value, grade.comment)
+    return Desk(
+        grader,
+        question,
+        given,
+        place + 1,
+        numbers[place - 1] if place else None,
+        numbers[place + 1] if place + 1 < len(numbers) else None,
+        standing(store, grader),
+    )
+
+
+def own_questions(store: GradeStore, grader: Grader) -> list[Listed]:
+    """A grader's own questions in the order in which they came."""
+    rows = store.connection.execute(_OWN, (grader.number, grader.number))
+    return [Listed(number, _excerpt(orjson.loads(record)["text"]), graded, answers)
+            for number, record, graded, answers in rows]  # fmt: skip
+
+
+def _excerpt(text: str) -> str:
+    line = " ".join(text[: 4 * _EXCERPT].split())
+    return line[:_EXCERPT] + "…" if len(line) > _EXCERPT else line
+
+
+def _to(path: str) -> web.Response:
+    return web.Response(status=303, headers={"Location": path})
