@@ -6,21 +6,31 @@ What never belongs here: changing anything, and grades' figures (``viva grade re
 from __future__ import annotations
 
 import sys
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from viva.reports.text import Table
+
+    from ..bank import RubricVersion
     from ..project import Project
 
 
-def check(project: Annotated[Path, typer.Argument(metavar="PROJECT", help="Project folder.")]) -> None:
+def check(
+    project: Annotated[Path, typer.Argument(metavar="PROJECT", help="Project folder.")],
+    rubrics_: Annotated[
+        bool, typer.Option("--rubrics", help="Also print every version of the rubric, with what changed.")
+    ] = False,
+) -> None:
     """Check a project's file and bank, and say how far its rounds have come; no model is asked."""
     from viva.cli.output import print_tables, print_text
     from viva.reports.controls import one_line
-    from viva.reports.text import Table, percent
+    from viva.reports.text import percent
 
     from ..bank import STATES, Bank
     from ..findings import near_duplicates, plan_rows, problems
@@ -50,16 +60,41 @@ def check(project: Annotated[Path, typer.Argument(metavar="PROJECT", help="Proje
          for path, one in opened.dimensions.items()],
     )  # fmt: skip
     print_tables([dimensions, _rounds(opened)])
-    notes = [f"question {one.pair.id}: {problem}" for one in entries for problem in problems(one.pair, opened, today)]
+    if rubrics_:
+        print_text("\n" + "".join(f"{one_line(line)}\n" for line in _versions(rubrics)))
+    kept = [one.pair for one in entries if one.state != "returned"]
+    notes = [f"question {pair.id}: {problem}" for pair in kept for problem in problems(pair, opened, today)]
     notes += [
         f"{two.first} and {two.second} are nearly the same question (likeness {two.likeness:.2f})"
-        for two in near_duplicates([one.pair for one in entries], opened.file.duplicates)
+        for two in near_duplicates(kept, opened.file.duplicates)
     ]
     for note in notes:
         print(f"viva: note: {one_line(note)}", file=sys.stderr)
 
 
-def _rounds(project: Project) -> tuple[str, list[str], list[list[str]]]:
+def _versions(rubrics: list[RubricVersion]) -> Iterator[str]:
+    """The history of the rubric: each dimension that is new, changed or gone, and the words that changed."""
+    before: dict[str, Any] = {}
+    for one in rubrics:
+        yield f"rubric version {one.number}, from {datetime.fromtimestamp(one.at):%Y-%m-%d %H:%M} on"
+        for path in dict.fromkeys([*before, *one.rubric]):
+            then, now = before.get(path), one.rubric.get(path)
+            if then != now:
+                kind = "gone" if now is None else "new" if then is None else "changed"
+                yield f"  {path}, {kind}: {_difference(then or {}, now or {})}"
+        before = one.rubric
+
+
+def _difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    grades, earlier = now.get("grades", {}), then.get("grades", {})
+    parts = [f"{grade}: {text}" for grade, text in grades.items() if earlier.get(grade) != text]
+    parts += [f"{grade}: no longer" for grade in earlier if grade not in grades]
+    if now.get("principle", "") != then.get("principle", ""):
+        parts.append("principle: " + (" ".join(now["principle"].split()) if now.get("principle") else "none"))
+    return "; ".join(parts)
+
+
+def _rounds(project: Project) -> Table:
     """How far each round has come."""
     from viva.orchestration.grading.schema import FILE
     from viva.orchestration.grading.seats import whole_standing

@@ -188,10 +188,10 @@ def check_same(drawn: Drawn, kind: Kind, seed: int | None, n: int | None, quota:
         )
 
 
-def make_grading_folder(drawn: Drawn) -> int:
+def make_grading_folder(drawn: Drawn, held_back: Mapping[str, str] | None = None) -> int:
     """Make the grading folder of a round whose answers are collected; how many questions lack an answer.
 
-    It stands whole or not at all, also after a kill.
+    It stands whole or not at all, also after a kill. Graders that are ``held_back`` are paused, with the reason.
 
     :raises ConfigurationError: nothing was collected.
     """
@@ -207,7 +207,9 @@ def make_grading_folder(drawn: Drawn) -> int:
     with GradeStore.create(making, questions, title=title, seed=seed, about=_about(drawn, given)) as store:
         for one in drawn.record.graders:
             role: Any = one["role"]
-            store.add_grader(one["name"], role=role)
+            grader = store.add_grader(one["name"], role=role)
+            if held_back and one["name"] in held_back:
+                store.set_state(grader.number, "paused", f"deployment gate: {held_back[one['name']]}")
     with closing(sqlite3.connect(making / GRADES)) as connection:  # one file, without a log beside it
         connection.execute("pragma journal_mode = delete")
     os.replace(making / GRADES, drawn.path / GRADES)

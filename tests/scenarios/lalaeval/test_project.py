@@ -69,3 +69,5 @@ def test_each_version_of_the_rubric_is_kept_with_its_time(tmp_path: Path) -> Non
     assert (after.number, after.at) == (2, 2000.0)
     assert after.rubric["talk"]["grades"] == {"0": "lost", "1": "keeps what was said"}
     assert before.rubric["talk"]["grades"]["1"] == "kept"
+    printed, _ = viva("grade", "check", tmp_path, "--rubrics")
+    assert "1: keeps what was said" in next(line for line in printed.splitlines() if "changed" in line)
