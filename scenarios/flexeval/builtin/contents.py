@@ -6,16 +6,8 @@ import json
 import re
 from typing import Any
 
-# How models say no, in a few languages; a refusal stands at the beginning of an answer.
-_PHRASES = (
-    r"I(?:'| a)?m (?:really |very |so )?(?:sorry|unable|afraid)",
-    r"I (?:can(?:no|')t|cannot|can not|won'?t|must decline|am not able to|will not)",
-    r"(?:as an?|I am an?|I'm an?) (?:AI|language model|assistant)\b.{0,80}\b(?:can(?:no|')t|cannot|unable|not able)",
-    r"es tut mir leid|ich kann (?:das |dabei |dir |Ihnen )?(?:leider )?nicht",
-    r"je (?:suis désolé|ne peux pas)|lo siento|no puedo",
-)
-_REFUSALS = re.compile(rf"\b(?:{'|'.join(_PHRASES)})|抱歉|无法(?:回答|提供)|죄송|申し訳", re.IGNORECASE)
-_LOOKED_AT = 300  # characters
+from viva.agents.refusals import refuses
+
 _FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL)
 
 
@@ -63,7 +55,7 @@ def follows_schema(text: str, schema: dict[str, Any], fenced: bool = True) -> di
 
 def refusal(text: str) -> bool:
     """Whether the text begins by refusing: by phrases in English and some other languages; no model is asked."""
-    return _REFUSALS.search(text[:_LOOKED_AT].replace("’", "'")) is not None
+    return refuses(text)
 
 
 def _parsed(text: str, fenced: bool) -> list[Any] | None:
