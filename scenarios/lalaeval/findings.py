@@ -6,7 +6,7 @@ What never belongs here: changing anything.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
@@ -42,8 +42,9 @@ class PlanRow:
     under_way: int
 
 
-def near_duplicates(pairs: Sequence[Pair], least: float) -> list[Duplicate]:
-    """Pairs of questions whose likeness is ``least`` at least, most alike first.
+def near_duplicates(pairs: Sequence[Pair], least: float, only: Collection[str] | None = None) -> list[Duplicate]:
+    """Pairs of questions whose likeness is ``least`` at least, most alike first; where ids are given by ``only``, those
+    that one of these is in.
 
     Likeness is the cosine between weighted counts of runs of 3 to 5 letters within words (TF–IDF, as scikit-learn
     computes it): it sees other forms and another order of words, and no meaning.
@@ -55,12 +56,16 @@ def near_duplicates(pairs: Sequence[Pair], least: float) -> list[Duplicate]:
     vectors: csr_matrix = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), sublinear_tf=True).fit_transform(
         [f"{pair.text} " for pair in pairs]
     )
-    found = []
-    for start in range(0, len(pairs), _ROWS):
-        alike = (vectors[start : start + _ROWS] @ vectors.T).tocoo()
-        for row, column, value in zip(alike.row + start, alike.col, alike.data, strict=True):
-            if row < column and value >= least:
-                found.append(Duplicate(pairs[row].id, pairs[column].id, min(1.0, float(value))))
+    chosen = [place for place, pair in enumerate(pairs) if only is None or pair.id in only]
+    asked, found = set(chosen), []
+    for start in range(0, len(chosen), _ROWS):
+        rows = chosen[start : start + _ROWS]
+        alike = (vectors[rows] @ vectors.T).tocoo()
+        for place, column, value in zip(alike.row, alike.col, alike.data, strict=True):
+            row = rows[place]
+            if value >= least and (row < column or (column not in asked and row != column)):
+                first, second = sorted((row, int(column)))
+                found.append(Duplicate(pairs[first].id, pairs[second].id, min(1.0, float(value))))
     return sorted(found, key=lambda one: (-one.likeness, one.first, one.second))
 
 

@@ -219,10 +219,9 @@ def _say_findings(opened: Project, bank: Bank, on: date, only: set[str]) -> None
         if one.pair.id in only:
             for problem in problems(one.pair, opened, on):
                 print(f"viva: note: {one_line(one.pair.id)}: {problem}", file=sys.stderr)
-    for two in near_duplicates([one.pair for one in entries], opened.file.duplicates):
-        if only & {two.first, two.second}:
-            said = f"{two.first} and {two.second} are nearly the same question (likeness {two.likeness:.2f})"
-            print(f"viva: note: {one_line(said)}", file=sys.stderr)
+    for two in near_duplicates([one.pair for one in entries], opened.file.duplicates, only):
+        said = f"{two.first} and {two.second} are nearly the same question (likeness {two.likeness:.2f})"
+        print(f"viva: note: {one_line(said)}", file=sys.stderr)
 
 
 def _who(by: str | None) -> str:

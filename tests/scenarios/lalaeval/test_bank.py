@@ -154,6 +154,9 @@ def test_near_duplicates_expired_questions_and_the_plan_are_pointed_out(tmp_path
     assert "expired on 2020-12-31" in printed
     twice = near_duplicates([one.pair for one in entries], 0.75)
     assert [{one.first, one.second} for one in twice] == [{"year", "again"}]
+    for name in ("year", "again"):
+        assert near_duplicates([one.pair for one in entries], 0.75, {name}) == twice
+    assert near_duplicates([one.pair for one in entries], 0.75, {"other"}) == []
 
 
 def _pairs(count: int) -> list[Pair]:
