@@ -1,0 +1,201 @@
+"""Grades of candidates: Grade(q,j) by dimension, Grade(q) over weighted dimensions, accuracy, differences.
+
+The formulas are those of the paper's section 3.6; grades are per cent of what could be given. A missing grade is left
+out of both sums, and counted. Intervals are clustered by question. What never belongs here: tables and sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+
+from viva.scoring.comparison import corrected
+from viva.scoring.disputes import weights_of
+from viva.scoring.grade_table import Codes, Floats, GradeTable
+from viva.scoring.ratios import WeightedRatio, ratio_difference, weighted_ratio
+
+OVERALL = "overall"
+LEVEL = 0.95
+MOST_PAIRED = 12  # of more candidates, only the best is compared with each other one
+Measure = Literal["grade", "accuracy"]
+
+
+@dataclass(slots=True, frozen=True)
+class GradeFigure:
+    """A figure in per cent with its interval, all None where there is no grade. ``grades`` it rests on, grades that
+    are ``missing``, and ``questions``.
+    """
+
+    value: float | None
+    low: float | None
+    high: float | None
+    grades: int
+    missing: int
+    questions: int
+
+
+@dataclass(slots=True, frozen=True)
+class DimensionGroup:
+    """Dimensions that are taken together under the name of a path that they share, or as ``OVERALL``."""
+
+    name: str
+    dimensions: tuple[str, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class CandidateGrades:
+    """A candidate's figures by name of a dimension or a group."""
+
+    candidate: str
+    grade: Mapping[str, GradeFigure]
+    accuracy: Mapping[str, GradeFigure]
+
+
+@dataclass(slots=True, frozen=True)
+class GradeDifference:
+    """First minus second in per cent points, on the ``questions`` that both have grades of; ``p_corrected`` by Holm
+    over the pairs of a group.
+    """
+
+    group: str
+    first: str
+    second: str
+    value: float
+    low: float
+    high: float
+    p: float | None
+    p_corrected: float | None
+    questions: int
+
+
+def groups_of(dimensions: Sequence[str]) -> list[DimensionGroup]:
+    """The groups of dimension paths, narrower before broader, ``OVERALL`` last.
+
+    Every first step is a group, and every longer path that several dimensions begin with; of several with the same
+    dimensions the shortest name stays.
+    """
+    found: dict[str, list[str]] = {}
+    for path in dimensions:
+        steps = path.split("/")
+        for depth in range(1, len(steps)):
+            found.setdefault("/".join(steps[:depth]), []).append(path)
+    kept: list[DimensionGroup] = []
+    for name, inside in sorted(found.items(), key=lambda one: one[0].count("/")):
+        told = any(set(one.dimensions) == set(inside) for one in kept) or len(inside) == len(dimensions)
+        if not told and (len(inside) > 1 or "/" not in name):
+            kept.append(DimensionGroup(name, tuple(inside)))
+    last = {path: place for place, path in enumerate(dimensions)}
+    kept.sort(key=lambda one: (last[one.dimensions[-1]], len(one.dimensions)))
+    return [*kept, DimensionGroup(OVERALL, tuple(dimensions))]
+
+
+class GradeSums:
+    """A table's grades as sums, from which figures of any candidate and group are made."""
+
+    def __init__(self, table: GradeTable, weights: Mapping[str, float] | None, wrong: float = 0.0) -> None:
+        """:raises ConfigurationError: a dimension has no weight."""
+        self.table, self.weights = table, weights_of(table.dimensions, weights)
+        self._places = {name: place for place, name in enumerate(table.dimensions)}
+        names = list(dict.fromkeys(table.clusters))
+        codes = {name: place for place, name in enumerate(names)}
+        self._cluster = np.array([codes[name] for name in table.clusters], dtype=np.int64)[table.question] \
+            if len(table) else np.empty(0, dtype=np.int64)  # fmt: skip
+        self._present = ~np.isnan(table.values)
+        self._given: dict[Measure, tuple[Floats, Floats]] = {
+            "grade": (np.where(self._present, table.values, 0.0), np.where(self._present, table.tops, 0.0)),
+            "accuracy": ((self._present & (table.values > wrong)).astype(np.float64), self._present.astype(np.float64)),
+        }
+        self._rows = [np.flatnonzero(table.candidate == place) for place in range(len(table.candidates))]
+
+    def ratio(self, candidate: int, measure: Measure, dimensions: Sequence[str], questions: Codes | None = None) -> \
+            WeightedRatio | None:  # fmt: skip
+        """A candidate's ratio over dimensions, of all questions or of these (places in the table's list)."""
+        rows = self._of(candidate, dimensions)
+        rows = rows[self._present[rows]]
+        if questions is not None:
+            rows = rows[np.isin(self.table.question[rows], questions)]
+        if not len(rows):
+            return None
+        given, attainable = self._given[measure]
+        wanted = np.zeros(len(self.weights))
+        chosen = [self._places[name] for name in dimensions]
+        wanted[chosen] = self.weights[chosen]
+        return weighted_ratio(given[rows], attainable[rows], self.table.dimension[rows], self._cluster[rows], wanted)
+
+    def figure(self, candidate: int, measure: Measure, dimensions: Sequence[str], level: float = LEVEL) -> GradeFigure:
+        """A candidate's figure over dimensions, with its interval."""
+        rows = self._of(candidate, dimensions)
+        present = rows[self._present[rows]]
+        counts = len(present), len(rows) - len(present), len(np.unique(self.table.question[present]))
+        found = self.ratio(candidate, measure, dimensions)
+        if found is None:
+            return GradeFigure(None, None, None, *counts)
+        ends = found.within(level)
+        return GradeFigure(100 * ends.value, 100 * ends.low, 100 * ends.high, *counts)
+
+    def questions(self, candidate: int, dimensions: Sequence[str]) -> Codes:
+        """The questions of these dimensions of which a candidate has grades."""
+        rows = self._of(candidate, dimensions)
+        return np.unique(self.table.question[rows[self._present[rows]]])
+
+    def _of(self, candidate: int, dimensions: Sequence[str]) -> Codes:
+        rows = self._rows[candidate]
+        if len(dimensions) == len(self.table.dimensions):
+            return rows
+        return rows[np.isin(self.table.dimension[rows], [self._places[name] for name in dimensions])]
+
+
+def candidate_grades(sums: GradeSums, level: float = LEVEL) -> list[CandidateGrades]:
+    """Every candidate's figures, by dimension and by group, in the table's order."""
+    table = sums.table
+    places = {name: (name,) for name in table.dimensions} | {
+        one.name: one.dimensions for one in groups_of(table.dimensions)
+    }
+    return [
+        CandidateGrades(
+            candidate,
+            {name: sums.figure(at, "grade", inside, level) for name, inside in places.items()},
+            {name: sums.figure(at, "accuracy", inside, level) for name, inside in places.items()},
+        )
+        for at, candidate in enumerate(table.candidates)
+    ]
+
+
+def grade_differences(sums: GradeSums, level: float = LEVEL) -> list[GradeDifference]:
+    """Every pair of candidates in every group, the better of a pair first; of more than ``MOST_PAIRED`` candidates the
+    best of each group against each other one.
+    """
+    table, found = sums.table, list[GradeDifference]()
+    for group in groups_of(table.dimensions):
+        whole = [sums.ratio(at, "grade", group.dimensions) for at in range(len(table.candidates))]
+        ranked = sorted(
+            (at for at, one in enumerate(whole) if one is not None), key=lambda at: (-round(_value(whole[at]), 9), at)
+        )
+        asked = {at: sums.questions(at, group.dimensions) for at in ranked}
+        pairs = list(combinations(ranked, 2)) if len(ranked) <= MOST_PAIRED else [(ranked[0], at) for at in ranked[1:]]
+        compared = []
+        for first, second in pairs:
+            shared = np.intersect1d(asked[first], asked[second])
+            ratios = [
+                whole[at] if len(shared) == len(asked[at]) else sums.ratio(at, "grade", group.dimensions, shared)
+                for at in (first, second)
+            ]
+            if ratios[0] is not None and ratios[1] is not None:
+                compared.append((first, second, len(shared), ratio_difference(ratios[0], ratios[1], level)))
+        ps = corrected([one[3].p for one in compared])
+        found += [
+            GradeDifference(
+                group.name, table.candidates[first], table.candidates[second],
+                100 * one.difference.value, 100 * one.difference.low, 100 * one.difference.high, one.p, p, n,
+            )
+            for (first, second, n, one), p in zip(compared, ps, strict=True)
+        ]  # fmt: skip
+    return found
+
+
+def _value(one: WeightedRatio | None) -> float:
+    return -1.0 if one is None else one.value

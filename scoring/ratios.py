@@ -1,0 +1,167 @@
+"""Ratios of sums over clusters, weighted over strata: what was given of what could be given, with bounded intervals.
+
+A stratum's ratio is the sum of what its clusters were given over the sum of what they could have been given; the whole
+is the weighted mean of the strata's. Clusters are drawn, strata are fixed. What never belongs here: what is given.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .intervals import Estimate, bounded_ends, check_level
+from .signflips import MOST, sign_flips
+
+# scipy.stats takes half a second to load: the functions that need it import it.
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
+_Z2 = 3.84  # the square of the normal quantile of 95%
+
+
+@dataclass(slots=True, frozen=True)
+class WeightedRatio:
+    """A ratio, 0–1, over ``clusters`` clusters.
+
+    ``variance`` is that of the ratio, ``freedom`` its degrees of freedom, ``even`` the number of clusters of one size
+    in one stratum that would weigh as evenly. By cluster code: ``influence``, whose squares sum to the variance where
+    every stratum has two clusters, and ``parts``, which sum to the ratio.
+    """
+
+    value: float
+    variance: float
+    freedom: float
+    even: float
+    clusters: int
+    influence: Floats
+    parts: Floats
+
+    def within(self, level: float = 0.95) -> Estimate:
+        """The ratio with an interval that stays between 0 and 1 (``intervals.bounded_ends``).
+
+        Of one stratum with one yes-or-no value a cluster it is Wilson's but for Student's quantile; it has a width
+        also where no cluster differs from another.
+
+        :raises ValueError: ``level`` is not between 0 and 1.
+        """
+        from scipy.stats import norm, t
+
+        check_level(level)
+        value, items, dispersion, stretch = min(1.0, max(0.0, self.value)), self.even, 1.0, 1.0
+        spread = value * (1.0 - value)
+        if spread > 0.0:
+            dispersion = self.variance * (self.clusters - 1) / self.clusters * items / spread if self.clusters > 1 \
+                else 1.0  # fmt: skip
+            if dispersion > 1.0:  # more than one stratum of all could have: the weights say too much of the number
+                items, dispersion = items / dispersion, 1.0
+            stretch = float(t.ppf((1.0 + level) / 2, self.freedom) / norm.ppf((1.0 + level) / 2))
+        numbers = np.array([[value], [dispersion], [items], [stretch]])
+        low, high = bounded_ends(numbers[0], numbers[1], numbers[2], numbers[3], level)
+        return Estimate(value, float(low[0]), float(high[0]))
+
+
+def weighted_ratio(
+    given: Floats, attainable: Floats, stratum: Codes, cluster: Codes, weights: Floats
+) -> WeightedRatio | None:
+    """The ratio of these rows; None where nothing is attainable, or what is has no weight.
+
+    ``stratum`` and ``cluster`` are whole numbers from 0; ``weights`` are by stratum, and those of strata with rows are
+    divided by their sum. The variance is that of the linearised ratio with the factor G/(G-1) of each stratum
+    (Cochran 1977, sections 6.4 and 6.10, clusters being drawn with replacement). A stratum of one cluster shows no
+    spread: it gets the variance of one yes-or-no value at Wilson's centre, times the dispersion of the other strata.
+    """
+    cells, places = np.unique(stratum * (int(cluster.max(initial=0)) + 1) + cluster, return_inverse=True)
+    sums = _sums(places, given, len(cells))
+    bounds = _sums(places, attainable, len(cells))
+    strata, clusters = np.divmod(cells, int(cluster.max(initial=0)) + 1)
+    whole = _sums(strata, bounds, len(weights))
+    weighed = np.where(whole > 0, weights, 0.0)
+    if not weighed.sum() > 0:
+        return None
+    weighed = weighed / weighed.sum()
+    kept = weighed[strata] > 0
+    sums, bounds, strata, clusters = sums[kept], bounds[kept], strata[kept], clusters[kept]
+    used = weighed > 0
+    safe = np.where(used, whole, 1.0)
+    ratios = np.where(used, _sums(strata, sums, len(weights)) / safe, 0.0)
+    sizes = np.bincount(strata, minlength=len(weights)).astype(np.float64)
+    evens = np.where(used, safe**2 / np.maximum(_sums(strata, bounds**2, len(weights)), 1e-300), 1.0)
+    factors = np.where(sizes > 1, sizes / np.maximum(1.0, sizes - 1), 0.0)
+    shares = weighed[strata] / safe[strata]
+    influence = _sums(clusters, shares * np.sqrt(factors[strata]) * (sums - ratios[strata] * bounds))
+    parts = _sums(clusters, shares * sums)
+    variances = _sums(strata, (shares * (sums - ratios[strata] * bounds)) ** 2, len(weights)) * factors
+    variance = float(influence @ influence)
+    alone = used & (sizes == 1)
+    if alone.any():
+        lent = weighed[alone] ** 2 * _dispersion(variances, weighed, ratios, evens, used & ~alone)
+        centre = (ratios[alone] + _Z2 / 2) / (1 + _Z2)
+        variances[alone] = lent * centre * (1 - centre)
+        variance += float(variances[alone].sum())
+    freedoms = np.maximum(1.0, sizes - 1)
+    total = float(variances.sum())
+    freedom = total**2 / float((variances[used] ** 2 / freedoms[used]).sum()) if total > 0 else \
+        max(1.0, float((sizes[used] - 1).sum()))  # fmt: skip
+    even = 1.0 / float((weighed[used] ** 2 / evens[used]).sum())
+    value = float(weighed @ ratios)
+    return WeightedRatio(value, variance, freedom, even, len(np.unique(clusters)), influence, parts)
+
+
+def _sums(codes: Codes, values: Floats, length: int = 0) -> Floats:
+    return np.asarray(np.bincount(codes, values, length), dtype=np.float64)
+
+
+def _dispersion(variances: Floats, weights: Floats, ratios: Floats, evens: Floats, known: NDArray[np.bool_]) -> float:
+    """The variance of the known strata as a share of that of yes-or-no values; 1 where it cannot be told."""
+    most = float((weights[known] ** 2 * ratios[known] * (1 - ratios[known]) / evens[known]).sum())
+    return min(1.0, float(variances[known].sum()) / most) if most > 0 else 1.0
+
+
+@dataclass(slots=True, frozen=True)
+class RatioDifference:
+    """First minus second with its interval, -1 to 1; ``p`` two-sided, of there being none; None below two clusters."""
+
+    difference: Estimate
+    p: float | None
+
+
+def ratio_difference(first: WeightedRatio, second: WeightedRatio, level: float = 0.95) -> RatioDifference:
+    """The difference of two ratios over the same clusters, which have the same codes.
+
+    The interval is made of those of both and of the correlation of their influences (MOVER; Zou and Donner 2008,
+    Newcombe 1998 for pairs): it stays within ±1 and has a width where no cluster differs. ``p`` is that of the
+    sign-flip test up to ``signflips.MOST`` clusters, beyond of Student's t.
+
+    :raises ValueError: ``level`` is not between 0 and 1.
+    """
+    from scipy.stats import t
+
+    one, other = first.within(level), second.within(level)
+    wide = max(len(first.influence), len(second.influence))
+    a, b = (np.pad(each, (0, wide - len(each))) for each in (first.influence, second.influence))
+    product = math.sqrt(float(a @ a) * float(b @ b))
+    rho = min(1.0, max(-1.0, float(a @ b) / product)) if product > 0 else 0.0
+    value = one.value - other.value
+    low = value - _side(one.value - one.low, other.high - other.value, rho)
+    high = value + _side(one.high - one.value, other.value - other.low, rho)
+    p = None
+    if min(first.clusters, second.clusters) > 1:
+        left, right = (np.pad(each, (0, wide - len(each))) for each in (first.parts, second.parts))
+        apart = (left - right)[(left != 0) | (right != 0) | (a != 0) | (b != 0)]
+        if not len(apart):
+            p = 1.0
+        elif len(apart) <= MOST:
+            p = sign_flips(apart)
+        else:
+            error = math.sqrt(float(((a - b) ** 2).sum()))
+            ratio = abs(value) / error if error else math.inf if value else 0.0
+            p = max(sys.float_info.min, float(2.0 * t.sf(ratio, min(first.freedom, second.freedom))))
+    return RatioDifference(Estimate(value, max(-1.0, low), min(1.0, high)), p)
+
+
+def _side(own: float, others: float, rho: float) -> float:
+    return math.sqrt(max(0.0, own * own + others * others - 2.0 * rho * own * others))
