@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -22,7 +21,7 @@ from viva.orchestration.grading.store import GradeStore
 
 from ..people.layout import application
 from ..people.links import SECRET_FILE, Sessions, signing_secret
-from ..server.hosts import known_hosts
+from ..server.hosts import checked_url, known_hosts, outer_address
 from ..server.listening import serve_until_signal
 from .adjudicator_pages import AdjudicatorPages
 from .admin_pages import AdminPages
@@ -55,14 +54,14 @@ def serve(folder: Path, options: ServerOptions, announce: Callable[[str, list[Ne
 
     :raises ConfigurationError: it is no grading folder, another process serves it, or nobody can listen there.
     """
-    secure, named = _url(options.url)
+    secure, named = checked_url(options.url)
     hosts = known_hosts(options.host, [*options.names, *named])
     with serving_lock(folder), _opened(folder) as store:
         sessions = Sessions(signing_secret(folder / SECRET_FILE), purpose="grading", clock=store.clock)
         site = Site(Worker(store), sessions, str(store.meta("title")), secure=secure)
 
         def ready(address: str) -> None:
-            shown = options.url.rstrip("/") if options.url else _shown(address, options)
+            shown = outer_address(address, options.url, options.names)
             # The worker has not begun yet: until then the store is ours.
             store.set_meta(ADDRESS, shown)
             announce(shown, missing_links(store, shown, options.expires))
@@ -114,20 +113,3 @@ def _opened(folder: Path) -> Iterator[GradeStore]:
         yield store
     finally:
         store.close()
-
-
-def _url(url: str | None) -> tuple[bool, list[str]]:
-    """Whether an address is one over https, and its host."""
-    if url is None:
-        return False, []
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
-        raise ConfigurationError(f"--url: expected an address such as https://grades.example.org, found '{url[:100]}'")
-    return parts.scheme == "https", [parts.hostname]
-
-
-def _shown(address: str, options: ServerOptions) -> str:
-    """The address by which others reach a server: its first name, where it has one."""
-    if not options.names:
-        return address
-    return f"http://{options.names[0]}:{address.rpartition(':')[2]}"

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from urllib.parse import urlsplit
+
+from viva.engine.errors import ConfigurationError
 
 _LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _EVERYWHERE = ("", "0.0.0.0", "::")
@@ -58,3 +61,23 @@ def is_foreign(headers: Mapping[str, str]) -> bool:
     if origin not in (None, "null") and not is_own_origin(origin or "", headers.get("Host", "")):
         return True
     return site not in (None, "same-origin", "none")
+
+
+def checked_url(url: str | None) -> tuple[bool, list[str]]:
+    """Whether the address that people use (``--url``) is one over https, and its host, for ``known_hosts``.
+
+    :raises ConfigurationError: it is no such address.
+    """
+    if url is None:
+        return False, []
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
+        raise ConfigurationError(f"--url: expected an address such as https://grades.example.org, found '{url[:100]}'")
+    return parts.scheme == "https", [parts.hostname]
+
+
+def outer_address(address: str, url: str | None, names: Sequence[str]) -> str:
+    """The address by which others reach a server that listens at ``address``: the stated one, or by its first name."""
+    if url:
+        return url.rstrip("/")
+    return f"http://{names[0]}:{address.rpartition(':')[2]}" if names else address
