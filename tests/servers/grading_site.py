@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
 import signal
 import subprocess
@@ -153,26 +152,56 @@ def field(text: str, name: str) -> str:
     return found[1]
 
 
-@contextmanager
-def grading_site(folder: Path, *options: str | Path, port: int = 0) -> Iterator[GradingSite]:
-    """The server while entered; what it said on stderr has no traceback in it."""
-    command = [sys.executable, "-m", "viva", "grade", "serve", str(folder), "--port", str(port), *map(str, options)]
-    log = folder.parent / f"{folder.name}.log"
-    with log.open("a") as said:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, env=os.environ | {})
-    try:
-        assert process.stdout is not None
+# Everything is imported before the server is let go, which is most of the time of a start.
+_HELD = """
+import sys
+import viva.cli.main, viva.scenarios.lalaeval.commands.verbs, viva.web.grading.server
+sys.stdin.readline()
+from viva.cli.start import main
+main()
+"""
+
+
+class HeldServer:
+    """``viva grade serve`` in a process of its own, which begins with ``go``."""
+
+    def __init__(self, folder: Path, *options: str | Path, port: int = 0) -> None:
+        self._log = folder.parent / f"{folder.name}.log"
+        command = ["grade", "serve", str(folder), "--port", str(port), *map(str, options)]
+        with self._log.open("a") as said:
+            self.process = subprocess.Popen([sys.executable, "-c", _HELD, *command], stdin=subprocess.PIPE,
+                                            stdout=subprocess.PIPE, stderr=said, text=True)  # fmt: skip
+
+    def go(self) -> GradingSite:
+        """Begin, and wait until it serves."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
         links, url = {}, ""
-        while not url and (line := process.stdout.readline()):
+        while not url and (line := self.process.stdout.readline()):
             if found := re.fullmatch(r"(.+) \((?:grader|adjudicator|admin)\): http://[^/]+(/link/\S+)\n", line):
                 links[found[1]] = found[2]
             elif found := re.match(r"viva grade: (http://\S+)/ ", line):
                 url = found[1]
-        assert url, log.read_text()
-        yield GradingSite(process, url, links)
+        assert url, self._log.read_text()
+        return GradingSite(self.process, url, links)
+
+    def end(self) -> None:
+        """End it, however far it is; what it said on stderr has no traceback in it."""
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+        assert "Traceback" not in self._log.read_text(), self._log.read_text()
+
+
+@contextmanager
+def grading_site(folder: Path, *options: str | Path, port: int = 0) -> Iterator[GradingSite]:
+    """The server while entered."""
+    server = HeldServer(folder, *options, port=port)
+    try:
+        yield server.go()
     finally:
-        process.kill()
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
-    assert "Traceback" not in log.read_text(), log.read_text()
+        server.end()
