@@ -1,0 +1,312 @@
+"""Why a candidate's grade changed between two rounds: questions, responses, the same graders' grades, other graders.
+
+The parts are those of the paper's appendix F.2, and sum to the change. What never belongs here: tables and drawings.
+
+A grade lies in one of six scenarios. Its question is *different* (not graded of this candidate in the other round, or
+changed), or the same with a *different response*, or *both are the same*; and its grader is the *same* or *different*.
+Where the question is the same, the same grader is one who graded this very answer's place in both rounds; where it is
+different, one who graded anything of the candidate in the other round. Where everybody grades everything, that is the
+paper's reading; elsewhere a change of the same grader's grades is only ever that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viva.scoring.disputes import weights_of
+from viva.scoring.grade_table import Codes, Floats, GradeTable
+
+from .grades import LEVEL, Measure, groups_of
+from .versions import Versions
+
+Part = Literal["question", "response", "same_grader", "grader"]
+PARTS: tuple[Part, ...] = ("question", "response", "same_grader", "grader")
+QUESTIONS = ("different question", "different response", "both the same")
+GRADERS = ("same grader", "different grader")
+_ROUNDING = 1e-9  # what is left of a sum from which all was taken
+
+
+@dataclass(slots=True, frozen=True)
+class Contribution:
+    """Per cent points with their interval; None where no question departs from the others, or there is but one."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(slots=True, frozen=True)
+class Scenario:
+    """One of the six scenarios in one round: its share of all that was attainable, and its average grade in per cent,
+    None where it is empty.
+    """
+
+    share: float
+    average: float | None
+
+
+@dataclass(slots=True, frozen=True)
+class Fluctuation:
+    """A candidate's change in a dimension or group, in per cent points: ``parts`` sum to ``change``.
+
+    ``scenarios``: by question and grader (``QUESTIONS``, ``GRADERS``), before and after; of a single dimension only.
+    """
+
+    candidate: str
+    name: str
+    before: float
+    after: float
+    change: Contribution
+    parts: Mapping[Part, Contribution]
+    questions: int
+    scenarios: Mapping[tuple[str, str], tuple[Scenario, Scenario]] = field(default_factory=dict)
+
+
+def fluctuations(
+    tables: tuple[GradeTable, GradeTable],
+    versions: tuple[Versions, Versions],
+    weights: Mapping[str, float] | None = None,
+    measure: Measure = "grade",
+    level: float = LEVEL,
+) -> list[Fluctuation]:
+    """The changes of every candidate that both rounds have, by dimension, group and over all.
+
+    Both rounds are weighed by these weights; each round's are divided by the sum over the dimensions that it has. A
+    dimension that one round lacks has new or removed questions: what it moves is part of the change of questions.
+
+    :raises ConfigurationError: a dimension has no weight.
+    """
+    before, after = tables
+    dimensions = list(dict.fromkeys([*before.dimensions, *after.dimensions]))
+    weighed = weights_of(dimensions, weights)
+    found: list[Fluctuation] = []
+    for candidate in after.candidates:
+        if candidate in before.candidates:
+            cells = _cells(tables, versions, candidate, dimensions, measure)
+            if cells is not None:
+                found += _of_candidate(candidate, dimensions, weighed, cells, level)
+    return found
+
+
+@dataclass(slots=True, frozen=True)
+class _Cells:
+    """Sums by cluster, dimension, round, question and grader: ``sums`` has given and attainable, one row a cell."""
+
+    cluster: Codes
+    place: Codes  # dimension · 12 + round · 6 + question · 2 + grader
+    sums: Floats
+
+
+def _cells(
+    tables: tuple[GradeTable, GradeTable],
+    versions: tuple[Versions, Versions],
+    candidate: str,
+    dimensions: Sequence[str],
+    measure: Measure,
+) -> _Cells | None:
+    rounds = [_graded(table, candidate) for table in tables]
+    if not all(len(rows) for rows in rounds):
+        return None
+    names: dict[str, int] = {}
+    at = {name: place for place, name in enumerate(dimensions)}
+    clusters, places, sums = [], [], []
+    seen = [set(_pairs(table, rows)) for table, rows in zip(tables, rounds, strict=True)]
+    for round_, (table, rows) in enumerate(zip(tables, rounds, strict=True)):
+        others = seen[1 - round_]
+        asked, anybody = {name for name, _ in others}, {name for _, name in others}
+        own, other = versions[round_], versions[1 - round_]
+        kind = np.full(len(table.questions), 0)
+        for k in np.unique(table.question[rows]):
+            name = table.questions[k]
+            if name in asked and own.same_question(other, name):
+                kind[k] = 2 if own.same_response(other, name, candidate) else 1
+        code = np.array([names.setdefault(name, len(names)) for name in table.clusters], dtype=np.int64)
+        dimension = np.array([at[name] for name in table.dimensions], dtype=np.int64)
+        questions = kind[table.question[rows]]
+        same = np.array(
+            [pair in others if matched else pair[1] in anybody
+             for pair, matched in zip(_pairs(table, rows), questions.tolist(), strict=True)], dtype=np.int64
+        )  # fmt: skip
+        clusters.append(code[table.question[rows]])
+        places.append(dimension[table.dimension[rows]] * 12 + round_ * 6 + questions * 2 + 1 - same)
+        given, attainable = table.values[rows], table.tops[rows]
+        if measure == "accuracy":
+            given, attainable = (given > 0).astype(np.float64), np.ones(len(rows))
+        sums.append(np.column_stack([given, attainable]))
+    keys, inverse = np.unique(
+        np.concatenate(clusters) * (12 * len(dimensions)) + np.concatenate(places), return_inverse=True
+    )
+    both = np.concatenate(sums)
+    total = np.zeros((len(keys), 2))
+    np.add.at(total, inverse, both)
+    cluster, place = np.divmod(keys, 12 * len(dimensions))
+    return _Cells(cluster, place, total)
+
+
+def _pairs(table: GradeTable, rows: Codes) -> Iterator[tuple[str, str]]:
+    """The question and the grader of each of these rows."""
+    for question, grader in zip(table.question[rows].tolist(), table.grader[rows].tolist(), strict=True):
+        yield table.questions[question], table.graders[grader]
+
+
+def _graded(table: GradeTable, candidate: str) -> Codes:
+    """The rows of a candidate that hold a grade."""
+    return np.flatnonzero((table.candidate == table.candidates.index(candidate)) & ~np.isnan(table.values))
+
+
+def _of_candidate(
+    candidate: str, dimensions: list[str], weights: Floats, cells: _Cells, level: float
+) -> Iterator[Fluctuation]:
+    whole = np.zeros((len(dimensions) * 12, 2))
+    np.add.at(whole, cells.place, cells.sums)
+    by_dimension = whole.reshape(-1, 2, 3, 2, 2)
+    own = _Changes.of(by_dimension)
+    pairs, without = _without_each(cells, whole)
+    groups = [(name, (name,)) for name in dimensions] + [(one.name, one.dimensions) for one in groups_of(dimensions)]
+    for name, inside in groups:
+        chosen = np.array([dimensions.index(each) for each in inside])
+        if not own.has[chosen].any(axis=0).all():
+            continue  # one round has nothing of it
+        values = own.samples(chosen).together(weights[chosen])[0]
+        touched = np.isin(pairs[:, 1], chosen)
+        samples = own.samples(chosen, pairs[touched], without.chosen(touched)).together(weights[chosen])
+        told = _contributions(values, samples, level)
+        scenarios = _scenarios(by_dimension[chosen[0]]) if len(inside) == 1 else {}
+        yield Fluctuation(
+            candidate, name, float(100 * values[0]), float(100 * values[1]), told[0],
+            dict(zip(PARTS, told[1:], strict=True)), len(samples), scenarios,
+        )  # fmt: skip
+
+
+def _without_each(cells: _Cells, whole: Floats) -> tuple[Codes, _Changes]:
+    """Each cluster with each of its dimensions, and that dimension's changes without the cluster."""
+    keys, places = np.unique(cells.cluster * (len(whole) // 12) + cells.place // 12, return_inverse=True)
+    cluster, dimension = np.divmod(keys, len(whole) // 12)
+    sums = whole.reshape(-1, 12, 2)[dimension]
+    sums[places, cells.place % 12] -= cells.sums
+    return np.column_stack([cluster, dimension]), _Changes.of(sums.reshape(-1, 2, 3, 2, 2))
+
+
+@dataclass(slots=True, frozen=True)
+class _Changes:
+    """Of dimensions, or of samples × dimensions: the ``ratios`` of both rounds, the four ``parts``, and whether a round
+    ``has`` it.
+    """
+
+    ratios: Floats
+    parts: Floats
+    has: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, sums: Floats) -> _Changes:
+        """``sums``: … × round × question × grader × (given, attainable)."""
+        sums = np.where(sums[..., 1:] > _ROUNDING, sums, 0.0)
+        given, attainable = sums[..., 0], sums[..., 1]
+        whole = attainable.sum(axis=(-2, -1))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratios = np.nan_to_num(given.sum(axis=(-2, -1)) / whole)
+            questions = np.nan_to_num(attainable.sum(axis=-1) / whole[..., None])
+            graders = attainable / attainable.sum(axis=-1, keepdims=True)
+            averages = given / attainable
+        parts = _parts(questions[..., 0, :], questions[..., 1, :], graders[..., 0, :, :], graders[..., 1, :, :],
+                       averages[..., 0, :, :], averages[..., 1, :, :])  # fmt: skip
+        has = whole > 0
+        return cls(ratios, np.where(has.all(axis=-1)[..., None], parts, 0.0), has)
+
+    def chosen(self, rows: NDArray[np.bool_]) -> _Changes:
+        """Some of them."""
+        return _Changes(self.ratios[rows], self.parts[rows], self.has[rows])
+
+    def samples(self, chosen: Codes, pairs: Codes | None = None, without: _Changes | None = None) -> _Changes:
+        """These dimensions as one sample; or with each cluster left out in turn: ``pairs`` of cluster and dimension,
+        and the changes ``without`` it.
+        """
+        if pairs is None or without is None:
+            return _Changes(self.ratios[None, chosen], self.parts[None, chosen], self.has[None, chosen])
+        left_out, sample = np.unique(pairs[:, 0], return_inverse=True)
+        column = np.zeros(len(self.ratios), dtype=np.int64)
+        column[chosen] = np.arange(len(chosen))
+        at = sample, column[pairs[:, 1]]
+        wide = np.tile(chosen, (len(left_out), 1))
+        ratios, parts, has = self.ratios[wide], self.parts[wide], self.has[wide]
+        ratios[at], parts[at], has[at] = without.ratios, without.parts, without.has
+        return _Changes(ratios, parts, has)
+
+    def together(self, weights: Floats) -> Floats:
+        """Of samples × dimensions with these weights: before, after and the four parts, by sample."""
+        weighed = self.has * weights[:, None]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            shares = np.nan_to_num(weighed / weighed.sum(axis=1, keepdims=True))
+        before, after = ((shares[..., side] * self.ratios[..., side]).sum(axis=1) for side in (0, 1))
+        parts = (self.parts * (shares[..., 0] * self.has.all(axis=-1))[..., None]).sum(axis=1)
+        # What the dimensions themselves move: a dimension that is gone keeps its ratio, so that it moves nothing else.
+        kept = np.where(self.has[..., 1], self.ratios[..., 1], self.ratios[..., 0])
+        parts[:, 0] += after - (shares[..., 0] * kept).sum(axis=1)
+        return np.column_stack([before, after, parts])
+
+
+def _parts(
+    questions: Floats, new_questions: Floats, graders: Floats, new_graders: Floats, averages: Floats, new: Floats
+) -> Floats:
+    """The four parts (appendix F.2): W_q ``questions``, W_p ``graders`` given q, Avg ``averages``, and those after.
+
+    An average of an empty cell counts nowhere by itself; where a cell is empty after, its average there is taken as
+    before, and where all of a kind of question is gone, so are its shares of graders: then what is gone shows in the
+    terms of the shares that changed, and in no change of grades. The paper weighs every grader of (1) and (2) with
+    W_p1; the sum of the parts needs W_pj, which stands here.
+    """
+    new_graders = np.where(np.isnan(new_graders), graders, new_graders)
+    new = np.where(np.isnan(new), averages, new)
+    new, new_graders = np.nan_to_num(new), np.nan_to_num(new_graders)
+    # Where a cell was empty before, its weight is 0 and any average will do: the new one makes no change.
+    averages, graders = np.where(np.isnan(averages), new, averages), np.nan_to_num(graders)
+    changed = questions[..., None] * graders * (new - averages)
+    shift_of_questions = ((new_questions - questions)[..., None] * new_graders * new).sum(axis=(-2, -1))
+    shift_of_graders = (questions[..., None] * (new_graders - graders) * new).sum(axis=(-2, -1))
+    return np.stack(
+        [
+            changed[..., 0, :].sum(axis=-1) + shift_of_questions,
+            changed[..., 1, :].sum(axis=-1),
+            changed[..., 2, 0],
+            changed[..., 2, 1] + shift_of_graders,
+        ],
+        axis=-1,
+    )
+
+
+def _contributions(values: Floats, jackknifed: Floats, level: float) -> list[Contribution]:
+    """The change and the four parts with Student's intervals, by the jackknife over clusters."""
+    from scipy.stats import t
+
+    told = np.concatenate([[values[1] - values[0]], values[2:]])
+    samples = np.column_stack([jackknifed[:, 1] - jackknifed[:, 0], jackknifed[:, 2:]])
+    n = len(samples)
+    errors = np.sqrt((n - 1) / n * ((samples - samples.mean(axis=0)) ** 2).sum(axis=0))
+    half = float(t.ppf((1.0 + level) / 2, max(1, n - 1))) * errors
+    return [
+        Contribution(100 * float(value), *((None, None) if error <= 1e-12 else
+                     (float(max(-100.0, 100 * (value - reach))), float(min(100.0, 100 * (value + reach))))))
+        for value, error, reach in zip(told, errors, half, strict=True)
+    ]  # fmt: skip
+
+
+def _scenarios(sums: Floats) -> dict[tuple[str, str], tuple[Scenario, Scenario]]:
+    """``sums``: round × question × grader × (given, attainable)."""
+    whole = sums[..., 1].sum(axis=(1, 2))
+    found = {}
+    for i, question in enumerate(QUESTIONS):
+        for j, grader in enumerate(GRADERS):
+            first, second = (
+                Scenario(
+                    float(sums[side, i, j, 1] / whole[side]),
+                    float(100 * sums[side, i, j, 0] / sums[side, i, j, 1]) if sums[side, i, j, 1] > 0 else None,
+                )
+                for side in (0, 1)
+            )
+            found[question, grader] = (first, second)
+    return found
