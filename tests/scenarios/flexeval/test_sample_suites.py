@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from contextlib import closing
@@ -48,19 +49,43 @@ def test_two_files_of_conversations(tmp_path: Path) -> None:
     assert _asked("functional_evals.yaml#test_suite_03", tmp_path, sql) == [(5, 16)]
 
 
-def test_roles_of_turns_in_dialogs_with_tools(tmp_path: Path) -> None:
-    sql = "SELECT metric, sum(value), count(*) FROM metrics GROUP BY metric"
-    found = _asked("functional_evals.yaml#test_plots_01", tmp_path, sql)
-    by_hand = {"user": 0, "assistant": 0}
-    import json
-
+def _sides_of_plots() -> tuple[int, int]:
+    """Turns of the user and of the assistant in the dialogs about plots, counted from the raw file."""
+    counted = {"user": 0, "assistant": 0}
     for line in (DATA / "plot-convos.jsonl").read_text().splitlines():
         sides = [one["role"] for one in json.loads(line)["input"] if one["role"] != "system"]
         for before, side in zip(["", *sides], sides, strict=False):
-            by_hand[side] += side != before
-    assert {(name, value) for name, value, _ in found} >= {
-        ("is_role_assistant.assistant", by_hand["assistant"]), ("is_role_user.user", by_hand["user"]),
-    }  # fmt: skip
+            counted[side] += side != before
+    return counted["user"], counted["assistant"]
+
+
+@pytest.mark.parametrize("suite", ["test_plots_01", "test_plots_02", "test_suite_04"])
+def test_roles_of_turns_in_dialogs_about_plots(tmp_path: Path, suite: str) -> None:
+    # Where the assistant speaks twice in a row it is one turn. No message has a tool call: nothing is counted by name.
+    sql = "SELECT metric, sum(value), count(*) FROM metrics GROUP BY metric ORDER BY metric"
+    found = _asked(f"functional_evals.yaml#{suite}", tmp_path, sql)
+    user, assistant = _sides_of_plots()
+    assert (user, assistant) == (37, 39)
+    assert found == [("is_role_assistant.assistant", assistant, 76), ("is_role_user.user", user, 76)]
+
+
+def test_text_as_a_category(tmp_path: Path) -> None:
+    # The texts of the six turns, each of them said once, for a metric without and one with an argument of any name.
+    sql = "SELECT metric, count(*), count(DISTINCT category), count(value) FROM metrics GROUP BY metric ORDER BY metric"
+    assert _asked("functional_evals.yaml#test_default_kwargs_01", tmp_path, sql) == [
+        ("identity", 6, 6, 0), ("identity_13", 6, 6, 0),
+    ]  # fmt: skip
+
+
+def test_a_rubric_asked_only_where_a_function_says_so(tmp_path: Path) -> None:
+    # Of "I need help.", "Help with what?" and "My homework." one is the assistant's; its grader always says NO.
+    sql = "SELECT metric, unit, role, value, category FROM metrics WHERE metric NOT LIKE 'is_role%' ORDER BY 1, 2"
+    assert _asked("eval_run.yaml", tmp_path, sql) == [
+        ("assistant_asks_a_question", 1, "assistant", 0.0, "NO"),
+        ("has_question_mark", 0, "user", 0.0, None),
+        ("has_question_mark", 1, "assistant", 1.0, None),
+        ("has_question_mark", 2, "user", 0.0, None),
+    ]
 
 
 def test_the_same_metric_at_two_levels(tmp_path: Path) -> None:
