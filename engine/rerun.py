@@ -43,7 +43,8 @@ class Line:
 @dataclass(slots=True)
 class Exchange:
     """A call. ``completion`` is None where no answer was recorded. ``messages`` is what the role was sent (None where
-    it is not known, or where a text was read), ``tools`` the functions that it was offered, ``reading`` the texts whose
+    it is not known, or where a text was read), ``sampling`` how it was to answer and ``tools`` the functions that it
+    was offered, both known with the messages; ``hint`` is for simulated models. ``reading`` are the texts whose
     likelihood was asked for.
     """
 
@@ -53,6 +54,8 @@ class Exchange:
     messages: tuple[Message, ...] | None = None
     tools: Toolbox | None = None
     reading: Reading | None = None
+    sampling: Sampling | None = None
+    hint: Any = None
 
 
 @dataclass(slots=True)
@@ -122,7 +125,8 @@ class _Again(Conversation):
     ) -> Completion:
         ordinal = self._next_ordinal(role)
         digest = request_digest(view, sampling, self._seeds.seed(role, ordinal), tools)
-        completion = await self._answer(Exchange(role, ordinal, None, view.messages, tools), digest)
+        asked = Exchange(role, ordinal, None, view.messages, tools, sampling=sampling, hint=hint)
+        completion = await self._answer(asked, digest)
         if watch:
             self._judge_watch(completion, watch)
         return completion
@@ -160,7 +164,7 @@ class _Again(Conversation):
         call, same = await self._recorded_call(asked.role, asked.ordinal, digest, asked)
         asked.completion = call.completion
         if not same:
-            asked.messages = asked.tools = asked.reading = None
+            asked.messages = asked.tools = asked.reading = asked.sampling = asked.hint = None
         self.rerun.lines.append(asked)
         self._count(asked.role, call.completion)
         return call.completion

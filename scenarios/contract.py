@@ -10,7 +10,7 @@ What never belongs here: anything about one system.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from viva.agents.prompts import PackTemplates, PromptPack
 from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError
+from viva.engine.messages import Message
 
 from .forecast import Use
 from .graded import GradedAnswer, Grading
@@ -256,6 +257,16 @@ class Scenario(ABC, Generic[S, T]):
             return [TurnScores(None, {name: None if one is None else float(one) for name, one in named.items()})]
 
         return whole
+
+    def takes(self, raw: Mapping[str, Any]) -> bool:
+        """Whether a record of a file is a task of this system, by its fields alone: a file that is named without a
+        system finds it so. As it is, none is.
+        """
+        return False
+
+    def known_verdict(self, task: T, messages: Sequence[Message]) -> float | str | None:
+        """The right score or label of what a judge is asked there about a task, where the data say it."""
+        return None
 
     def in_random_order(self, cluster: str | None) -> dict[str, Any]:
         """The settings under which tasks come in an order that the seed gives, cluster by cluster: rules that stop a

@@ -5,18 +5,19 @@ What never belongs here: prompts, statistics, output.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from viva.agents.grades import SCALES
 from viva.agents.prompts import PromptPack
 from viva.engine.backends.base import ModelSpec
 from viva.engine.errors import ConfigurationError
+from viva.engine.messages import Message
 
 from ..contract import Converse, Prepared, Role, Scenario, Scoring
 from ..forecast import Use, tokens_in
 from ..models import model_labels
-from .cases import AuditCase, check_paired, digest_of, open_cases
+from .cases import TIE, AuditCase, check_paired, digest_of, open_cases
 from .persona import TRAITS
 from .protocol import JUDGE, TEMPLATES, AuditProtocol, AuditTask, questions_of
 from .report import AuditAggregate
@@ -67,6 +68,18 @@ class Audit(Scenario[AuditSettings, AuditTask]):
 
     def task(self, record: Any) -> AuditTask:
         return AuditTask.from_record(record)
+
+    def takes(self, raw: Mapping[str, Any]) -> bool:
+        return "question" in raw and isinstance(raw.get("answers"), list)
+
+    def known_verdict(self, task: AuditTask, messages: Sequence[Message]) -> str | None:
+        preferred, text = task.case.preferred, messages[-1].content
+        if task.question != "pair" or preferred is None:
+            return None
+        if not isinstance(preferred, int):
+            return TIE
+        other = task.case.answers[1 - preferred]
+        return "A" if text.find(task.case.answers[preferred]) < text.find(other) else "B"
 
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> AuditAggregate:
         return AuditAggregate(manifest)

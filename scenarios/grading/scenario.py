@@ -119,6 +119,9 @@ class Grading(Scenario[GradingSettings, GivenTask]):
     def value(self, result: Any) -> Any:
         return result["value"]
 
+    def takes(self, raw: Mapping[str, Any]) -> bool:
+        return "question" in raw and isinstance(raw.get("answer"), str) and "choices" not in raw
+
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> Aggregate:
         return Measures(manifest, JUDGE)
 
