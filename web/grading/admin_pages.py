@@ -6,6 +6,7 @@ candidates (the report has them).
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from dataclasses import dataclass
@@ -195,8 +196,28 @@ def overview_of(store: GradeStore, admin: Grader) -> Overview:
         questions,
         sum(one.decided is None for one in disputed),
         sum(one.decided is not None for one in disputed),
-        store.deeds()[-_DEEDS_SHOWN:][::-1],
+        deeds_in_words(store),
     )
+
+
+def deeds_in_words(store: GradeStore) -> list[tuple[float, str, str]]:
+    """The last deeds, the newest first, with names of graders for their numbers and places of answers for their ids."""
+    names = {str(one.number): one.name for one in store.graders()}
+
+    def place(found: re.Match[str]) -> str:
+        row = store.connection.execute("select question, position from answers where id = ?", (found[0],)).fetchone()
+        return found[0] if row is None else f"question {row[0]}, position {row[1]}"
+
+    def shown(deed: str) -> str:
+        placed = re.sub(r"\b[0-9a-f]{24}\b", place, deed)
+        return re.sub(r"^(grader|grade of [^:]{1,60} by) (\d+)", lambda found: _named(found, names), placed)
+
+    return [(at, shown(by), shown(what)) for at, by, what in store.deeds()[-_DEEDS_SHOWN:][::-1]]
+
+
+def _named(found: re.Match[str], names: dict[str, str]) -> str:
+    name = names.get(found[2], found[2])
+    return name if found[1] == "grader" else f"{found[1]} {name}"
 
 
 def grade_rows(store: GradeStore, question: Question) -> list[GradeRow]:
