@@ -47,17 +47,17 @@ class Sitting:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "viva", "grade", "sit", self._room, "--port", str(self._port)]
-        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        assert self._process.stderr is not None
-        line = self._process.stderr.readline()
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
         found = re.search(r"http://127\.0\.0\.1:(\d+)/\S+", line)
-        assert found, line + self._process.stderr.read()
+        assert found, line + self._process.stdout.read()
         self.link, self._port = found[0], int(found[1])
 
     def stop(self, how: signal.Signals) -> int:
         self._process.send_signal(how)
-        assert self._process.stderr is not None
-        with self._process.stderr as stream:
+        assert self._process.stdout is not None
+        with self._process.stdout as stream:
             said = stream.read()
         self._process.wait()
         assert "Traceback" not in said, said
@@ -336,6 +336,37 @@ def asked(
     return found
 
 
+def token_of(pages: Sitting, path: str, cookie: str) -> str:
+    """What the form of a page carries."""
+    found = re.search(r'name="token" value="([^"]+)"', asked(pages, "GET", path, Cookie=cookie)[1])
+    assert found
+    return found[1]
+
+
+def test_an_answer_that_arrives_while_the_server_is_killed_counts_once(tmp_path: Path) -> None:
+    person = Person(tmp_path / ROOM)
+    with sitting(tmp_path / ROOM) as pages:
+        cookie = asked(pages, "POST", urlsplit(pages.link).path, {"name": ""})[2]["Set-Cookie"].split(";")[0]
+        for number in range(6):
+            path = f"/{ROOM}/q/{pose(person, f'Question {number}')}"
+            form = {
+                "token": token_of(pages, path, cookie),
+                "submission": f"the-form-{number}",
+                "text": f"Answer {number}",
+            }
+            connection = http.client.HTTPConnection(urlsplit(pages.link).netloc)
+            headers = {"Content-Type": "application/x-www-form-urlencoded", "Cookie": cookie}
+            connection.request("POST", path, urlencode(form), headers)
+            if number % 2:
+                connection.getresponse()  # else it is killed at whatever moment
+            pages.stop(signal.SIGKILL)
+            connection.close()
+            pages.start()
+            body = asked(pages, "POST", path, form, Cookie=cookie, Accept="application/json")[1]
+            assert json.loads(body).get("receipt") == "taken", body
+    assert [given.text for _, _, given in person.room.answers_since(0)] == [f"Answer {number}" for number in range(6)]
+
+
 def test_only_those_with_the_link_get_in_and_a_form_works_once(shared: tuple[Sitting, Person]) -> None:
     pages, person = shared
     name = pose(person, "Who may answer?")
@@ -345,14 +376,17 @@ def test_only_those_with_the_link_get_in_and_a_form_works_once(shared: tuple[Sit
         status, body, _ = asked(pages, "GET", place)
         assert (status, "Who may answer" in body) == (403, False), place
     assert asked(pages, "GET", f"/{ROOM}/open/guessed")[0] == 403
+    assert asked(pages, "POST", f"/{ROOM}/open/guessed", {"name": ""})[0] == 403
     assert asked(pages, "GET", "/elsewhere/")[0] == 404
     assert asked(pages, "GET", link, Host="evil.example")[0] == 421
-    _, body, headers = asked(pages, "GET", link)
+    assert "Set-Cookie" not in asked(pages, "GET", link)[2], "who only looks at a link begins nothing"
+    status, _, headers = asked(pages, "POST", link, {"name": "Ada"})
+    assert (status, headers["Location"]) == (303, f"/{ROOM}/")
     cookie = headers["Set-Cookie"].split(";")[0]
     assert {"HttpOnly", "SameSite=Strict", f"Path=/{ROOM}/"} <= {
         part.strip() for part in headers["Set-Cookie"].split(";")
     }
-    token = re.search(r'name="token" value="([^"]+)"', body)[1]  # type: ignore[index]
+    token = token_of(pages, path, cookie)
     form = {"token": token, "submission": "a-name-of-the-form", "text": "I may."}
     assert asked(pages, "POST", path, form)[0] == 403, "no session"
     assert asked(pages, "POST", path, form | {"token": "x"}, Cookie=cookie)[0] == 403, "no page of ours"
@@ -379,6 +413,27 @@ def test_the_link_stays_the_same_and_its_secret_is_for_nobody_else(tmp_path: Pat
         pages.start()
         assert pages.link == link
     assert (tmp_path / ROOM / "pages.secret").stat().st_mode & 0o077 == 0
+
+
+def test_somebody_can_take_another_name_while_a_question_is_open(
+    browser: Browser, shared: tuple[Sitting, Person]
+) -> None:
+    pages, person = shared
+    enter(browser, pages, "Ada")
+    name = pose(person, "By which name?")
+    page = browser.open(pages.question(name), 1000)
+    write(page, "by another one")
+    renaming = """(async () => {
+        const text = await (await fetch('name')).text();
+        const token = text.match(/name="token" value="([^"]+)"/)[1];
+        await fetch('name', { method: 'POST', body: new URLSearchParams({ token, name: ' Grace  Hopper ' }) });
+        document.querySelector('#send').click();
+    })()""".replace("'name'", f"'/{ROOM}/name'")
+    page.evaluate(renaming)
+    page.until("document.querySelector('#answer').hidden")
+    found = person.room.standing(name)
+    assert found is not None
+    assert found[1] == "Grace Hopper", "the page had the token of the session before"
 
 
 def test_a_room_that_cannot_be_served_is_told(tmp_path: Path) -> None:

@@ -155,6 +155,7 @@ def _refusals(folder: Path) -> dict[str, tuple[int, dict[str, Any]]]:
         "a model's file elsewhere": (403, asked("x") | model),
         "a variable of the server's": (403, asked("x") | evil),
         "a model of code": (403, asked("x") | {"models": ROLES | {"evaluator": "python:mine.py"}}),
+        "a room": (403, asked("x") | {"models": ROLES | {"evaluator": "human:room"}}),
         "a scenario of code": (409, asked("x") | {"scenario": "mine.py"}),
         "a role in the settings": (422, asked("x", candidate="python:mine.py")),
         "a run elsewhere": (422, asked("../x")),

@@ -1,8 +1,9 @@
 """What a client may name in a run: models and files within bounds. Nothing that it names is code.
 
 Clients name files by paths from the folder in which the server was started, and may not leave it. ``python:`` models
-and scenarios in files are refused, and so is ``key_env=``, by which a model's name could send any variable of the
-server's environment to any place; the models that the server was started with are allowed as they are.
+and scenarios in files are refused; so are rooms (``human:``), which would be made there, and ``key_env=``, by which a
+model's name could send any variable of the server's environment to any place. The models that the server was started
+with are allowed as they are.
 What never belongs here: making the run.
 """
 
@@ -73,8 +74,10 @@ class Allowed:
             spec = ModelSpec.parse(text)
         except ConfigurationError as error:
             raise Problem(409, f"{field}: {error}; served here: {', '.join(self._served) or 'none'}") from None
-        if spec.kind == "python":
-            raise Problem(403, f"{field}: code is not taken over HTTP: start the server with this --model", field=field)
+        if spec.kind in ("python", "human"):
+            what = "code" if spec.kind == "python" else "a room on the server's disk"
+            raise Problem(403, f"{field}: {what} is not taken over HTTP: start the server with this --model",
+                          field=field)  # fmt: skip
         if "key_env" in spec.options:
             raise Problem(403, f"{field}: key_env is not taken over HTTP: start the server with this --model",
                           field=field)  # fmt: skip

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from aiohttp import web
 
+from viva.engine.backends.human.posed import readable
+
 from ..people.guarding import Refusal
 from ..people.links import SECRET_FILE, Session, Sessions, hashed, signing_secret
 
@@ -22,41 +24,40 @@ _LONGEST_NAME = 80  # characters
 class Entry:
     """The link and the sessions of one room, whose pages stand below ``path``."""
 
-    def __init__(self, folder: Path, path: str) -> None:
-        """:raises ConfigurationError: the secret cannot be read or made."""
+    def __init__(self, folder: Path, path: str, *, secure: bool = False) -> None:
+        """``secure``: people come over https, so the cookie is sent over that alone.
+
+        :raises ConfigurationError: the secret cannot be read or made.
+        """
         secret = signing_secret(folder / SECRET_FILE)
         digest = hmac.digest(secret, b"viva room link", hashlib.sha256)
         self.token = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
         self._link = hashed(self.token)
-        self._path = path
+        self._path, self._secure = path, secure
         self._sessions = Sessions(secret, purpose="room")
 
-    def open(self, request: web.Request, response: web.StreamResponse, token: str) -> Session:
-        """Give the browser a session for the link's token; it keeps the name that it had.
-
-        :raises Refusal: it is no token of this room.
-        """
+    def check_link(self, token: str) -> None:
+        """:raises Refusal: it is no token of this room."""
         if not hmac.compare_digest(hashed(token).encode(), self._link.encode()):
             raise Refusal(403, "This link opens nothing", "Please ask for the link of the room once more.", code="link")
-        known = self._sessions.read(request)
-        return self._start(request, response, known.holder if known is not None and known.link == self._link else "")
 
-    def rename(self, request: web.Request, response: web.StreamResponse, name: str) -> Session:
-        """Give whoever asks a name."""
-        return self._start(request, response, " ".join(name.split())[:_LONGEST_NAME])
+    def start(self, response: web.StreamResponse, name: str) -> None:
+        """Give the browser a session of this room, for somebody of this name."""
+        name = readable(" ".join(name.split())[:_LONGEST_NAME])
+        self._sessions.start(response, name, self._link, path=self._path, expires=None, secure=self._secure)
 
-    def _start(self, request: web.Request, response: web.StreamResponse, name: str) -> Session:
-        return self._sessions.start(
-            response, name, self._link, path=self._path, expires=None, secure=request.scheme == "https"
-        )
+    def known(self, request: web.Request) -> Session | None:
+        """The session of a request, if it has one of this room's link."""
+        session = self._sessions.read(request)
+        return session if session is not None and session.link == self._link else None
 
     def session(self, request: web.Request) -> Session:
         """The session of a request.
 
         :raises Refusal: it has none of this room's link.
         """
-        session = self._sessions.read(request)
-        if session is None or session.link != self._link:
+        session = self.known(request)
+        if session is None:
             raise Refusal(
                 403,
                 "Please open your link",

@@ -68,9 +68,9 @@ class RoomPages:
     def __init__(self, room: Room, name: str, templates: Environment) -> None:
         self.room, self.name, self._templates = room, name, templates
 
-    def entrance(self, reader: Reader) -> str:
-        """What a link opens: the person's name is asked for here."""
-        return self._render("entrance.html", reader)
+    def entrance(self, name: str, action: str, token: str = "") -> str:
+        """What a link opens: the person's name is asked for here, and sent to ``action``."""
+        return self._render("entrance.html", Reader(name, token), action=action)
 
     def listed(self, reader: Reader, now: float) -> str:
         """All that waits, oldest first, and what was answered lately."""
@@ -115,14 +115,14 @@ class RoomPages:
 
     def state(self, name: str, reader: Reader) -> dict[str, Any] | None:
         """What a page of a request has to know while it is open; None where there is no such request."""
-        found = self.room.request(name)
+        found = self.room.standing(name)
         if found is None:
             return None
-        standing, _, given = found
+        standing, who = found
         waiting = self.room.standings("waiting")
         return {
             "state": standing.state,
-            "who": "" if given is None else given.who,
+            "who": who,
             "next": following(waiting, standing),
             "others": sum(one.name != name for one in waiting),
             "attended": self.room.attended,

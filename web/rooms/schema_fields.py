@@ -27,7 +27,7 @@ class Wrong(Exception):
 
 
 @dataclass(slots=True, frozen=True)
-class Field:
+class FormField:
     """One value of the answer. ``path`` leads to it (empty: it is the whole answer); ``choices`` are (value as JSON, as
     shown). What is left blank is left out, or null where that is allowed, unless the value is ``required``.
     """
@@ -99,7 +99,7 @@ class Group:
     """
 
     label: str
-    fields: tuple[Field, ...]
+    fields: tuple[FormField, ...]
     name: str = ""
     note: str = ""
 
@@ -174,10 +174,10 @@ class _Resolved:
         return part if isinstance(part, Mapping) else {}
 
 
-def _field(path: tuple[str, ...], label: str, part: _Resolved, required: bool) -> Field:
+def _field(path: tuple[str, ...], label: str, part: _Resolved, required: bool) -> FormField:
     schema = part.schema
     kind, choices = _kind(schema)
-    return Field(path, part.title or label, kind, schema, required, part.nullable, choices, part.note)
+    return FormField(path, part.title or label, kind, schema, required, part.nullable, choices, part.note)
 
 
 def _kind(schema: Schema) -> tuple[Kind, tuple[tuple[str, str], ...]]:

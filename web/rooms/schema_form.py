@@ -12,7 +12,7 @@ import orjson
 
 from viva.engine.errors import ConfigurationError
 
-from .schema_fields import Field, Group, Schema, Wrong, groups_of
+from .schema_fields import FormField, Group, Schema, Wrong, groups_of
 
 WHOLE = "value"  # the name under which errors of the whole answer stand
 
@@ -24,7 +24,7 @@ class SchemaForm:
         self._schema, self._prefix = schema, prefix
         self.groups: list[Group] = groups_of(schema)
 
-    def name(self, field: Field) -> str:
+    def name(self, field: FormField) -> str:
         """The field's name on the page."""
         return self._prefix + field.name
 

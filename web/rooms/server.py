@@ -39,8 +39,9 @@ class _Served:
 class Rooms:
     """The pages of one or several rooms, as a web application."""
 
-    def __init__(self, folders: Iterable[Path], hosts: frozenset[str]) -> None:
-        """Open the rooms, making those that are not there yet. ``hosts`` are the names that the server is known by.
+    def __init__(self, folders: Iterable[Path], hosts: frozenset[str], *, secure: bool = False) -> None:
+        """Open the rooms, making those that are not there yet. ``hosts`` are the names that the server is known by;
+        ``secure``: people come over https.
 
         :raises ConfigurationError: one cannot be used as a room.
         """
@@ -51,7 +52,9 @@ class Rooms:
         for folder in dict.fromkeys(folder.resolve() for folder in folders):
             name = _name_of(folder, self._served)
             room = Room(folder)
-            self._served[name] = _Served(RoomPages(room, name, self._templates), Entry(folder, f"/{name}/"))
+            self._served[name] = _Served(
+                RoomPages(room, name, self._templates), Entry(folder, f"/{name}/", secure=secure)
+            )
 
     @property
     def links(self) -> dict[str, str]:
@@ -61,9 +64,10 @@ class Rooms:
     def application(self) -> web.Application:
         """The application; it closes the rooms when it ends."""
         app = application(self._templates, self._hosts, files=FILES, most_bytes=_MOST_BYTES)
-        app.router.add_get("/{room}/open/{token}", self._open)
-        app.router.add_get("/{room}/name", self._entrance)
-        app.router.add_post("/{room}/enter", self._enter)
+        app.router.add_get("/{room}/open/{token}", self._look)
+        app.router.add_post("/{room}/open/{token}", self._open)
+        app.router.add_get("/{room}/name", self._name)
+        app.router.add_post("/{room}/name", self._rename)
         app.router.add_get("/{room}/", self._list)
         app.router.add_get("/{room}/waiting", self._waiting)
         app.router.add_get("/{room}/q/{name}", self._request)
@@ -80,24 +84,31 @@ class Rooms:
 
     # -- entering -------------------------------------------------------------------------------------------------
 
+    async def _look(self, request: web.Request) -> web.StreamResponse:
+        """The link itself; looking at it, as programs for messages do, begins nothing."""
+        room, token = self._room(request), request.match_info["token"]
+        room.entry.check_link(token)
+        known = room.entry.known(request)
+        name = "" if known is None else known.holder
+        return _html(await self._in_thread(lambda: room.pages.entrance(name, f"open/{token}")))
+
     async def _open(self, request: web.Request) -> web.StreamResponse:
-        """The link itself. It redirects nowhere: a browser that comes from another site would not send the cookie."""
         room = self._room(request)
-        response = web.Response(content_type="text/html")
-        session = room.entry.open(request, response, request.match_info["token"])
-        response.text = await self._in_thread(lambda: room.pages.entrance(_reader(room, session)))
-        return response
+        room.entry.check_link(request.match_info["token"])
+        return await self._entered(request)
 
-    async def _entrance(self, request: web.Request) -> web.StreamResponse:
+    async def _name(self, request: web.Request) -> web.StreamResponse:
         room, reader = self._inside(request)
-        return _html(await self._in_thread(lambda: room.pages.entrance(reader)))
+        return _html(await self._in_thread(lambda: room.pages.entrance(reader.name, "name", reader.token)))
 
-    async def _enter(self, request: web.Request) -> web.StreamResponse:
+    async def _rename(self, request: web.Request) -> web.StreamResponse:
         room = self._room(request)
-        form = await _form(request)
-        room.entry.require_form(room.entry.session(request), form.get("token"))
+        room.entry.require_form(room.entry.session(request), (await _form(request)).get("token"))
+        return await self._entered(request)
+
+    async def _entered(self, request: web.Request) -> web.StreamResponse:
         response = web.Response(status=303, headers={"Location": f"/{request.match_info['room']}/"})
-        room.entry.rename(request, response, form.get("name", ""))
+        self._room(request).entry.start(response, (await _form(request)).get("name", ""))
         return response
 
     # -- reading --------------------------------------------------------------------------------------------------

@@ -6,25 +6,37 @@ What never belongs here: pages, and what they may be asked for (``server``).
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from ..server.hosts import known_hosts
+from ..server.hosts import checked_url, known_hosts, outer_address
 from ..server.listening import serve_until_signal
 from .server import Rooms
 
 
-def serve(folders: Sequence[Path], *, host: str, port: int, names: Sequence[str] = ()) -> None:
-    """Serve until Ctrl-C or SIGTERM; each room's secret link is told on stderr. ``names`` are further host names.
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """How rooms are served. ``names`` are further host names; ``url`` is the address that people use, where it is
+    another than the server's own, as behind a proxy.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 7790
+    names: tuple[str, ...] = ()
+    url: str | None = None
+
+
+def serve(folders: Sequence[Path], options: ServerOptions, announce: Callable[[Mapping[str, str]], None]) -> None:
+    """Serve until Ctrl-C or SIGTERM. ``announce`` gets each room's secret link, by its folder, once it can be opened.
 
     :raises ConfigurationError: one is no room, or nobody can listen at that address.
     """
-    rooms = Rooms(folders, known_hosts(host, names))
+    secure, named = checked_url(options.url)
+    rooms = Rooms(folders, known_hosts(options.host, [*options.names, *named]), secure=secure)
 
-    def announce(address: str) -> None:
-        for folder, path in rooms.links.items():
-            print(f"viva grade: {folder}: {address}{path}", file=sys.stderr)
-        print("viva grade: whoever has a link can answer there (Ctrl-C ends it)", file=sys.stderr, flush=True)
+    def ready(address: str) -> None:
+        shown = outer_address(address, options.url, options.names)
+        announce({folder: f"{shown}{path}" for folder, path in rooms.links.items()})
 
-    asyncio.run(serve_until_signal(rooms.application(), host, port, announce))
+    asyncio.run(serve_until_signal(rooms.application(), options.host, options.port, ready))

@@ -196,6 +196,16 @@ class Room:
         with self._told():
             return dict(self._connection.execute("select state, count(*) from requests group by state").fetchall())
 
+    def standing(self, name: str) -> tuple[Standing, str] | None:
+        """How a request stands, and who has answered it; None where there is no such request."""
+        with self._told():
+            row = self._connection.execute(
+                f"select {_STANDING}, (select who from submissions where request = requests.number and counts) "
+                "from requests where name = ?",
+                (name,),
+            ).fetchone()
+        return None if row is None else (Standing(*row[:9]), row[9] or "")
+
     def request(self, name: str) -> tuple[Standing, Posed, Given | None] | None:
         """A request, what it asks, and its answer if there is one; None where there is no such request."""
         with self._told():

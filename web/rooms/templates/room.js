@@ -1,7 +1,7 @@
 "use strict";
 // News, drafts that outlive a reload and a lost connection, and sending. Without it pages can be read and forms sent.
 const page = document.body.dataset;
-const LOOK = 2000, LOOK_HIDDEN = 10000, FIRST_WAIT = 500, LONGEST_WAIT = 8000, PATIENCE = 20000;
+const LOOK = 2000, LOOK_HIDDEN = 10000, LOOK_EAGER = 400, EAGER_FOR = 30000, FIRST_WAIT = 500, LONGEST_WAIT = 8000, PATIENCE = 20000;
 const KEPT_DAYS = 90, PREFIX = "viva-room ";
 let store = null;
 try { store = window.localStorage; } catch { /* a browser that keeps nothing */ }
@@ -19,10 +19,11 @@ async function ask(address, form) {
 
 function connected(yes) { $("#net").hidden = yes; }
 
-// Calls look again and again, less often while nobody sees the page.
+// Calls look again and again: less often while nobody sees the page, more often for a while after an answer.
+let eagerUntil = 0;
 async function watching(look) {
   for (;;) {
-    await pause(document.hidden ? LOOK_HIDDEN : LOOK);
+    await pause(document.hidden ? LOOK_HIDDEN : performance.now() < eagerUntil ? LOOK_EAGER : LOOK);
     try { await look(); connected(true); } catch { connected(false); }
   }
 }
@@ -174,6 +175,7 @@ function keepRequest() {
     }
     form.hidden = true;
     after.scrollIntoView({ block: "nearest" });
+    eagerUntil = performance.now() + EAGER_FOR;
     look().catch(() => connected(false));
   }
 
