@@ -100,6 +100,11 @@ class GradeTable:
             self.values[rows], self.tops[rows], self.lows[rows], self.models, self.clusters,
         )  # fmt: skip
 
+    def cluster_codes(self) -> Codes:
+        """The code of each row's cluster, a whole number from 0 in the order of ``clusters``."""
+        codes = {name: code for code, name in enumerate(dict.fromkeys(self.clusters))}
+        return np.array([codes[name] for name in self.clusters], dtype=np.int64)[self.question]
+
     def without_models(self) -> GradeTable:
         """The grades that people gave."""
         people = np.array([name not in self.models for name in self.graders], dtype=np.bool_)

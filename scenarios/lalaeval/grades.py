@@ -100,10 +100,7 @@ class GradeSums:
         """:raises ConfigurationError: a dimension has no weight."""
         self.table, self.weights = table, weights_of(table.dimensions, weights)
         self._places = {name: place for place, name in enumerate(table.dimensions)}
-        names = list(dict.fromkeys(table.clusters))
-        codes = {name: place for place, name in enumerate(names)}
-        self._cluster = np.array([codes[name] for name in table.clusters], dtype=np.int64)[table.question] \
-            if len(table) else np.empty(0, dtype=np.int64)  # fmt: skip
+        self._cluster = table.cluster_codes()
         self._present = ~np.isnan(table.values)
         self._given: dict[Measure, tuple[Floats, Floats]] = {
             "grade": (np.where(self._present, table.values, 0.0), np.where(self._present, table.tops, 0.0)),
