@@ -111,6 +111,8 @@ def test_line_13_type_checkers_find_every_floor_where_an_editable_install_points
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_line_13_defaults_of_settings_are_given_by_name(path: Path) -> None:
     # Type checkers know a default by its name alone: given by place it makes the setting look required.
+    if "pydantic" not in path.read_text():
+        return
     for node in ast.walk(_parsed(path)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Field":
             assert not node.args, f"{path}:{node.lineno}: write Field(default=…)"
