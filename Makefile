@@ -85,6 +85,7 @@ bench: venv peers
 	$(BIN)/python benches/audit.py $(QUICK)
 	$(BIN)/python benches/fusion.py $(QUICK)
 	$(BIN)/python benches/certified.py $(QUICK)
+	$(BIN)/python benches/grading.py $(QUICK)
 	$(BIN)/python benches/serve.py $(QUICK)
 
 clean:

@@ -43,9 +43,10 @@ class Site:
 
         :raises Refusal: there is none.
         """
-        session = self.sessions.read(request)
+        session: Session | None = request.get("session") or self.sessions.read(request)
         if session is None or session.holder != request.match_info["holder"]:
             raise Refusal(401, "Not signed in", _OPEN_AGAIN, code="session")
+        request["session"] = session  # it is asked for several times, and signatures take a while
         return session
 
     async def ask(
