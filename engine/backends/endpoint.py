@@ -19,7 +19,7 @@ from yarl import URL
 
 from ..descriptors import Gate
 from ..errors import AnswerTooLarge, BackendError, ConfigurationError, Redirected, Unavailable
-from .endpoint_errors import error_from_response, loosen, transport_error
+from .endpoint_errors import Dialect, error_from_response, loosen, transport_error
 from .secrets import Redactor
 
 T = TypeVar("T")
@@ -123,6 +123,7 @@ class Endpoint:
     :param base_url: stands for the endpoint in errors; nothing secret. :param headers: sent with each request; what is
         secret of them is known to ``redact``. :param timeout: seconds for one attempt; at most 10 of them to connect.
     :param longest: the most bytes of an answer, unpacked. :param key_advice: what to do about a refused key.
+    :param dialect: how the endpoint words its errors.
     """
 
     def __init__(
@@ -133,8 +134,10 @@ class Endpoint:
         longest: int,
         headers: Mapping[str, str],
         key_advice: str = "check the key (key_env=NAME names its variable)",
+        dialect: Dialect | None = None,
     ) -> None:
         self.base_url, self.redact = base_url, redact
+        self._dialect = dialect or Dialect()
         self._longest, self._key_advice = longest, key_advice
         self._headers = CIMultiDict(_HEADERS)
         self._headers.update(headers)
@@ -201,6 +204,12 @@ class Endpoint:
         finally:
             del failure
 
+    def error(self, label: str, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> BackendError:
+        """The typed error for an answer other than 200, or for an error that a stream reports (with the status that it
+        would have had as an answer).
+        """
+        return error_from_response(label, status, body, headers or {}, self.redact, self._key_advice, self._dialect)
+
     def _place(self, url: str) -> str:
         """What stands for a URL in errors."""
         return self.base_url if url.startswith(self.base_url) else self.redact(url.partition("?")[0])
@@ -226,9 +235,7 @@ class Endpoint:
                     return await receive(Body(response, self._longest, label))
                 if response.status not in _REDIRECTS or "Location" not in response.headers:
                     body = await Body(response, self._longest, label).head()
-                    raise error_from_response(
-                        label, response.status, body, response.headers, self.redact, self._key_advice
-                    )
+                    raise self.error(label, response.status, body, response.headers)
                 url = _redirected(response, method, label, self.redact, last=hops == _MOST_REDIRECTS)
             hops += 1
 

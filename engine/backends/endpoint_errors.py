@@ -33,28 +33,62 @@ _CONTEXT_CODES = {"context_length_exceeded", "string_above_max_length", "exceed_
 _CONTEXT_WORDS = ("maximum context length", "context window", "context length", "exceeds the available context size")
 
 
+class Dialect:
+    """How an endpoint says what is wrong. The base knows what OpenAI-compatible endpoints have in common; a provider
+    that documents errors of its own overrides what it says differently.
+    """
+
+    def kind(self, status: int, error: Mapping[str, Any], message: str) -> type[BackendError] | None:
+        """The type of an error that the provider documents; None where the status alone says it.
+
+        :param error: the record of the error, as it was sent; :param message: what it says, without the key.
+        """
+        return None
+
+    def retry_after(self, error: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
+        """Seconds after which the endpoint wants to be asked again; None where it names no time."""
+        return parse_retry_after(headers.get("Retry-After"), headers.get("Date"))
+
+
+_COMMON = Dialect()
+
+
 def error_from_response(
-    label: str, status: int, body: bytes, headers: Mapping[str, str], redact: Redactor, key_advice: str
+    label: str,
+    status: int,
+    body: bytes,
+    headers: Mapping[str, str],
+    redact: Redactor,
+    key_advice: str,
+    dialect: Dialect = _COMMON,
 ) -> BackendError:
     """The typed error for an HTTP answer other than 200; ``key_advice`` says what to do about a refused key."""
-    code, message = _said(body, redact)
+    error, code, message = _said(body, redact)
     text = f"HTTP {status}: {message}"
-    after = parse_retry_after(headers.get("Retry-After"), headers.get("Date"))
+    kind = dialect.kind(status, error, message) or _usual(status, code, message)
+    if kind is Unauthorized:
+        return Unauthorized(f"{text}; {key_advice}", model=label, status=status)
+    if kind is Rejected and status >= 500:
+        status = 422  # what the endpoint reports as its own fault is the request's
+    after = dialect.retry_after(error, headers) if kind.retryable else None
+    return kind(text, model=label, status=status, retry_after=after)
+
+
+def _usual(status: int, code: str, message: str) -> type[BackendError]:
+    """The type of an error as endpoints have them in common."""
     if status == 429:
-        return Throttled(text, model=label, status=status, retry_after=after)
+        return Throttled
     if status == 408:
-        return TimedOut(text, model=label, status=status)
-    if status >= 500 and ("response_format" in message or "tools param" in message):
+        return TimedOut
+    if status >= 500:
         # llama-cpp-python's server reports a request it could not validate as its own fault, and so does llama.cpp's
         # one with tools it was not started for; asking again is no use.
-        return Rejected(text, model=label, status=422)
-    if status >= 500:
-        return Unavailable(text, model=label, status=status, retry_after=after)
+        return Rejected if "response_format" in message or "tools param" in message else Unavailable
     if status in (401, 403):
-        return Unauthorized(f"{text}; {key_advice}", model=label, status=status)
+        return Unauthorized
     if code in _CONTEXT_CODES or any(words in message.lower() for words in _CONTEXT_WORDS):
-        return ContextTooLong(text, model=label, status=status)
-    return Rejected(text, model=label, status=status)
+        return ContextTooLong
+    return Rejected
 
 
 def transport_error(label: str, url: str, error: BaseException, redact: Redactor) -> BackendError:
@@ -125,17 +159,19 @@ def _advice(error: BaseException, cause: BaseException) -> str:
     return ""
 
 
-def _said(body: bytes, redact: Redactor) -> tuple[str, str]:
-    """The endpoint's error code and message, from whatever shape it sent, decoded and without the key."""
+def _said(body: bytes, redact: Redactor) -> tuple[Mapping[str, Any], str, str]:
+    """The endpoint's error, its code and its message, from whatever shape it sent; the texts without the key."""
     try:
         answer: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return "", redact.quote(body, 300).strip() or "(empty answer)"
+        return {}, "", redact.quote(body, 300).strip() or "(empty answer)"
+    if isinstance(answer, list) and len(answer) == 1:  # a stream of JSON values that ended before it began
+        answer = answer[0]
     error = answer.get("error", answer) if isinstance(answer, dict) else answer
     try:
         if isinstance(error, dict):
             code = str(error.get("code") or error.get("type") or "")
-            return code, redact(str(error.get("message") or error.get("detail") or error))[:500]
-        return "", redact(str(error))[:500]
+            return error, code, redact(str(error.get("message") or error.get("detail") or error))[:500]
+        return {}, "", redact(str(error))[:500]
     except (RecursionError, ValueError):  # nested too deep, or a number of too many digits
-        return "", redact.quote(body, 300)
+        return {}, "", redact.quote(body, 300)

@@ -17,13 +17,13 @@ from ...messages import Completion
 from ...tools import numbered
 from ..endpoint import Body
 from ..endpoint_json import decoded
+from ..event_stream import EventStream, StreamEvent
 from ..openai_answer import call_of, without_key
 from ..openai_message import text_of
 from ..openai_usage import ReportedUsage, usage_of
 from ..secrets import Redactor
 from ..sse import CallPieces
 from .answer_path import AnswerPath, MissingInAnswer, described
-from .events import EventStream, StreamEvent
 from .mapping import Application
 
 _LONGEST_QUOTE = 200

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..endpoint import Body
-from ..stream_lines import Lines
+from .endpoint import Body
+from .stream_lines import Lines
 
 _MOST_OTHER = 1000  # bytes that are kept of what is no event
 

@@ -1,0 +1,106 @@
+"""From a model's name to the endpoint that serves it: its URL, the model's name there, and the key for it.
+
+Shared by all kinds of provider: ``kind:MODEL`` is a model of the provider's public API, ``kind:URL#MODEL`` one of any
+other endpoint that speaks like it. What never belongs here: requests, and a key in any message.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from ..errors import ConfigurationError
+from .base import ModelSpec
+from .credentials import url_credentials
+from .secrets import usable_key
+
+# host:port, localhost, or a path that ends as endpoints' paths do; models' names are none of these.
+_LIKE_URL = re.compile(
+    r"//|[\w.-]+:\d+(/|$)|localhost(/|$)|\d+(\.\d+){3}(/|$)|[\w.-]+\.[a-z]+/(.*/)?v\d+/?$", re.IGNORECASE
+)
+
+
+@dataclass(slots=True, frozen=True)
+class Service:
+    """A provider's public API.
+
+    :param kind: the kind of its models' names. :param url: its address. :param url_variable: the environment variable
+        that may hold another one. :param key_variable: the one that usually holds the key. :param example: a model.
+    :param path: how the URL of an endpoint ends, for advice. :param unnamed: the model of a URL that names none; empty
+        where it must name one.
+    """
+
+    kind: str
+    url: str
+    url_variable: str
+    key_variable: str
+    example: str
+    path: str = ""
+    unnamed: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class Place:
+    """Where a model is served. ``key`` is None where none is sent."""
+
+    base_url: str
+    model: str
+    key: str | None
+
+
+def place_of(spec: ModelSpec, service: Service) -> Place:
+    """The place that a model's name means; reads the option ``key_env``.
+
+    :raises ConfigurationError: the name is none of an endpoint, or there is no key, or none that can be sent.
+    """
+    base_url, model, usual = _address(spec, service)
+    variable = spec.take("key_env", usual)
+    key = (os.environ.get(variable) or "").strip() or None if variable else None
+    if variable and key is None and (variable != usual or base_url == service.url):
+        raise ConfigurationError(f"model '{spec.text}': no key in the environment variable {variable}; set it")
+    if key is not None and not usable_key(key):
+        raise ConfigurationError(
+            f"the key in the environment variable {variable} is not plain text: a header can hold printable ASCII "
+            "characters, and no backslash; set it anew (typographic quotes, line breaks?)"
+        )
+    return Place(base_url.rstrip("/"), model, key)
+
+
+def _address(spec: ModelSpec, service: Service) -> tuple[str, str, str | None]:
+    """URL, model, and the variable that usually holds the key for it."""
+    kind = service.kind
+    if "#" in spec.text.partition("?")[2]:
+        raise ConfigurationError(
+            f"model '{spec.text}': a '#' behind the '?'; the model stands before the options: "
+            f"{kind}:URL#name?option=value (a '#' in a value is written %23)"
+        )
+    if spec.where.lower().startswith(("http://", "https://")):
+        model = spec.fragment or service.unnamed
+        if not model:
+            raise ConfigurationError(f"model '{spec.text}': name the model behind the URL: {kind}:{spec.where}#name")
+        # A key for one place is never sent to another: a URL's key is named with it, or there is none.
+        return spec.where, model, None
+    if _LIKE_URL.match(spec.where):
+        raise ConfigurationError(
+            f"model '{spec.text}': an endpoint's URL begins with http:// or https://: "
+            f"{kind}:http://{spec.where}#{spec.fragment or 'name'}"
+        )
+    if not spec.where:
+        raise ConfigurationError(
+            f"model '{spec.text}': name a model ({kind}:{service.example}) or a URL ({kind}:http://…{service.path}#name)"
+        )
+    base_url = os.environ.get(service.url_variable, service.url)
+    _check_variable(base_url, service)
+    return base_url, spec.where, service.key_variable
+
+
+def _check_variable(base_url: str, service: Service) -> None:
+    """What is looked at in names when they are parsed, of a URL that none was seen to."""
+    if url_credentials(base_url) or "?" in base_url or "#" in base_url:
+        raise ConfigurationError(
+            f"{service.url_variable} must not hold a password, nor anything behind '?' or '#': it stands in messages "
+            f"and records; put the key in {service.key_variable}"
+        )
+    if not base_url.lower().startswith(("http://", "https://")):
+        raise ConfigurationError(f"{service.url_variable}={base_url}: a URL begins with http:// or https://")
