@@ -11,6 +11,7 @@ from typing import Any
 
 from .store import GradeStore
 
+_ROUNDING = 1e-9
 _ROWS = """
 select a.question, a.position, a.id, count(*) as valid, sum(r.value > ?) as above, min(r.value), max(r.value),
     (select count(*) from grades g join graders w on w.number = g.grader
@@ -24,8 +25,8 @@ group by a.id order by a.question, a.position
 
 @dataclass(slots=True, frozen=True)
 class DisputeRule:
-    """When graders disagree on an answer: some grades are up to ``wrong`` and others above it; or, where ``spread`` is
-    given, the highest and the lowest grade are so far apart.
+    """When an answer goes to an adjudicator: some grades are up to ``wrong`` and others above it; or, where ``spread``
+    is given, the highest and the lowest grade are so far apart.
     """
 
     wrong: float = 0.0
@@ -33,10 +34,14 @@ class DisputeRule:
 
     @classmethod
     def of(cls, about: Mapping[str, Any] | None) -> DisputeRule:
-        """The rule that a folder states (``rules`` of its ``about``: wrong, question, distance)."""
-        rules = (about or {}).get("rules") or {}
-        wide = rules.get("question") == "spread"
-        return cls(float(rules.get("wrong", 0.0)), float(rules.get("distance", 2.0)) if wide else None)
+        """The rule that a folder states (``rules`` of its ``about``: wrong, question, distance).
+
+        :raises ConfigurationError: a value is none there is.
+        """
+        from viva.scoring.disputes import DisputeCriteria  # brings numpy, which serving pages does without
+
+        stated = DisputeCriteria.of((about or {}).get("rules"))
+        return cls(stated.wrong, stated.distance if stated.answer == "spread" else None)
 
 
 @dataclass(slots=True, frozen=True)
@@ -65,7 +70,7 @@ def disputes_of(store: GradeStore, rule: DisputeRule) -> Disputes:
     for number, position, name, valid, above, low, high, people, overlap, decided in store.connection.execute(
         _ROWS, (rule.wrong,)
     ):
-        apart = 0 < above < valid if rule.spread is None else high - low >= rule.spread
+        apart = 0 < above < valid if rule.spread is None else high - low >= rule.spread - _ROUNDING
         if apart:
             complete = overlap is not None and people >= overlap
             found.disputed.append(DisputedAnswer(number, position, name, complete, decided))
