@@ -70,7 +70,7 @@ def test_line_12_every_snippet_of_the_readme_runs(folder: Path, endpoint: str) -
         else:
             continue
         kinds.append(kind)
-    assert (kinds.count("sh"), kinds.count("python")) == (5, 2)
+    assert (kinds.count("sh"), kinds.count("python")) == (6, 2)
 
 
 @pytest.mark.parametrize("kind", ["json", "csv"])

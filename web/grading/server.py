@@ -56,7 +56,7 @@ def serve(folder: Path, options: ServerOptions, announce: Callable[[str, list[Ne
     """
     secure, named = checked_url(options.url)
     hosts = known_hosts(options.host, [*options.names, *named])
-    with serving_lock(folder), _opened(folder) as store:
+    with _opened(folder) as store, serving_lock(folder):
         sessions = Sessions(signing_secret(folder / SECRET_FILE), purpose="grading", clock=store.clock)
         site = Site(Worker(store), sessions, str(store.meta("title")), secure=secure)
 
