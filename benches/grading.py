@@ -28,13 +28,14 @@ from pathlib import Path
 import aiohttp
 import orjson
 import table
+from grade_analysis import analysis
 from running import note
 
 from viva.orchestration.grading.records import Answer, Label, Question, Said
 from viva.orchestration.grading.store import GradeStore
 
 GRADERS, QUESTIONS, ANSWERS = 200, 400, 4
-REACH: table.Reach = {"submit_p95_ms": ("<=", 50)}
+REACH: table.Reach = {"submit_p95_ms": ("<=", 50), "analysis_seconds": ("<=", 5)}
 _LABELS = [Label(float(value), word) for value, word in enumerate(("wrong", "incomplete", "right", "more than right"))]
 _SENTENCE = "the lock fills from above so that boats rise with its water while both gates stay closed"
 _WORDS = _SENTENCE.split()
@@ -221,7 +222,7 @@ def _peak_mb(pid: int) -> float:
     return int(found[1]) / 1024 if found else 0.0
 
 
-PARTS = {"pages": pages}
+PARTS = {"pages": pages, "analysis": analysis}
 
 
 def main() -> None:

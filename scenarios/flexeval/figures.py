@@ -11,25 +11,37 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from viva.scoring.clusters import clustered_mean
+from viva.scoring.intervals import Estimate
 from viva.scoring.repeats import pass_hat_k
 
+from .scales import TRUTH, Scale, truth_values
 from .series import Collected, Values
 from .spec import Bounds
 
 TESTS = "tests"
 
 
-def number_figures(collected: Collected, values: Values) -> dict[str, Any]:
-    """Mean with its interval (conversations are clusters), median, 98th percentile and ends of a series' numbers."""
+def number_figures(collected: Collected, values: Values, scale: Scale | None = None) -> dict[str, Any]:
+    """Mean with its interval (conversations are clusters), median, 98th percentile and ends of a series' numbers.
+
+    The interval stays within ``scale``, the ends of the metric's scores; that of numbers which are 0 or 1 alone is a
+    share's. Without a scale it is Student's.
+    """
     numbers = values.numbers
     found: dict[str, Any] = {"n": len(numbers)}
     if not len(numbers):
         return found
     mean = clustered_mean(numbers, collected.dialogs(values.number_tests))
     assert mean is not None
-    ends = mean.interval()
+    if truth_values(numbers):
+        ends: Estimate | None = mean.within(*TRUTH, rate=True)
+    elif scale is not None:  # a mean of rounded numbers may lie beyond its greatest one, by the last bit
+        ends = mean.within(min(scale[0], mean.mean), max(scale[1], mean.mean))
+    else:
+        ends = mean.interval()
     median, high = (float(one) for one in np.percentile(numbers, (50, 98)))
     found |= {"mean": mean.mean, "se": mean.se, "low": ends and ends.low, "high": ends and ends.high}
     found |= {"median": median, "p98": high, "min": float(numbers.min()), "max": float(numbers.max())}
@@ -97,6 +109,28 @@ def _rate(kept: Sequence[float], clusters: Sequence[str]) -> dict[str, Any] | No
     return {"n": mean.n, "mean": mean.mean, "low": round(ends.low, 9), "high": round(ends.high, 9)}
 
 
+def tests_passed(collected: Collected, checks: Mapping[str, Bounds]) -> tuple[int, int]:
+    """How many tests passed, and how many are decided, of those that ended (``test_figures``)."""
+    bad, undecided = _wrong_and_undecided(collected, checks)
+    return int((~bad & ~undecided).sum()), int((~undecided).sum())
+
+
+def _wrong_and_undecided(
+    collected: Collected, checks: Mapping[str, Bounds]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """By test, whether a value does not keep its metric's ``passes``, and whether one of these values is an error."""
+    bad, undecided = np.zeros(len(collected.tests), dtype=bool), np.zeros(len(collected.tests), dtype=bool)
+    for name, passes in checks.items():
+        series = collected.series.get(name)
+        if series is None:
+            continue
+        undecided[list(series.failed_tests)] = True
+        values = series.taken(None, None)
+        wrong = [test for test, value in zip(values.tests, values.values(), strict=True) if not keeps(value, passes)]
+        bad[wrong] = True
+    return bad, undecided
+
+
 def test_figures(
     collected: Collected, checks: Mapping[str, Bounds], failed: Mapping[str, int]
 ) -> dict[str, Any] | None:
@@ -110,15 +144,7 @@ def test_figures(
     """
     if not checks:
         return None
-    bad, undecided = np.zeros(len(collected.tests), dtype=bool), np.zeros(len(collected.tests), dtype=bool)
-    for name, passes in checks.items():
-        series = collected.series.get(name)
-        if series is None:
-            continue
-        undecided[list(series.failed_tests)] = True
-        values = series.taken(None, None)
-        wrong = [test for test, value in zip(values.tests, values.values(), strict=True) if not keeps(value, passes)]
-        bad[wrong] = True
+    bad, undecided = _wrong_and_undecided(collected, checks)
     decided = np.flatnonzero(~undecided)
     tries: dict[str, list[int]] = {}
     for test in decided:

@@ -21,8 +21,9 @@ from viva.scoring.stream import Tally
 
 from ..contract import Scoring
 from ..models import label_of, role_prices
-from .figures import class_figures, f1_of, number_figures, passed, test_figures
+from .figures import class_figures, f1_of, number_figures, passed, statistic, test_figures, tests_passed
 from .gates import Check, checked_gate, collected_of
+from .scales import rubric_scales
 from .series import Collected, Series, Values
 from .spec import Bounds, Suite
 
@@ -68,7 +69,9 @@ class SuiteAggregate:
             for one in manifest["metrics"]
             if "passes" in one["metric"]
         }
+        self._scales = rubric_scales(manifest)
         self._baseline: dict[str, Collected] | None = None
+        self._order = {one["name"]: place for place, one in enumerate(manifest["metrics"])}
         self._labelled = [one["name"] for one in manifest["metrics"] if "label" in one["metric"]]
 
     def add(self, key: str, result: Any) -> None:
@@ -88,11 +91,13 @@ class SuiteAggregate:
     def headline(self) -> str:
         parts = []
         for label, one in self.systems.items():
-            names = [name for name in one.collected.series if name in self._passes] or list(one.collected.series)
-            if names:
-                values = one.collected.series[names[0]].taken(None, None)
-                rate = passed(one.collected, values, self._passes.get(names[0]))
-                parts += [] if rate is None else [f"{label} {names[0]} {percent(rate['mean'])}"]
+            if self._passes:
+                passed, decided = tests_passed(one.collected, self._passes)
+                parts += [f"{label} {percent(passed / decided)} of tests passed"] if decided else []
+            elif one.collected.series:
+                name, series = next(iter(sorted(one.collected.series.items(), key=lambda row: self._place(row[0]))))
+                mean = statistic(one.collected, series.taken(None, None), "mean", None)
+                parts += [] if mean is None else [f"{label} {name} {number(mean, 3)}"]
         return "  ".join(parts[:3]) + (f"  +{len(parts) - 3} more" if len(parts) > 3 else "")
 
     def take_thresholds(self, suite: Suite) -> None:
@@ -149,10 +154,7 @@ class SuiteAggregate:
 
     def _system(self, label: str, system: System) -> dict[str, Any]:
         collected = system.collected
-        order = {one["name"]: place for place, one in enumerate(self._manifest["metrics"])}
-        names = sorted(
-            collected.series, key=lambda name: (order.get(name, order.get(name.rpartition(".")[0], 0)), name)
-        )
+        names = sorted(collected.series, key=self._place)
         return {
             "conversations": len(collected.tests),
             "failed": system.failures.total,
@@ -163,6 +165,10 @@ class SuiteAggregate:
             "irregular": irregular_record(system.irregular),
             "usage": usage_of(system.usage, role_prices(self._manifest, label)),
         }
+
+    def _place(self, name: str) -> tuple[int, str]:
+        """Where a series stands: as its metric does in the suite, its values by name."""
+        return self._order.get(name, self._order.get(name.rpartition(".")[0], 0)), name
 
     def _metric(self, collected: Collected, name: str) -> dict[str, Any]:
         series = collected.series[name]
@@ -185,7 +191,7 @@ class SuiteAggregate:
         return found
 
     def _figures(self, collected: Collected, name: str, values: Values) -> dict[str, Any]:
-        found = number_figures(collected, values)
+        found = number_figures(collected, values, self._scales.get(name))
         if counts := values.counts():
             found["counts"] = counts
             found.setdefault("n", 0)

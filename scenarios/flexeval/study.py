@@ -7,19 +7,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from viva.reports.page import Plot, Record
 from viva.reports.rows import Row, record_rows
 from viva.reports.text import DASH, Table, number, ranged, signed, small
+from viva.scoring.clusters import clustered_mean
 from viva.scoring.comparison import compare, corrected
+from viva.scoring.intervals import Estimate
 
 from ..study.cells import RunReading
 from ..study.findings import Findings, Standing
 from ..study.items import ItemNumbers
 from ..study.sections import Material, Section, Subject, SystemStudy
 from ..study.tables import OwnTables
+from .scales import Scale, rubric_scales, width_of
 from .series import Collected, collected_by_system
 
 _PLOTTED = 6  # metrics of each kind
@@ -82,6 +87,7 @@ class Releases(Section[Material]):
         readings = [one for one in material.readings if one.result is not None]
         names = list(dict.fromkeys(name for one in readings for name in one.result.get("metrics", {})))  # type: ignore[union-attr]
         found: list[dict[str, Any]] = []
+        scales = rubric_scales(readings[0].cell.manifest) if readings else {}
         for name in names:
             releases = []
             for one in readings:
@@ -89,13 +95,15 @@ class Releases(Section[Material]):
                 if metric is not None and (metric["n"] or metric["errors_total"]):
                     releases.append({"release": _release(one, readings), **metric})
             if releases:
-                found.append({"metric": name, "releases": releases, "against": self._against(name, readings)})
+                found.append(
+                    {"metric": name, "releases": releases, "against": self._against(name, readings, scales.get(name))}
+                )
         every = [one for metric in found for one in metric["against"]]
         for one, p in zip(every, corrected([one["p"] for one in every]), strict=True):
             one["p_corrected"] = p
         return found
 
-    def _against(self, name: str, readings: Sequence[RunReading]) -> list[dict[str, Any]]:
+    def _against(self, name: str, readings: Sequence[RunReading], scale: Scale | None) -> list[dict[str, Any]]:
         first, *others = readings
         base = _means(first.columns, name)
         found = []
@@ -103,14 +111,15 @@ class Releases(Section[Material]):
             own = _means(other.columns, name)
             if not own:
                 continue
-            most = 2 * max(abs(value) for value in (*base.values(), *own.values())) or 1.0
+            ends = width_of(scale, [_numbers(one.columns, name) for one in (first, other)])
             scores = {"own": {(item, ""): value for item, value in own.items()},
                       "base": {(item, ""): value for item, value in base.items()}}  # fmt: skip
-            one = compare("own", "base", scores, most=most)
+            one = compare("own", "base", scores, most=ends or _far(base, own))
             if one.mean is not None:
-                ends = None if one.difference is None else asdict(one.difference)
                 told = {"release": _release(other, readings), "difference": one.mean, "p": one.p, "n": one.n}
-                found.append(told | {"low": ends and ends["low"], "high": ends and ends["high"]})
+                # Of numbers without ends it is Student's, as that of each release's mean is.
+                interval = one.difference if ends is not None else _student(own, base)
+                found.append(told | {"low": interval and interval.low, "high": interval and interval.high})
         return found
 
     def tables(self, report: Record) -> list[Table]:
@@ -191,6 +200,23 @@ def _release(reading: RunReading, readings: Sequence[RunReading]) -> str:
     """The system's label where no two are alike, else the run's name, too."""
     alike = sum(one.cell.candidate == reading.cell.candidate for one in readings)
     return reading.cell.candidate if alike == 1 else reading.cell.name
+
+
+def _numbers(collected: Collected, name: str) -> NDArray[np.float64]:
+    """A metric's numbers, those of all conversations and units."""
+    return collected.series[name].taken(None, None).numbers
+
+
+def _far(*means: Mapping[str, float]) -> float:
+    """Further apart than two of these are."""
+    return 2 * max(abs(value) for one in means for value in one.values()) or 1.0
+
+
+def _student(own: Mapping[str, float], base: Mapping[str, float]) -> Estimate | None:
+    """The mean difference over the conversations of both, with Student's interval; None below two."""
+    shared = [item for item in own if item in base]
+    mean = clustered_mean([own[item] - base[item] for item in shared], shared)
+    return None if mean is None else mean.interval()
 
 
 def _means(collected: Collected, name: str) -> dict[str, float]:

@@ -43,9 +43,9 @@ class JudgedExamples:
         """The records in the order of their keys."""
         return Rows([record for _, record in sorted(self.records, key=lambda one: one[0])], assistants)
 
-    def criterion(self, rows: Rows, name: str) -> dict[str, Any]:
-        """The mean over examples with Student's interval, examples of one group being a cluster; ``spread`` is the mean
-        standard deviation of an example's predictions.
+    def criterion(self, rows: Rows, name: str, ends: tuple[float, float]) -> dict[str, Any]:
+        """The mean over examples with an interval between the ends of the criterion's range, examples of one group
+        being a cluster; ``spread`` is the mean standard deviation of an example's predictions.
         """
         scored = [(one["scores"][name], one["group"]) for one in rows.records if name in one["scores"]]
         given = [(score["mean"], group) for score, group in scored if score["mean"] is not None]
@@ -56,9 +56,9 @@ class JudgedExamples:
                 spread.add(score["sd"])
         found: dict[str, Any] = dict.fromkeys(("mean", "se", "low", "high"))
         if mean is not None:
-            ends = mean.interval()
+            estimate = mean.within(min(ends[0], mean.mean), max(ends[1], mean.mean))  # it may be beyond by rounding
             found |= {"mean": rounded(mean.mean), "se": rounded(mean.se)}
-            found |= {} if ends is None else {"low": rounded(ends.low), "high": rounded(ends.high)}
+            found |= {"low": rounded(estimate.low), "high": rounded(estimate.high)}
         return found | {
             "n": len(given),
             "unscored": len(rows.records) - len(given),
@@ -121,7 +121,7 @@ class FusionAggregate:
             "repaired": sum(record["repaired"] for record in rows.records),
             "weighted": sum(record["weighted"] for record in rows.records),
             "stopped": one.stops.to_dict(),
-            "criteria": {name: one.criterion(rows, name) for name in criteria},
+            "criteria": {name: one.criterion(rows, name, scale.range) for name, scale in criteria.items()},
             "gaps": {name: tally.to_dict() for name, tally in sorted(gaps.items())},
             "agreement": of_all(rows, criteria, use, manifest["settings"]["folds"], manifest["seed"]),
             **one.failures.to_record(),

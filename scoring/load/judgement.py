@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from ..clusters import clustered_mean
+from ..clusters import ClusteredMean, clustered_mean
 from ..intervals import Estimate
 from .changes import Codes, Floats, PassTable, PassValues, contribution, distance, loaded_distance
 from .exchanges import DRAWS, RateTest, exchange_tests
@@ -182,12 +182,12 @@ def _changed(one: _Named, place: int, p: float, level: float) -> ChangedFigure |
     mean = clustered_mean(contribution(one.values, loaded, first, second), labels)
     if mean is None:
         return None
-    change = mean.within(-one.bound, one.bound, level=level)
+    change = _ends(mean, one, level)
     floor, bound = None, one.bound
     if one.values.kind == "level":
         values = float(loaded.mean()), float((first + second).mean() / 2)
         noise = clustered_mean(second - first, labels)
-        floor = None if noise is None else noise.within(-bound, bound, level=level)
+        floor = None if noise is None else _ends(noise, one, level)
     elif one.values.kind == "distance":
         values = (
             float(loaded_distance(one.values, loaded, first, second).mean()),
@@ -199,6 +199,16 @@ def _changed(one: _Named, place: int, p: float, level: float) -> ChangedFigure |
         total = sum(values)  # a difference of squares, as one of deviations
         change = Estimate(*((end / total if total else 0.0) for end in (change.value, change.low, change.high)))
     return ChangedFigure(one.name, one.aspect, *values, change, floor, bound, len(labels), len(set(labels)), p)
+
+
+def _ends(mean: ClusteredMean, one: _Named, level: float) -> Estimate:
+    """Student's interval within the bounds. That of values between the bounds for failures, which are rare, and where
+    nothing has changed on any request: requests that were not met may change.
+    """
+    student = mean.interval(level)
+    if one.name == "unreadable" or student is None or student.low == student.high:
+        return mean.within(-one.bound, one.bound, level=level)
+    return Estimate(mean.mean, max(-one.bound, student.low), min(one.bound, student.high))
 
 
 @dataclass(slots=True, frozen=True)

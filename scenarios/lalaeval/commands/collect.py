@@ -61,7 +61,7 @@ def collect(
     from viva.orchestration.grading.schema import FILE
 
     from ..project import Project
-    from .rounds import make_grading_folder
+    from .grading_folder import make_grading_folder
 
     if n is not None and quota is not None:
         raise ConfigurationError("-n and --quota: give one of them")
@@ -74,7 +74,8 @@ def collect(
     held = hold(launch)
     outcome, grades = held.outcome, drawn.path / FILE
     if outcome.how == "done" and outcome.failed <= max_failures and not grades.exists():
-        lacking = make_grading_folder(drawn)
+        held_back = _held_back(opened, kind)
+        lacking = make_grading_folder(drawn, held_back)
         if lacking:
             print(f"viva: note: questions that lack an answer: {lacking}; the others are graded", file=sys.stderr)
     if grades.exists():
@@ -128,6 +129,21 @@ def _drawn(
     if project.file.gold and not drawn.gold:
         print("viva: note: the bank has no question with gold answers, so there are no gold questions", file=sys.stderr)
     return drawn
+
+
+def _held_back(project: Project, kind: Kind) -> dict[str, str]:
+    """Who may not grade in an evaluation, said on stderr."""
+    from viva.reports.controls import one_line
+
+    from .deployment import held_back
+
+    found = held_back(project) if kind == "evaluation" else {}
+    for name, reason in found.items():
+        said = (
+            f"{name} is paused by the deployment gate: {reason}; `viva grade graders FOLDER resume NAME` overrules it"
+        )
+        print(f"viva: note: {one_line(said)}", file=sys.stderr)
+    return found
 
 
 def _next_name(project: Project) -> str:

@@ -20,17 +20,21 @@ from ..bank_rows import read_pairs
 from ..project import FILE, Project
 from . import judge
 from .collect import launched
+from .deployment import held_back
+from .grading_folder import make_grading_folder
 from .init import TEMPLATES
-from .rounds import Kind, draw_round, make_grading_folder
+from .rounds import Drawn, Kind, draw_round
 from .simulated_people import Habit, decide_everything, grade_everything
 
-TRIAL, FIRST, SECOND = "trial", "spring", "autumn"
+TRIAL, FIRST, SECOND_TRIAL, SECOND = "trial", "spring", "trial-autumn", "autumn"
 ADJUDICATOR = "Flora"
-JUDGE = "simulated:judge-model?noise=0.12&traits=severity:0.1"
+JUDGE, JUDGE_HABIT = "simulated:judge-model?noise=0.12&traits=severity:0.1", Habit(0.1, 0.12)
 # What the simulated candidates know; one of them has learnt something until autumn.
 KNOWLEDGE = {"lantern": 0.85, "compass": 0.65, "branch": 0.5, "ember": 0.3}
 LEARNT = {**KNOWLEDGE, "branch": 0.75}
-# How the simulated graders grade: Dan at random half of the time, Ben severely, Cleo mildly.
+_TRIED = {"lantern": 0.85, "compass": 0.65, "ember": 0.3}
+_TRIAL_QUESTIONS = 14
+# How the simulated graders grade: Ben severely, Cleo mildly, Dan at random as good as always, until he is trained.
 HABITS = {
     "Ada": Habit(0.0, 0.04),
     "Ben": Habit(0.3, 0.04),
@@ -38,8 +42,12 @@ HABITS = {
     "Dan": Habit(0.0, 0.9),
     "Eve": Habit(0.0, 0.08),
 }
-LEAVES, COMES = "Eve", "Gil"
-HABITS_LATER = {**{name: one for name, one in HABITS.items() if name != LEAVES}, COMES: Habit(0.25, 0.08)}
+_LEAVES, _COMES = "Eve", "Gil"
+HABITS_LATER = {
+    **{name: one for name, one in HABITS.items() if name != _LEAVES},
+    "Dan": Habit(0.0, 0.1),
+    _COMES: Habit(0.15, 0.04),
+}
 Hold = Callable[[Launch], None]
 
 
@@ -76,7 +84,7 @@ def make_project(folder: Path) -> Project:
 def change_project(project: Project) -> Project:
     """What has changed until autumn: fees (so questions and standard answers), a new question, and a grader."""
     text = (project.folder / FILE).read_text(encoding="utf-8")
-    _write(project.folder / FILE, text.replace(f" {LEAVES},", f" {COMES},"))
+    _write(project.folder / FILE, text.replace(f" {_LEAVES},", f" {_COMES},"))
     changed = Project.open(project.folder)
     with Bank.open(changed) as bank:
         done = bank.put(read_pairs(TEMPLATES / "library-autumn.jsonl", changed), "Ada, Ben and Cleo")
@@ -85,34 +93,43 @@ def change_project(project: Project) -> Project:
     return changed
 
 
+def make_trial(project: Project, name: str, habits: Mapping[str, Habit], hold: Hold) -> DemoRound:
+    """A trial round: every grader grades all of it, and nothing is decided."""
+    drawn = _collected(project, name, _TRIED, hold, kind="trial", seed=project.file.seed + 1, n=_TRIAL_QUESTIONS)
+    make_grading_folder(drawn)
+    with GradeStore.open(drawn.path) as store:
+        return DemoRound(drawn.path, grade_everything(store, habits, project.file.seed), 0, 0)
+
+
 def make_round(
+    project: Project, name: str, knowledge: Mapping[str, float], habits: Mapping[str, Habit], hold: Hold
+) -> DemoRound:
+    """An evaluation: graded by those who passed the gate and by a judge model, its disputes decided."""
+    drawn = _collected(project, name, knowledge, hold)
+    make_grading_folder(drawn, held_back(project))
+    with GradeStore.open(drawn.path) as store:
+        grades = grade_everything(store, habits, project.file.seed)
+        launch = judge.launched(store, JUDGE, {"shown": "all"})
+        hold(launch)
+        judged = judge.enter_grades(store, launch, JUDGE)
+        return DemoRound(drawn.path, grades, decide_everything(store, ADJUDICATOR), judged.given)
+
+
+def _collected(
     project: Project,
     name: str,
     knowledge: Mapping[str, float],
-    habits: Mapping[str, Habit],
     hold: Hold,
     *,
     kind: Kind = "evaluation",
+    seed: int | None = None,
     n: int | None = None,
-    judged: bool = True,
-) -> DemoRound:
-    """Draw and collect a round, have it graded by people and a judge model, and its disputes decided."""
+) -> Drawn:
     with Bank.open(project) as bank:
-        drawn = draw_round(project, bank, name, kind=kind, n=n, day=date.today())
+        drawn = draw_round(project, bank, name, kind=kind, seed=seed, n=n, day=date.today())
     models = [f"simulated:{label}?knowledge={share}" for label, share in knowledge.items()]
     hold(launched(drawn, {"candidate": models}))
-    make_grading_folder(drawn)
-    with GradeStore.open(drawn.path) as store:
-        grades = grade_everything(store, habits, project.file.seed)
-        decided = decide_everything(store, ADJUDICATOR) if kind == "evaluation" else 0
-        given = _judged(store, hold) if judged else 0
-    return DemoRound(drawn.path, grades, decided, given)
-
-
-def _judged(store: GradeStore, hold: Hold) -> int:
-    launch = judge.launched(store, JUDGE, {"shown": "all"})
-    hold(launch)
-    return judge.enter_grades(store, launch, JUDGE).given
+    return drawn
 
 
 def _write(path: Path, text: str) -> None:

@@ -94,21 +94,22 @@ def true_means(questions: Iterable[Question], weights: Mapping[str, float]) -> d
 
 
 def true_severities(store: GradeStore, habits: Mapping[str, Habit]) -> dict[str, float]:
-    """How far each grader's grades are off on average, in grades: what habit and the answers they graded make of it.
-
-    Above 0: milder than deserved.
+    """By grader who graded: how many grades less they give than the mean of the people would give to the same answers,
+    as their habits have it over all answers of the folder. Graders that are models are measured against people too.
     """
-    answers = {answer.id: (question, answer) for question in store.questions() for answer in question.answers
-               if not question.gold}  # fmt: skip
-    found: dict[str, float] = {}
-    for name, habit in habits.items():
-        off = []
-        for grade in store.grades(grader=store.grader(name).number):
-            if grade.answer in answers:
-                question, answer = answers[grade.answer]
-                true = true_grade(question, answer)
-                allowed = [label.value for label in question.labels]
-                off.append(expected_grade(true, allowed, habit.severity, habit.noise) - true)
-        if off:
-            found[name] = sum(off) / len(off)
-    return found
+    graders = {one.name: one for one in store.graders()}
+    less = {name: -_mean_off(store, habit) for name, habit in habits.items()
+            if name in graders and store.grades(grader=graders[name].number)}  # fmt: skip
+    people = [value for name, value in less.items() if graders[name].kind == "person"]
+    return {name: value - sum(people) / len(people) for name, value in less.items()}
+
+
+def _mean_off(store: GradeStore, habit: Habit) -> float:
+    """How far grades of this habit are above what the folder's answers deserve, on average."""
+    off = []
+    for question in store.questions():
+        allowed = [label.value for label in question.labels]
+        for answer in [] if question.gold else question.answers:
+            true = true_grade(question, answer)
+            off.append(expected_grade(true, allowed, habit.severity, habit.noise) - true)
+    return sum(off) / len(off)

@@ -10,7 +10,7 @@ import typer
 from viva.cli.exit_codes import guarded
 from viva.cli.lazy_command import HELP
 
-from . import bank, check, collect, graders, init, judge, queue, serve, sit
+from . import bank, check, collect, demo, graders, init, invalidate, judge, queue, report, serve, sit
 
 app = typer.Typer(
     name="grade",
@@ -36,3 +36,6 @@ app.command("labels", epilog=queue.LABELS_EXAMPLE)(guarded(queue.labels))
 app.command("sit", epilog=sit.EXAMPLE)(guarded(sit.sit))
 app.command("serve", epilog=serve.EXAMPLE)(guarded(serve.serve))
 app.command("graders", epilog=graders.EXAMPLE)(guarded(graders.graders))
+app.command("report", epilog=report.EXAMPLE)(guarded(report.report))
+app.command("invalidate", epilog=invalidate.EXAMPLE)(guarded(invalidate.invalidate))
+app.command("demo", epilog=demo.EXAMPLE)(guarded(demo.demo))

@@ -61,6 +61,17 @@ def test_assistants_of_known_noise_help_a_noisy_judge_and_a_plan_tells_which(tmp
     assert mean["noplan"] < mean["plan"]
 
 
+def test_the_interval_of_a_mean_score_stays_within_the_criterions_range(tmp_path: Path) -> None:
+    files = make_files(tmp_path, 3)
+    script = {("judge", 0): _answer(5, 0)}  # in each of the examples
+    with scripted_models(script):
+        run = judged(tmp_path / "run", ["scripted:j"], mode="direct", predictions=1, **files)
+    criteria = run.report()["candidates"]["j"]["criteria"]
+    assert (criteria["depth"]["mean"], criteria["style"]["mean"]) == (5.0, 0.0)
+    assert 1 < criteria["depth"]["low"] < 5 == criteria["depth"]["high"]  # three examples do not say that all are a 5
+    assert criteria["style"]["low"] == 0 < criteria["style"]["high"] < 1
+
+
 def test_each_mode_tells_the_judge_what_it_should(tmp_path: Path) -> None:
     files = make_files(tmp_path, 3)
     plan = str(tmp_path / "plan.yaml")

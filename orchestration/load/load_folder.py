@@ -1,0 +1,75 @@
+"""The folder of a load test: ``load.json`` says what is tested, ``load.sqlite`` what came of it; and the lock.
+
+What never belongs here: what the fields of a test mean, and its log.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from viva.engine.errors import ConfigurationError, JournalError
+from viva.engine.files import write_atomically
+from viva.engine.folder import RunFolder, versions
+
+NAME = "load.json"
+_FORM = 1
+
+
+class LoadFolder:
+    """A load test on disk. Make it with ``create`` or ``open``; ``lock`` before writing."""
+
+    def __init__(self, path: Path, fields: dict[str, Any]) -> None:
+        self.path, self.fields = path, fields
+        self._lock = RunFolder(path, {})
+
+    @classmethod
+    def create(cls, path: Path, fields: dict[str, Any]) -> LoadFolder:
+        """Make the folder, and keep ``fields`` (JSON data) in it.
+
+        :raises ConfigurationError: something else lies there. :raises JournalError: it cannot be written.
+        """
+        if (path / NAME).exists():
+            raise ConfigurationError(
+                f"{path} already holds a load test; go on with `viva bench judge --resume {path}`, or name another "
+                "folder with --out"
+            )
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise ConfigurationError(f"{path} exists and is not a load test; name another folder with --out")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            data = orjson.dumps({"load_test": _FORM, **fields, "versions": versions()}, option=orjson.OPT_INDENT_2)
+            write_atomically(path / NAME, data)
+        except OSError as error:
+            raise JournalError(f"{path}: cannot make the folder of the load test: {error.strerror}") from error
+        return cls.open(path)
+
+    @classmethod
+    def open(cls, path: Path) -> LoadFolder:
+        """Open a load test.
+
+        :raises ConfigurationError: there is none here, or its ``load.json`` cannot be read.
+        """
+        file = path / NAME
+        try:
+            fields = orjson.loads(file.read_bytes())
+        except FileNotFoundError:
+            raise ConfigurationError(f"{path}: not the folder of a load test: there is no {NAME}") from None
+        except (OSError, orjson.JSONDecodeError) as error:
+            raise ConfigurationError(f"{file}: cannot be read: {error}") from None
+        if not isinstance(fields, dict) or fields.get("load_test") != _FORM:
+            raise ConfigurationError(f"{file}: not made by this version of viva (load_test: {_FORM})")
+        return cls(path, fields)
+
+    def lock(self) -> None:
+        """Keep other processes from writing this test until this one ends.
+
+        :raises ConfigurationError: another process is at it.
+        """
+        self._lock.lock()
+
+    def unlock(self) -> None:
+        """Let others write."""
+        self._lock.unlock()

@@ -1,0 +1,127 @@
+"""Reading the log of a load test back: its steps, their parts, and the requests one by one, never all at once.
+
+May be used while the test goes on, in another process too. What never belongs here: writing, and figures.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from viva.engine.errors import JournalError
+from viva.engine.journal_errors import journal_error
+from viva.scoring.load.speed import Timing
+
+from .log import FILE, check_version
+from .records import LoadStep, Sent
+
+_AT_ONCE = 1024
+_TIMING = "intended, dispatched, first_token, finished, prompt_tokens, completion_tokens, error, tries, throttled"
+_SENT = (
+    "step, judge, number, request, occurrence, seed, intended, dispatched, first_token, finished, text, finish, "
+    "prompt_tokens, completion_tokens, error, message, tries, throttled, part"
+)
+
+
+@dataclass(slots=True, frozen=True)
+class LoggedPart:
+    """A part of a step. ``seconds`` are how long requests were let in, None where the part was killed; ``watched`` is
+    what was watched beside them.
+    """
+
+    part: int
+    seconds: float | None
+    watched: dict[str, Any]
+
+
+@dataclass(slots=True, frozen=True)
+class LoggedStep:
+    """A step that began at ``began`` (seconds since the epoch). ``ends`` has the reason of its end for each judge, None
+    while it has not ended.
+    """
+
+    step: LoadStep
+    began: float
+    ends: dict[str, str] | None
+    parts: tuple[LoggedPart, ...]
+
+
+class LoadHistory:
+    """The reading half of a log. Close it, or use it as a context manager.
+
+    :raises JournalError: there is no log, or it cannot be read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE
+        if not self.path.exists():
+            raise JournalError(f"{self.path}: there is no log of a load test")
+        try:
+            self._connection = sqlite3.connect(self.path, timeout=30.0, isolation_level=None)
+            check_version(self.path, self._connection)
+        except sqlite3.Error as error:
+            raise journal_error(self.path, error) from error
+
+    def __enter__(self) -> LoadHistory:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def steps(self) -> list[LoggedStep]:
+        """All steps that have begun, in the order in which they ran."""
+        found = []
+        for number, plan, began, ends in self._rows("select step, plan, began, ends from steps order by place"):
+            parts = tuple(
+                LoggedPart(part, seconds, orjson.loads(watched) if watched else {})
+                for part, seconds, watched in self._rows(
+                    "select part, seconds, watched from parts where step = ? order by part", number
+                )
+            )
+            fields = orjson.loads(plan)
+            fields["judges"] = tuple(fields["judges"])
+            found.append(LoggedStep(LoadStep(**fields), began, orjson.loads(ends) if ends else None, parts))
+        return found
+
+    def finished(self, step: int, judge: str) -> bytearray:
+        """For each number of a judge's requests, up to the highest that has ended, 1 if it has ended."""
+        [(highest,)] = self._rows("select max(number) from sent where step = ? and judge = ?", step, judge)
+        marks = bytearray(0 if highest is None else highest + 1)
+        for (number,) in self._rows("select number from sent where step = ? and judge = ?", step, judge):
+            marks[number] = 1
+        return marks
+
+    def count(self, step: int | None = None) -> int:
+        """How many requests have ended, in one step or in all."""
+        where = "" if step is None else "where step = ?"
+        [(count,)] = self._rows(f"select count(*) from sent {where}", *([] if step is None else [step]))
+        return int(count)
+
+    def timings(self, step: int, judge: str) -> Iterator[tuple[int, int, Timing]]:
+        """``(part, number, timing)`` of a judge's requests in a step, by number."""
+        query = f"select part, number, {_TIMING} from sent where step = ? and judge = ? order by number"
+        for part, number, *fields in self._rows(query, step, judge):
+            yield part, number, Timing(*fields)
+
+    def sent(self, step: int, judge: str) -> Iterator[Sent]:
+        """A judge's requests in a step with their texts, by number."""
+        query = f"select {_SENT} from sent where step = ? and judge = ? order by number"
+        for row in self._rows(query, step, judge):
+            yield Sent(*row)
+
+    def _rows(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
+        try:
+            cursor = self._connection.execute(query, values)
+            while rows := cursor.fetchmany(_AT_ONCE):
+                yield from rows
+        except sqlite3.Error as error:
+            raise journal_error(self.path, error) from error

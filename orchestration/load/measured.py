@@ -1,0 +1,198 @@
+"""The figures of one judge in one step, from the log: which requests count, how fast they were, how the step ended.
+
+Counted are the requests that were due in the steady part of the step: behind its warm-up and, in a closed loop, before
+its last few, which met less load than the others. Of a part that was killed only what was due before the first lost
+request counts, or the slow ones would be missing. What never belongs here: verdicts, words and tables.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from viva.scoring.load.objective import TIMED, Objective, Term
+from viva.scoring.load.speed import Speed
+from viva.scoring.load.steady import BatchMeans, Steadiness, steadiness
+
+from .driver import INTERRUPTED, SATURATED, TOO_MANY
+from .health import bottleneck, joined
+from .log_reading import LoadHistory, LoggedPart, LoggedStep
+from .records import LoadStep
+
+RUNNING = "running"
+
+
+@dataclass(slots=True)
+class Measured:
+    """What was measured: ``record`` as JSON data (described in ``docs/load.md``), ``speed`` as distributions.
+
+    ``windows``: by part, from when to when requests had to be due to count, in the part's seconds.
+    """
+
+    step: LoadStep
+    judge: str
+    speed: Speed
+    record: dict[str, Any]
+    windows: dict[int, tuple[float, float]]
+
+    @property
+    def saturated(self) -> bool:
+        """Whether the queue grew without bound."""
+        return self.record["end"] in (SATURATED, TOO_MANY)
+
+    def figures(self, objective: Objective) -> dict[str, float | None]:
+        """The figures of speed that an objective may be about."""
+        record = self.record
+        requests = record["requests"]
+        found: dict[str, float | None] = {
+            "throughput": record["throughput"],
+            "goodput": record["goodput"],
+            "goodput_share": record["goodput_share"],
+            "error": 1 - record["answered"] / requests if requests else None,
+            "throttled": record["throttles"] / requests if requests else None,
+            "cost": record["cost_per_1000"],
+        }
+        return found | {term.figure: self._timed(term) for term in objective.terms if term.timed in TIMED}
+
+    def _timed(self, term: Term) -> float | None:
+        histogram = self.speed.latencies[term.timed]
+        if term.quantile is not None:
+            return histogram.quantile(term.quantile)
+        if term.figure.startswith("mean"):
+            return histogram.mean
+        return histogram.longest if len(histogram) else None
+
+
+@dataclass(slots=True)
+class _Series:
+    """A part's requests, read once: what its window follows from."""
+
+    logged: LoggedPart
+    tail: int
+    latencies: BatchMeans = field(default_factory=BatchMeans)
+    count: int = 0
+    last: float = 0.0
+    lost: bool = False  # a request is missing: nothing behind it counts
+    due: deque[float] = field(default_factory=deque)  # when the last ones were due
+
+    def add(self, due: float, latency: float) -> None:
+        self.latencies.add(due, latency)
+        self.count += 1
+        self.last = due
+        self.due.append(due)
+        if len(self.due) > self.tail:
+            self.due.popleft()
+
+    def window(self, judge: str, found: Steadiness, warm_up: float | None) -> tuple[float, float]:
+        start = (found.begin or 0.0) if warm_up is None else warm_up
+        let_in = self.logged.watched.get("judges", {}).get(judge, {}).get("let_in")
+        if let_in is None:  # it was killed
+            return start, max(start, self.last)
+        if self.tail and self.count > 2 * self.tail:
+            return start, max(start, self.due[0])
+        return start, max(start, let_in)
+
+
+def measure(
+    history: LoadHistory,
+    logged: LoggedStep,
+    judge: str,
+    *,
+    limits: Mapping[str, float] | None = None,
+    warm_up: float | None = None,
+    unloaded: Measured | None = None,
+    prices: tuple[float, float] = (0.0, 0.0),
+) -> Measured:
+    """The figures of a judge in a step.
+
+    :param limits: seconds by what is timed, for goodput. :param warm_up: seconds to leave out at the beginning of each
+        part, None to find them. :param unloaded: the same judge without load. :param prices: per million tokens.
+    """
+    step = logged.step
+    if step.unloaded:
+        warm_up = 0.0  # nothing builds up, and each request counts
+    series = _series(history, logged, judge)
+    steady = {part: steadiness(one.latencies) for part, one in series.items()}
+    windows = {part: one.window(judge, steady[part], warm_up) for part, one in series.items()}
+    speed = Speed(dict(limits or {}))
+    total, within, busy = 0, 0, 0.0
+    for part, _, one in history.timings(step.index, judge):
+        start, end = windows[part]
+        total += 1
+        if start <= one.intended < end:
+            speed.add(one)
+        within += not one.error and start <= one.finished < end
+        busy += max(0.0, min(one.finished, end) - max(one.intended, start))
+    seconds = sum(end - start for start, end in windows.values())
+    mine = [one.logged for one in series.values()]
+    judged = [part.watched.get("judges", {}).get(judge, {}) for part in mine]
+    record = {
+        "step": step.index,
+        "judge": judge,
+        "arrivals": step.arrivals,
+        "rate": step.rate,
+        "concurrency": step.concurrency,
+        "end": judged[-1].get("end", RUNNING) if judged else RUNNING,
+        "sent": total,
+        "windows": [[part, start, end] for part, (start, end) in windows.items()],
+        "steady": _all([found.steady for found in steady.values()]),
+        **speed.record(seconds, *prices),
+        "throughput": within / seconds if seconds > 0 else None,
+        "in_flight": busy / seconds if seconds > 0 else None,
+        "most_in_flight": max((one.get("most_in_flight", 0) for one in judged), default=0),
+        "health": joined([part.watched.get("health", {}) for part in mine]),
+    }
+    record |= _against(record, unloaded)
+    record["bottleneck"] = "" if step.unloaded else bottleneck(record["health"], record)
+    return Measured(step, judge, speed, record, windows)
+
+
+def _series(history: LoadHistory, logged: LoggedStep, judge: str) -> dict[int, _Series]:
+    """The parts in which the judge was asked something, and what their windows follow from."""
+    step = logged.step
+    tail = step.concurrency or 0 if step.arrivals == "closed" and not step.unloaded else 0
+    parts = {part.part: part for part in logged.parts}
+    series: dict[int, _Series] = {}
+    expected = 0
+    for part, number, one in history.timings(step.index, judge):
+        mine = series.get(part)
+        if mine is None:
+            mine = series[part] = _Series(parts[part], tail)
+        for other in series:
+            # A number that a later part has, or none, was under way when an earlier part was killed.
+            if other < part or number > expected:
+                series[other].lost = True
+        expected = number + 1
+        if not mine.lost:
+            mine.add(one.intended, one.finished - one.intended)
+    return dict(sorted(series.items()))
+
+
+def ended(logged: LoggedStep, judge: str) -> str:
+    """Why a judge's requests of a step ended for good, "" where they have not."""
+    ends = [part.watched.get("judges", {}).get(judge, {}).get("end", "") for part in logged.parts]
+    return next((end for end in reversed(ends) if end and end != INTERRUPTED), "")
+
+
+def _all(steady: list[bool | None]) -> bool | None:
+    if False in steady:
+        return False
+    return True if steady and None not in steady else None
+
+
+def _against(record: Mapping[str, Any], unloaded: Measured | None) -> dict[str, float | None]:
+    """What the load adds: the share of the latency that is not there without it, and how many requests were computed
+    at once (by Little's law, from the unloaded time of service).
+    """
+    mean = record["latencies"]["e2e"].get("mean")
+    alone = None if unloaded is None else unloaded.speed.latencies["service"].mean
+    if not mean or alone is None:
+        return {"unloaded": alone, "queueing_share": None, "busy": None}
+    throughput = record["throughput"]
+    return {
+        "unloaded": alone,
+        "queueing_share": max(0.0, 1.0 - alone / mean),
+        "busy": None if throughput is None else throughput * alone,
+    }

@@ -1,0 +1,285 @@
+"""A load test from its first unloaded pass to its last step: what comes next, carrying it out, going on after a kill.
+
+What comes next follows from the settings and from the steps in the log alone, so a resumed test goes on with the very
+step, and the very requests, at which it stood. What never belongs here: timers (``driver``), the folder, words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from viva.engine.clock import Clock
+from viva.engine.errors import JournalError, Unavailable
+from viva.scoring.load.objective import Objective, Term
+from viva.scoring.load.search import RatePlan, Tried
+
+from .driver import DONE, INTERRUPTED, Bounds, PartDriver
+from .health import ClientHealth
+from .live import LiveJudge, LiveStep
+from .log import FILE, LoadLog
+from .log_reading import LoadHistory, LoggedStep
+from .measured import Measured, ended, measure
+from .records import BASELINE, BASELINE_AGAIN, OTHER_SEEDS, Arrivals, LoadStep, Sent, Work
+from .sending import Judge, Sender
+from .settings import LoadSettings
+from .streams import check_recorded_times, planned, stream
+
+# Figures of an ended step that are no figures of speed, such as ``drift`` and ``parse_fail``.
+Judged = Callable[[LoadHistory, LoadStep, str], Mapping[str, float | None]]
+_TRIED_FOR_NOTHING = 3  # requests of the first pass of which at least one must be answered
+
+
+@dataclass(slots=True)
+class StepResult:
+    """A judge in an ended step: its figures by name, and the terms of the objective that it missed."""
+
+    measured: Measured
+    figures: dict[str, float | None]
+    missed: tuple[Term, ...]
+
+    @property
+    def met(self) -> bool:
+        """Whether the step met the objective, without its queue growing without bound."""
+        return not self.missed and not self.measured.saturated
+
+
+class LoadTest:
+    """Make it, then ``run`` it once. ``results`` has the ended steps by index and judge; ``live`` is the current one.
+
+    :param folder: where the log is, or will be; it exists and is this test's own. :param judged: figures of verdicts of
+        a judge in an ended step, for objectives such as ``drift``.
+    """
+
+    def __init__(
+        self,
+        settings: LoadSettings,
+        work: Work,
+        judges: Sequence[Judge],
+        folder: Path,
+        clock: Clock,
+        judged: Judged | None = None,
+    ) -> None:
+        self.settings, self.work, self.judges, self.folder, self.clock = settings, work, list(judges), folder, clock
+        self.objective = Objective.parse(settings.objective) if settings.objective else Objective(())
+        self.results: dict[tuple[int, str], StepResult] = {}
+        self.unloaded: dict[str, Measured] = {}
+        self.live: LiveStep | None = None
+        self.interrupted = False
+        self._judged = judged
+        self._part: PartDriver | None = None
+        self._index = 0
+        self._scope = anyio.CancelScope()
+        if any(phase == "replay" for phase, _ in settings.phases):
+            check_recorded_times(work)
+
+    def interrupt(self) -> None:
+        """Let no further request in; the test ends once those under way are answered."""
+        self.interrupted = True
+        if self._part is not None:
+            self._part.stop()
+
+    def halt(self) -> None:
+        """Stop now; requests under way are sent again when the test goes on."""
+        self.interrupted = True
+        self._scope.cancel()
+
+    async def run(self) -> None:
+        """Carry the test out, or go on with it where its log says that it stood.
+
+        :raises VivaError: one that every further request would meet, such as a refused key; or the log cannot be
+            written. What has ended stays in the log.
+        """
+        async with LoadLog(self.folder / FILE, self.clock, self._fail) as log:
+            self._log = log
+            with LoadHistory(self.folder) as history, self._scope:
+                self._history = history
+                await self._go_on()
+                if self.settings.baseline:
+                    await self._run_unloaded()
+                for arrivals, plan in self.settings.phases:
+                    await self._run_phase(arrivals, plan)
+
+    def _fail(self, error: JournalError) -> None:
+        if self._part is not None:
+            self._part.fail(error)
+
+    # -- what comes next ------------------------------------------------------------------------------------------
+
+    async def _go_on(self) -> None:
+        """Take the ended steps from the log, and go on with the one that has not ended."""
+        for logged in self._history.steps():
+            self._index = max(self._index, logged.step.index + 1)
+            if logged.ends is None:
+                await self._run_step(logged.step)
+            else:
+                self._conclude(logged)
+
+    async def _run_unloaded(self) -> None:
+        passes = [BASELINE, BASELINE_AGAIN]
+        if any(one.sampling.temperature > 0 for one in self.work):
+            passes.append(OTHER_SEEDS)
+        begun = {logged.step.index for logged in self._history.steps()}
+        labels = tuple(judge.label for judge in self.judges)
+        requests = min(self.settings.baseline, len(self.work))
+        for index in passes:
+            if index not in begun:
+                await self._run_step(LoadStep(index, labels, "closed", concurrency=1, requests=requests))
+
+    async def _run_phase(self, arrivals: Arrivals, plan: RatePlan) -> None:
+        while not self.interrupted:
+            wanted = [(judge.label, plan.next(self._tried(judge.label, arrivals))) for judge in self.judges]
+            going = [(label, rate) for label, rate in wanted if rate is not None]
+            if not going:
+                return
+            if self.settings.together:
+                lowest = min(rate for _, rate in going)
+                await self._run_step(
+                    self._planned_step(arrivals, lowest, *(label for label, rate in going if rate == lowest))
+                )
+            else:  # judges take turns at each rate, so that what changes with time changes for all of them
+                for label, rate in going:
+                    await self._run_step(self._planned_step(arrivals, rate, label))
+
+    def _tried(self, judge: str, arrivals: Arrivals) -> list[Tried]:
+        found = []
+        for (_, label), result in sorted(self.results.items()):
+            step = result.measured.step
+            if label == judge and step.arrivals == arrivals and not step.unloaded:
+                rate = float(step.concurrency or 0) if arrivals == "closed" else step.rate or 0.0
+                found.append(Tried(rate, result.met, result.measured.saturated))
+        return found
+
+    def _planned_step(self, arrivals: Arrivals, rate: float, *labels: str) -> LoadStep:
+        requests, seconds = self.settings.length
+        if arrivals == "replay" and self.settings.requests is None and self.settings.seconds is None:
+            requests, seconds = len(self.work), None  # all of the recording, once
+        closed = arrivals == "closed"
+        return LoadStep(
+            self._index,
+            labels,
+            arrivals,
+            rate=None if closed else rate,
+            concurrency=int(rate) if closed else None,
+            requests=requests,
+            seconds=seconds,
+            burst=self.settings.burst,
+        )
+
+    # -- one step -------------------------------------------------------------------------------------------------
+
+    async def _run_step(self, step: LoadStep) -> None:
+        """Run a step, or what is left of it, and take its figures."""
+        if self.interrupted:
+            return
+        self._log.begin_step(step)
+        await self._log.flush()
+        self._index = max(self._index, step.index + 1)
+        groups = [step.judges] if not step.unloaded else [(label,) for label in step.judges]
+        for group in groups:
+            await self._run_part(step, group)
+            if self.interrupted:
+                return
+        logged = self._logged(step)
+        self._log.end_step(step.index, {label: ended(logged, label) or DONE for label in step.judges})
+        await self._log.flush()
+        self._conclude(self._logged(step))
+        if self.settings.pause and not step.unloaded:
+            await self.clock.sleep(self.settings.pause)
+
+    async def _run_part(self, step: LoadStep, labels: Sequence[str]) -> None:
+        logged = self._logged(step)
+        part = 1 + max((one.part for one in logged.parts), default=-1)
+        judges = [judge for judge in self.judges if judge.label in labels and not ended(logged, judge.label)]
+        if not judges:
+            return
+        settings, work, apart = self.settings, self.work, self.settings.together
+        earlier = {label: self._elapsed(step, label) for label in labels}
+        first = not any(earlier.values())
+        done = {judge.label: self._history.finished(step.index, judge.label) for judge in judges}
+        streams = [
+            stream(step, part, judge, work, settings.seed, done[judge.label], first=first, apart=apart)
+            for judge in judges
+        ]
+        seconds = step.seconds
+        if seconds is not None and not first:
+            # What is left of an open loop is known by its number of requests, of a closed one by its time.
+            seconds = max(0.0, seconds - max(earlier.values())) if step.arrivals == "closed" else None
+        counts = [planned(step, work, settings.seed, judge, apart=apart) for judge in judges]
+        live = {one.judge.label: LiveJudge(one.judge.label, one) for one in streams}
+        salt = OTHER_SEEDS if step.index == OTHER_SEEDS else 0
+        sender = Sender(self.clock, work, settings.seed, salt, settings.retries)
+        bounds = Bounds(settings.drain, settings.most_in_flight, settings.stop_at_saturation)
+
+        def hear(sent: Sent) -> None:
+            self._log.record(sent)
+            live[sent.judge].hear(sent)
+            if step.index == BASELINE and sent.error:
+                self._see_that_any_is_answered(live[sent.judge], sent)
+
+        driver = PartDriver(self.clock, step, part, streams, sender, bounds, hear, seconds)
+        known = [count - sum(done[one.label]) for count, one in zip(counts, judges, strict=True) if count is not None]
+        total = sum(known) if len(known) == len(judges) else None
+        self.live = LiveStep(step, live, total, driver, self.clock.now())
+        self._log.begin_part(step.index, part)
+        self._part = driver
+        try:
+            async with ClientHealth(self.clock) as health:
+                await driver.run()
+        finally:
+            self._part = None
+        watched = {
+            "health": health.record(),
+            "judges": {
+                one.judge.label: {"end": one.end, "let_in": one.let_in, "most_in_flight": one.most_in_flight}
+                for one in streams
+            },
+        }
+        self._log.end_part(step.index, part, driver.seconds, watched)
+        await self._log.flush()
+        if any(one.end == INTERRUPTED for one in streams):
+            self.interrupted = True
+
+    def _elapsed(self, step: LoadStep, label: str) -> float:
+        """For how many seconds a judge's requests were let in by the parts before; 0 where there is none."""
+        found: dict[int, float] = {}
+        for part, _, one in self._history.timings(step.index, label):
+            found[part] = max(found.get(part, 0.0), one.intended)
+        return sum(found.values()) + (1e-9 if found else 0.0)
+
+    @staticmethod
+    def _see_that_any_is_answered(judge: LiveJudge, sent: Sent) -> None:
+        """:raises Unavailable: the first requests of all have failed; nothing would be measured."""
+        if judge.ended == _TRIED_FOR_NOTHING and sum(judge.errors.values()) == judge.ended:
+            raise Unavailable(
+                f"the first {judge.ended} requests, sent one by one, have all failed; the last: {sent.message}",
+                model=judge.label,
+            )
+
+    def _logged(self, step: LoadStep) -> LoggedStep:
+        return next(one for one in self._history.steps() if one.step.index == step.index)
+
+    def _conclude(self, logged: LoggedStep) -> None:
+        """Take the figures of an ended step."""
+        step = logged.step
+        for label in step.judges:
+            [backend] = [judge.backend for judge in self.judges if judge.label == label]
+            measured = measure(
+                self._history,
+                logged,
+                label,
+                limits=self.settings.limits,
+                warm_up=self.settings.warm_up,
+                unloaded=self.unloaded.get(label),
+                prices=(backend.price_in, backend.price_out),
+            )
+            if step.index == BASELINE:
+                self.unloaded[label] = measured
+            figures = measured.figures(self.objective)
+            if self._judged is not None and not step.unloaded:
+                figures |= self._judged(self._history, step, label)
+            missed = () if step.unloaded else self.objective.missed(figures)
+            self.results[step.index, label] = StepResult(measured, figures, missed)

@@ -1,0 +1,184 @@
+"""``viva grade report``: what a grading folder's grades say, in sentences, tables, files and a page.
+
+What never belongs here: computing figures (``report.figures``).
+"""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ..graded_round import GradedRound
+
+EXAMPLE = """\b
+Examples:
+  viva grade report library/rounds/2026-06
+  viva grade report library/rounds/2026-09 --against library/rounds/2026-06 --html report.html"""
+_WIDE = 80
+_WHOSE = ("people", "models", "all")
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Grading folder, such as a round's.")],
+    against: Annotated[
+        Path | None, typer.Option("--against", help="Earlier round: say what changes are made of.")
+    ] = None,
+    tags: Annotated[
+        Path | None,
+        typer.Option("--tags", help="Which responses are the same in both rounds: question, candidate, same."),
+    ] = None,
+    whose: Annotated[str, typer.Option("--whose", help="Grades that count: people, models or all.")] = "people",
+    rules: Annotated[
+        Path | None, typer.Option("--rules", help="Python file: grader_dispute(grade, others), answer_dispute(grades).")
+    ] = None,
+    retrain: Annotated[
+        float | None, typer.Option("--retrain", min=0, max=1, help="Graders to retrain: above this dispute level.")
+    ] = None,
+    review: Annotated[int | None, typer.Option("--review", min=0, help="So many questions to review.")] = None,
+    threshold: Annotated[
+        float | None, typer.Option("--threshold", min=0, max=1, help="Consistency that graders need.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Also write every figure to this CSV file.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Also write one self-contained HTML page.")] = None,
+    grades: Annotated[
+        Path | None,
+        typer.Option("--grades", help="Also write the table of grades, a row for each question and grader."),
+    ] = None,
+    parquet: Annotated[
+        Path | None, typer.Option("--parquet", help="The same table of grades as Parquet (extra `parquet`).")
+    ] = None,
+    inspect: Annotated[
+        Path | None, typer.Option("--inspect", help="Folder for Inspect's precomputed_scores, a file a candidate.")
+    ] = None,
+) -> None:
+    """Report grades with intervals, disputes, severity, agreement, and what changed since an earlier round."""
+    from viva.cli.targets import check_targets
+    from viva.engine.errors import ConfigurationError
+    from viva.orchestration.grading.schema import FILE
+    from viva.study.exports import check_parquet
+
+    from ..report.figures import ReportChoices, grade_report
+    from .reading import read_round
+
+    if whose not in _WHOSE:
+        raise ConfigurationError(f"--whose: found '{whose}', expected one of: {', '.join(_WHOSE)}")
+    if tags is not None and against is None:
+        raise ConfigurationError("--tags says what is the same as in an earlier round; name that one with --against")
+    read = [one / FILE for one in (folder, against) if one is not None] + [one for one in (tags, rules) if one]
+    check_targets({"--csv": csv, "--html": html, "--grades": grades, "--parquet": parquet}, read=read)
+    if parquet is not None:
+        check_parquet()
+    graded = read_round(folder, rules, tags)
+    earlier = None if against is None else read_round(against, rules)
+    found = grade_report(graded, earlier, ReportChoices(_whose(whose), retrain, review, threshold))
+    _write(found, graded, csv, html, grades, parquet, inspect)
+    _print(found, json)
+
+
+def _whose(name: str) -> Any:
+    return name
+
+
+def _write(
+    found: dict[str, Any],
+    graded: GradedRound,
+    csv: Path | None,
+    html: Path | None,
+    grades: Path | None,
+    parquet: Path | None,
+    inspect: Path | None,
+) -> None:
+    from viva.study.exports import write_rows
+
+    from ..report.exports import COLUMNS, TEXTS, figure_rows, grade_columns, grade_rows
+
+    if csv is not None:
+        write_rows(figure_rows(found), COLUMNS, TEXTS, csv)
+    if grades is not None:
+        write_rows(grade_rows(graded), grade_columns(graded), ("dimension", "question", "grader"), grades)
+    if parquet is not None:
+        _write_parquet(graded, parquet)
+    if inspect is not None:
+        _write_inspect(graded, inspect)
+    if html is not None:
+        from viva.web.report.page import write_page
+
+        from ..report.page import grade_page
+
+        write_page(grade_page(found), html)
+
+
+def _write_parquet(graded: GradedRound, file: Path) -> None:
+    """The four-dimensional table: texts, and grades as doubles.
+
+    :raises ConfigurationError: the file cannot be written.
+    """
+    import io
+    from importlib import import_module
+
+    from ..report.exports import grade_columns, grade_rows
+
+    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    columns, rows = grade_columns(graded), list(grade_rows(graded))
+    schema = arrow.schema([(name, arrow.string() if at < 3 else arrow.float64()) for at, name in enumerate(columns)])
+    sink = io.BytesIO()
+    parquet.write_table(arrow.table({name: [row[name] for row in rows] for name in columns}, schema=schema), sink)
+    _written(file, sink.getvalue())
+
+
+def _write_inspect(graded: GradedRound, folder: Path) -> None:
+    """A file of JSON lines for each candidate.
+
+    :raises ConfigurationError: the folder cannot be written.
+    """
+    import re
+
+    import orjson
+
+    from viva.engine.errors import ConfigurationError
+
+    from ..report.exports import inspect_scores
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"--inspect {folder}: cannot be made: {error.strerror}") from None
+    taken: set[str] = set()
+    for candidate, records in inspect_scores(graded).items():
+        name = plain = re.sub(r"[^\w.-]+", "-", candidate).strip("-.") or "candidate"
+        again = 1
+        while name.casefold() in taken:
+            again += 1
+            name = f"{plain}-{again}"
+        taken.add(name.casefold())
+        lines = b"".join(orjson.dumps(one, option=orjson.OPT_APPEND_NEWLINE) for one in records)
+        _written(folder / f"{name}.jsonl", lines)
+
+
+def _written(file: Path, data: bytes) -> None:
+    from viva.engine.errors import ConfigurationError
+    from viva.engine.files import write_atomically
+
+    try:
+        write_atomically(file, data)
+    except OSError as error:
+        raise ConfigurationError(f"{file}: cannot be written: {error.strerror}; name another file") from None
+
+
+def _print(found: dict[str, Any], json: bool) -> None:
+    from viva.cli.output import print_json, print_tables, print_text
+    from viva.reports.controls import one_line
+
+    from ..report.sentences import answer
+    from ..report.tables import report_tables
+
+    if json:
+        print_json({"answer": answer(found), **found})
+        return
+    print_text(textwrap.fill(one_line(" ".join(answer(found))), _WIDE) + "\n\n")
+    print_tables(report_tables(found))

@@ -1,0 +1,211 @@
+"""The form of a load test's record, as pydantic models: what each field means, and the JSON schema made of them.
+
+What never belongs here: making the record (``record``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Interval(_Form):
+    """A figure with the ends of its interval at the level 1 - alpha."""
+
+    value: float | None
+    low: float | None = Field(description="Lower end; null where there is none.")
+    high: float | None
+
+
+class SameVerdicts(_Form):
+    """How far verdicts on the same requests agree."""
+
+    same: Interval = Field(description="Share of pairs of verdicts that are the same, clustered by item.")
+    beyond_chance: float | None = Field(
+        description="Of labels Cohen's kappa, of scores Krippendorff's alpha on the interval scale."
+    )
+    n: int = Field(description="Requests.")
+
+
+class Position(_Form):
+    """What the order of two answers does to verdicts."""
+
+    favour: Interval = Field(description="How far the answer that stands first is favoured, -1 to 1.")
+    consistent: Interval = Field(description="Share of pairs whose two orders say the same of the answers.")
+    n: int = Field(description="Pairs.")
+
+
+class Changed(_Form):
+    """One figure at one load beside the same of the unloaded passes, on requests answered in all three."""
+
+    figure: Literal["scores", "verdicts", "spread", "unreadable", "reference", "position"] = Field(
+        description="scores: mean score. verdicts: mean distance from the unloaded verdicts of the same requests. "
+        "spread: standard deviation of scores. unreadable: share of answers without a verdict. reference: mean "
+        "distance from right scores or labels. position: how far the answer that stands first is favoured."
+    )
+    aspect: str = Field(description="The score that it is of; 'label' of labels, empty of unreadable answers.")
+    loaded: float
+    unloaded: float = Field(description="Of verdicts the distance of the two unloaded passes from one another.")
+    change: Interval = Field(description="loaded - unloaded, clustered by item.")
+    floor: Interval | None = Field(description="Second unloaded pass less the first: what noise alone does.")
+    n: int = Field(description="Requests; of position, pairs.")
+    items: int = Field(description="Clusters.")
+    p: float | None = Field(description="Of no change, corrected for all loads and figures of the judge.")
+    changed: bool = Field(description="p is at most alpha.")
+
+
+class Failed(_Form):
+    """The share of answers that failed in one way."""
+
+    loaded: float
+    unloaded: float
+    change: Interval
+
+
+class Running(_Form):
+    """The mean change as it could be told at any time while the step went on (a confidence sequence)."""
+
+    n: int = Field(description="Requests taken in, in the order in which they were sent.")
+    low: float
+    high: float
+    found_at: int | None = Field(description="The number of requests after which 0 was excluded.")
+
+
+class Judged(_Form):
+    """One judge at one load."""
+
+    step: int
+    load: str = Field(description="'8/s' or '16 in flight'.")
+    answers: int = Field(description="Answers, repeated requests included; failed requests are not among them.")
+    errors: int = Field(description="Failed requests.")
+    unreadable: float | None = Field(description="Share of all answers without a verdict.")
+    p: float | None = Field(description="Of the judge being as it is unloaded; null where nothing was compared.")
+    flagged: bool = Field(description="p is at most alpha: it does not judge there as it does unloaded.")
+    drift: Interval | None = Field(
+        description="Size of the change of the main score as a share of its scale; of labels alone, the share of "
+        "verdicts that change beyond those that change between unloaded passes."
+    )
+    figures: list[Changed]
+    failures: dict[Literal["parse", "truncated", "refused", "empty"], Failed]
+    agreement: SameVerdicts | None = Field(description="With the first unloaded pass.")
+    seeds: SameVerdicts | None = Field(description="Of requests that were sent several times, under other seeds.")
+    reference: SameVerdicts | None = Field(description="With reference scores or labels.")
+    position: Position | None
+    running: Running | None
+
+
+class Noise(_Form):
+    """The second unloaded pass less the first, by the main score."""
+
+    change: Interval
+    p: float | None
+    apart: float = Field(description="Mean distance of the two verdicts on a request.")
+    n: int
+
+
+class Unloaded(_Form):
+    """What two passes with one request in flight say of a judge."""
+
+    second_pass: Literal["same seeds", "other seeds"] = Field(
+        description="Other seeds where requests are sampled: then another draw is as good as the first."
+    )
+    answers: list[int] = Field(description="Of the two passes.")
+    mean: float | None = Field(description="Of the main score in the first pass.")
+    unreadable: float | None
+    noise: Noise | None
+    agreement: SameVerdicts | None = Field(description="Of the two passes.")
+    seeds: SameVerdicts | None
+    reference: SameVerdicts | None
+    position: Position | None
+
+
+class Judgement(_Form):
+    """One judge's verdicts at all loads."""
+
+    aspect: str = Field(description="The main score; empty where there are labels alone.")
+    scale: list[float] | None = Field(description="Its ends, where they are known beforehand.")
+    unloaded: Unloaded
+    steps: list[Judged]
+
+
+class Latency(BaseModel):
+    """Seconds; no field but the count where that is 0."""
+
+    model_config = ConfigDict(extra="allow")
+
+    count: int
+
+
+class StepSpeed(BaseModel):
+    """How fast a judge was in the steady part of a step. Errors are apart from all latencies."""
+
+    model_config = ConfigDict(extra="allow")
+
+    requests: int
+    answered: int
+    errors: dict[str, int] = Field(description="By type of failure.")
+    throughput: float | None = Field(description="Answers a second.")
+    goodput: float | None = Field(description="Answers a second within the objective's latencies.")
+    latencies: dict[str, Latency] = Field(
+        description="e2e: from the intended start to the last token. ttft: to the first token. itl: mean gap between "
+        "tokens. service: from dispatch to the last token. dispatch: from the intended start to dispatch."
+    )
+    distributions: dict[str, list[tuple[float, float]]] = Field(
+        description="Of each latency: seconds, and the share of requests that take at most so long."
+    )
+    bottleneck: str = Field(description="Why the client was the bottleneck; empty where it was not.")
+
+
+class LoadedStep(_Form):
+    """One judge in one step."""
+
+    step: int
+    judgement: Judged
+    verdicts_per_minute: float | None = Field(description="Answers with a readable verdict.")
+    speed: StepSpeed | None
+
+
+class LoadedJudge(_Form):
+    """One judge."""
+
+    judge: str = Field(description="Its label.")
+    model: str
+    judgement: Judgement
+    unloaded_speed: StepSpeed | None
+    steps: list[LoadedStep] = Field(description="From the lowest to the highest load.")
+
+
+class Work(_Form):
+    """What was sent."""
+
+    source: str
+    kind: Literal["transcripts", "judgments", "requests", "tasks", "lengths"]
+    requests: int
+    items: int
+    pairs: int
+    with_reference: int
+    characters: int
+    readers: list[str] = Field(description="How answers are read.")
+    scales: dict[str, tuple[float, float]]
+    notes: list[str]
+
+
+class LoadReport(_Form):
+    """The record of a load test of judges (``viva bench judge --json``)."""
+
+    kind: Literal["load"]
+    version: Literal[1]
+    alpha: float = Field(description="Share of sound judges that are flagged at any load.")
+    work: Work
+    objective: dict[str, Any] | None = Field(description="What was asked for, and the highest load that met it.")
+    judges: list[LoadedJudge]
+
+
+def load_schema() -> dict[str, Any]:
+    """The JSON schema of the record."""
+    return LoadReport.model_json_schema()

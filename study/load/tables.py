@@ -1,0 +1,225 @@
+"""The tables of a load test, the judgement first: narrow enough for 80 columns without folding a number.
+
+What never belongs here: computing figures, and where tables are printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from viva.reports.page import Record
+from viva.reports.text import DASH, Table, number, percent, small
+
+from .sentences import digits_of, seconds
+
+_FIGURES = {
+    "scores": "mean score",
+    "verdicts": "from unloaded",
+    "spread": "std. deviation",
+    "unreadable": "no verdict",
+    "reference": "from reference",
+    "position": "first favoured",
+}
+
+
+def load_tables(report: Record) -> list[Table]:
+    """All tables; those without rows are left out when they are printed."""
+    return [
+        _judgement(report),
+        _speed(report),
+        _latencies(report),
+        _changes(report),
+        _agreement(report),
+        _failures(report),
+        _noise(report),
+        _throughput(report),
+        _errors(report),
+    ]
+
+
+def _each(report: Record) -> Iterator[tuple[list[str], Record, Record, Record]]:
+    """The first cells, the judge, the step, and its judgement. A single judge is not named in each row."""
+    several = len(report["judges"]) > 1
+    for judge in report["judges"]:
+        for step in judge["steps"]:
+            yield [*([judge["judge"]] if several else []), step["judgement"]["load"]], judge, step, step["judgement"]
+
+
+def _keys(report: Record) -> list[str]:
+    return [*(["judge"] if len(report["judges"]) > 1 else []), "load"]
+
+
+def _judgement(report: Record) -> Table:
+    rows = []
+    for keys, judge, _, step in _each(report):
+        scores = _figure(step, "scores")
+        same = step["agreement"]
+        digits = digits_of(judge["judgement"])
+        rows.append([
+            *keys,
+            "compared" if step["p"] is None else "CHANGED" if step["flagged"] else "as unloaded",
+            *_change(None if scores is None else scores["change"], digits),
+            percent(None if same is None else same["same"]["value"]),
+            percent(step["unreadable"]),
+        ])  # fmt: skip
+        rows[-1][len(keys)] = DASH if step["p"] is None else rows[-1][len(keys)]
+    header = [*_keys(report), "judges", "change", _level(report), "same", "no verdict"]
+    return "Judgement under load, beside two unloaded passes", header, rows
+
+
+def _speed(report: Record) -> Table:
+    rows = []
+    for keys, _, step, _ in _each(report):
+        speed = step.get("speed")
+        if speed:
+            e2e = speed["latencies"]["e2e"]
+            rows.append([
+                *keys,
+                number(step["verdicts_per_minute"]),
+                *(seconds(e2e[name]) if name in e2e else DASH for name in ("p50", "p95", "p99")),
+                percent(_share(speed, "answered")),
+                percent(speed.get("queueing_share")),
+            ])  # fmt: skip
+    header = [*_keys(report), "verdicts/min", "p50", "p95", "p99", "answered", "queueing"]
+    return "Speed, from the intended start of each request", header, rows
+
+
+def _latencies(report: Record) -> Table:
+    rows = []
+    names = {"ttft": "first token", "itl": "between tokens", "service": "from dispatch", "dispatch": "dispatch delay"}
+    for keys, _, step, _ in _each(report):
+        latencies = (step.get("speed") or {}).get("latencies", {})
+        for name, told in names.items():
+            found = latencies.get(name, {})
+            if found.get("count"):
+                rows.append([*keys, told, *(seconds(found[one]) for one in ("p50", "p95", "p99", "max"))])
+    return "Latencies apart", [*_keys(report), "of", "p50", "p95", "p99", "max"], rows
+
+
+def _changes(report: Record) -> Table:
+    rows = []
+    for keys, judge, _, step in _each(report):
+        for one in step["figures"]:
+            if one["aspect"] not in (judge["judgement"]["aspect"], "", "label") and not one["changed"]:
+                continue  # of further aspects only what has changed
+            share = one["figure"] == "unreadable" or (one["aspect"] == "label" and one["figure"] != "position")
+            digits = digits_of(judge["judgement"])
+            shown = percent if share else lambda value, digits=digits: number(value, digits)
+            name = _FIGURES[one["figure"]]
+            if one["aspect"] not in (judge["judgement"]["aspect"], "", "label"):
+                name += f", {one['aspect']}"
+            change = one["change"]
+            rows.append([
+                *keys,
+                name + (" *" if one["changed"] else ""),
+                shown(one["unloaded"]),
+                shown(one["loaded"]),
+                f"{shown(change['low'])} to {shown(change['high'])}",
+                f"{one['n']:,}",
+                small(one["p"]),
+            ])  # fmt: skip
+    header = [*_keys(report), "figure", "unloaded", "loaded", f"change, {_level(report)}", "n", "p"]
+    return "What changes (* beyond noise; p for all loads and figures at once)", header, rows
+
+
+def _agreement(report: Record) -> Table:
+    rows = []
+    with_what = {"agreement": "unloaded", "seeds": "other seeds", "reference": "reference"}
+    several = len(report["judges"]) > 1
+    for judge in report["judges"]:
+        name = [judge["judge"]] if several else []
+        unloaded = judge["judgement"]["unloaded"]
+        for load, record in [("unloaded", unloaded), *((step["load"], step) for step in judge["judgement"]["steps"])]:
+            for field, told in with_what.items():
+                found = record[field]
+                if found is not None:
+                    rows.append(
+                        [*name, load, told, *_same(found), number(found["beyond_chance"], 2), f"{found['n']:,}"]
+                    )
+            if record["position"] is not None:
+                found = record["position"]
+                told = "other order"
+                rows.append([*name, load, told, *_same({"same": found["consistent"]}), DASH, f"{found['n']:,}"])
+    header = [*_keys(report), "agrees with", "same", _level(report), "κ or α", "n"]
+    return "Agreement of verdicts", header, rows
+
+
+def _failures(report: Record) -> Table:
+    rows = []
+    for keys, _, _, step in _each(report):
+        for kind, found in step["failures"].items():
+            if found["loaded"] or found["unloaded"]:
+                change = found["change"]
+                ends = f"{percent(change['low'])} to {percent(change['high'])}"
+                rows.append([*keys, kind, percent(found["unloaded"]), percent(found["loaded"]), ends])
+    header = [*_keys(report), "failure", "unloaded", "loaded", f"change, {_level(report)}"]
+    return "Answers without a verdict", header, rows
+
+
+def _noise(report: Record) -> Table:
+    rows = []
+    for judge in report["judges"]:
+        unloaded, digits = judge["judgement"]["unloaded"], digits_of(judge["judgement"])
+        noise = unloaded["noise"]
+        same = unloaded["agreement"]
+        rows.append([
+            judge["judge"],
+            unloaded["second_pass"],
+            number(unloaded["mean"], digits),
+            *_change(None if noise is None else noise["change"], digits),
+            number(None if noise is None else noise["apart"], digits),
+            percent(None if same is None else same["same"]["value"]),
+        ])  # fmt: skip
+    header = ["judge", "second pass", "mean", "change", _level(report), "apart", "same"]
+    return "Noise: two unloaded passes beside each other", header, rows
+
+
+def _throughput(report: Record) -> Table:
+    rows = []
+    for keys, _, step, _ in _each(report):
+        speed = step.get("speed")
+        if speed:
+            rows.append([
+                *keys,
+                *(number(speed.get(name), 2) for name in ("offered_rate", "throughput", "goodput")),
+                number(speed.get("tokens_per_second"), 0),
+                number(speed.get("in_flight"), 1),
+                number(speed.get("cost_per_1000"), 2),
+                str(speed.get("end", DASH)),
+            ])  # fmt: skip
+    header = [*_keys(report), "offered/s", "answered/s", "goodput/s", "tokens/s", "in flight", "cost/1,000", "end"]
+    return "Throughput", header, rows
+
+
+def _errors(report: Record) -> Table:
+    rows = []
+    for keys, _, step, _ in _each(report):
+        for kind, count in (step.get("speed") or {}).get("errors", {}).items():
+            rows.append([*keys, kind, f"{count:,}"])
+    return "Failed requests, apart from all latencies", [*_keys(report), "error", "requests"], rows
+
+
+def _figure(step: Record, name: str) -> Any:
+    return next((one for one in step["figures"] if one["figure"] == name), None)
+
+
+def _change(change: Record | None, digits: int) -> tuple[str, str]:
+    if change is None:
+        return DASH, DASH
+    if change["low"] is None:
+        return f"{change['value']:+.{digits}f}", DASH
+    return f"{change['value']:+.{digits}f}", f"{change['low']:+.{digits}f} to {change['high']:+.{digits}f}"
+
+
+def _same(found: Record) -> tuple[str, str]:
+    same = found["same"]
+    return percent(same["value"]), f"{percent(same['low'])} to {percent(same['high'])}"
+
+
+def _share(speed: Record, name: str) -> float | None:
+    return speed[name] / speed["requests"] if speed["requests"] else None
+
+
+def _level(report: Record) -> str:
+    return f"{100 * (1 - report['alpha']):g}%"

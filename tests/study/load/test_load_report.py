@@ -1,0 +1,135 @@
+"""The report of a load test: judges that change are named with the load at which they do; its form is as documented."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import jsonschema
+import pytest
+from judged_load import Habit, first_favoured, flattening, graded, paired, reported, smaller, sound, truncating
+from rich.console import Console
+
+from viva.cli.tables import laid_out
+from viva.scoring.plots import style
+from viva.study.load.page import csv_rows, load_page
+from viva.study.load.schema import LoadReport, load_schema
+from viva.study.load.sentences import conclusion, conclusions, step_sentence
+from viva.study.load.tables import load_tables
+from viva.web.report.page import html
+
+_HABITS: dict[str, Habit] = {"steady": sound, "cutting": truncating, "flat": flattening, "small": smaller}
+
+
+@pytest.fixture(scope="module")
+def report() -> dict[str, Any]:
+    """Four judges on 60 requests at three rates."""
+    return reported(_HABITS, models={"small": "openai:http://127.0.0.1:1/v1#small"}, objective={"text": "drift<0.05"})
+
+
+def flags(report: dict[str, Any]) -> dict[str, list[str]]:
+    return {
+        judge["judge"]: [step["load"] for step in judge["judgement"]["steps"] if step["flagged"]]
+        for judge in report["judges"]
+    }
+
+
+def test_each_judge_is_flagged_where_it_changes_and_nowhere_else(report: dict[str, Any]) -> None:
+    assert flags(report) == {"steady": [], "cutting": ["8/s"], "flat": ["8/s"], "small": ["4/s", "8/s"]}
+
+
+@pytest.mark.parametrize(
+    ("judge", "said"),
+    [
+        ("steady", r"^steady judges under load as it does unloaded, up to 8/s\.$"),
+        (
+            "cutting",
+            r"up to 4/s, and no longer at 8/s\. At 8/s 33\.3% of its answers hold no verdict, mostly truncated",
+        ),
+        ("flat", r"At 8/s its scores flatten \(standard deviation 0\.\d\d instead of 2\.\d\d\)"),
+        ("small", r"up to 1/s, and no longer at 4/s\. At 4/s its scores lie \d\.\d\d away from its unloaded ones"),
+    ],
+)
+def test_the_answer_comes_first_in_one_sentence(report: dict[str, Any], judge: str, said: str) -> None:
+    [one] = [one for one in report["judges"] if one["judge"] == judge]
+    assert re.search(said, conclusion(one)), conclusion(one)
+
+
+def test_a_fall_is_told_with_its_size_and_interval() -> None:
+    def harsh(at: int, load: float, generator: Any) -> tuple[str, str]:
+        from judged_load import grade
+
+        return grade(at % 8 + 2 + generator.normal(0.0, 0.6) - (1.0 if load >= 8 else 0.0))
+
+    [judge] = reported({"harsh": harsh})["judges"]
+    step = judge["judgement"]["steps"][-1]
+    sentence = step_sentence(step, judge["judgement"])
+    told = re.match(r"At 8/s its scores fall by (\d\.\d\d) \((\d\.\d\d) to (\d\.\d\d)\)", sentence)
+    assert told is not None, sentence
+    value, low, high = map(float, told.groups())
+    assert low < value < high
+    assert 0.6 < value < 1.4
+    assert sentence.endswith("beyond its own noise.")
+    assert step["running"]["found_at"] is None or step["running"]["found_at"] <= 60
+
+
+def test_a_judge_that_comes_to_favour_the_first_answer_is_found() -> None:
+    found = reported({"pairs": first_favoured}, paired())
+    assert flags(found) == {"pairs": ["4/s", "8/s"]}
+    [judge] = found["judges"]
+    assert "it favours the answer that stands first" in conclusion(judge)
+    unloaded, loaded = judge["judgement"]["unloaded"]["position"], judge["judgement"]["steps"][1]["position"]
+    assert unloaded["favour"]["value"] == 0.0
+    assert (unloaded["consistent"]["value"], loaded["consistent"]["value"]) == (1.0, 0.0)
+
+
+def test_without_unloaded_passes_nothing_is_claimed() -> None:
+    from judged_load import answers, steps_of
+
+    from viva.orchestration.load.judged_passes import judged_passes
+    from viva.orchestration.load.work import OpenedWork
+    from viva.study.load.record import load_record
+
+    requests, steps = graded(20), steps_of(["alone"])
+    sent = (one for one in answers("alone", flattening, requests, steps) if one.step >= 0)
+    passes = judged_passes({one.id: one for one in requests}, steps, sent)
+    found = load_record(OpenedWork("work", "requests", requests), passes, steps)
+    assert conclusions(found) == ["alone: nothing is known of its judgement under load."]
+    jsonschema.validate(found, load_schema())
+
+
+def test_the_record_has_the_documented_form(report: dict[str, Any]) -> None:
+    jsonschema.Draft202012Validator.check_schema(load_schema())
+    jsonschema.validate(report, load_schema())
+    assert LoadReport.model_validate(report).judges[0].judge == "steady"
+    broken = {**report, "judges": [{**report["judges"][0], "surprise": 1}]}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(broken, load_schema())
+
+
+def test_no_number_of_a_table_is_folded_at_80_columns(report: dict[str, Any]) -> None:
+    for title, header, rows in load_tables(report):
+        text = io.StringIO()
+        console = Console(file=text, width=80, force_terminal=False)
+        for part in laid_out(header, rows, 80):
+            console.print(part)
+        printed = text.getvalue()
+        assert all(len(line.rstrip()) <= 80 for line in printed.splitlines()), title
+        words = set(printed.split())
+        numbers = {word for row in rows for cell in row for word in cell.split() if re.search(r"\d", word)}
+        assert numbers <= words, (title, numbers - words)
+
+
+def test_the_page_says_the_answer_first_and_draws_drift_against_load(report: dict[str, Any]) -> None:
+    page = load_page(report)
+    assert page.verdict[:4] == conclusions(report)
+    assert page.decisive is not None
+    assert page.decisive.anchor == "drift"
+    text = html(page)
+    assert text.index("as it does unloaded") < text.index("<table")
+    assert "judges otherwise" in text
+    assert text.count(style.colour("flag")) == 1, "drawings take the page's colours, for light and dark"
+    measures = {(row["judge"], row["load"], row["measure"], row["aspect"]) for row in csv_rows(report)}
+    assert ("small", "4/s", "verdicts", "score") in measures
+    assert ("steady", "8/s", "drift", None) in measures
