@@ -45,9 +45,7 @@ class LoadLaunch:
             async with open_judges(self.settings.judges, self.clock) as judges:
                 objective = Objective.parse(self.settings.objective) if self.settings.objective else Objective(())
                 judged = StepFigures(self.work) if any(one.figure in _OF_VERDICTS for one in objective.terms) else None
-                self.test = LoadTest(
-                    self.settings, self.work.requests, judges, self.folder.path, self.clock, judged
-                )
+                self.test = LoadTest(self.settings, self.work.requests, judges, self.folder.path, self.clock, judged)
                 ready(self.test)
                 await self.test.run()
                 return self.test
@@ -83,8 +81,8 @@ def resumed_load_test(out: Path) -> LoadLaunch:
     work = open_work(source, WorkOptions(**kept))
     if _digest(work) != folder.fields["requests"]:
         raise ConfigurationError(
-            f"{out}: the requests of {source} are no longer those that the load test began with; restore them, or begin "
-            "a new test with --out"
+            f"{out}: the requests of {source} are no longer those that the load test began with; restore them, or "
+            "begin a new test with --out"
         )
     return LoadLaunch(folder, load_settings(folder.fields["settings"]), work)
 

@@ -67,7 +67,9 @@ def objective_record(test: LoadTest) -> dict[str, Any] | None:
     best = [{"judge": judge, kind: highest(each)} for (judge, kind), each in tried.items()]
     searched = test.settings.search is not None
     # Of a search some rates must fail: what counts is that one does not.
-    met = bool(best) and all(
-        next(value for name, value in one.items() if name != "judge") is not None for one in best
-    ) and (searched or all(one["met"] for one in steps))
+    met = (
+        bool(best)
+        and all(next(value for name, value in one.items() if name != "judge") is not None for one in best)
+        and (searched or all(one["met"] for one in steps))
+    )
     return {"text": str(test.objective), "met": met, "highest": best, "steps": steps}
