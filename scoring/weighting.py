@@ -32,10 +32,17 @@ def average(columns: Sequence[Column], weights: Sequence[float] | None = None) -
         raise ValueError(f"a weight of {min(given)}")
     found: list[float | None] = []
     for row in zip(*columns, strict=True):
-        held = [(weight, value) for weight, value in zip(given, row, strict=True) if value is not None]
-        total = math.fsum(weight for weight, _ in held)
-        found.append(math.fsum(weight * value for weight, value in held) / total if total else None)
+        held = [(weight, value) for weight, value in zip(given, row, strict=True) if value is not None and weight > 0.0]
+        found.append(_mean(held) if held else None)
     return found
+
+
+def _mean(held: Sequence[tuple[float, float]]) -> float:
+    """The mean of (weight, value), weights above 0. They are brought near 1 by a power of two, which rounds nothing:
+    products with weights near the smallest number would be lost."""
+    _, power = math.frexp(max(weight for weight, _ in held))
+    scaled = [(math.ldexp(weight, -power), value) for weight, value in held]
+    return math.fsum(weight * value for weight, value in scaled) / math.fsum(weight for weight, _ in scaled)
 
 
 def correlation_weights(columns: Sequence[Column], ratings: Column) -> list[float]:

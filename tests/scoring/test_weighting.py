@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from viva.scoring.correlation import spearman
@@ -16,6 +16,7 @@ _ROWS = st.lists(st.tuples(*[st.none() | _SHARES] * 3), min_size=1, max_size=20)
 
 
 @given(_ROWS, st.lists(st.floats(0, 1), min_size=3, max_size=3))
+@example([(None, 0.5, None)], [0.0, 5e-324, 0.0])
 def test_an_average_lies_within_what_it_averages_and_skips_gaps(
     rows: list[tuple[float | None, ...]], weights: list[float]
 ) -> None:
