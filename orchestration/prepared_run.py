@@ -128,7 +128,7 @@ def _breaks_identity(models: list[str]) -> list[str]:
     reasons = []
     for text in models:
         spec = ModelSpec.parse(text)
-        if spec.kind in ("openai", "http"):
+        if spec.kind in ("openai", "anthropic", "gemini", "http"):
             reasons.append(f"{text}: an endpoint does not promise the same answer twice")
         elif spec.kind == "human":
             reasons.append(f"{text}: a person does not say the same twice")

@@ -36,3 +36,15 @@ def chaos() -> Iterator[Callable[[Plan], Server]]:
     process = importlib.import_module("process")
     with ExitStack() as stack:
         yield lambda plan: stack.enter_context(process.running(plan))
+
+
+@pytest.fixture(scope="session")
+def _one_chaos() -> Iterator[Server]:
+    with importlib.import_module("process").running({}) as server:
+        yield server
+
+
+@pytest.fixture
+def replanned(_one_chaos: Server) -> Callable[[Plan], Server]:
+    """``server = replanned(plan)``: a chaos server that all tests share, each with a plan and a log of its own."""
+    return _one_chaos.replan

@@ -10,7 +10,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
@@ -89,8 +89,8 @@ class Backend(ABC):
 
 
 # Names of files may hold blanks and semicolons, so there only a kind of ours counts as the next model.
-_SEVERAL = re.compile(r",\s*\w+:|[;|\s]\s*(?:openai|llama|simulated|oracle|replay|human):")
-_WITHOUT_COMMA = ("openai", "simulated")  # kinds whose names are no paths of files
+_SEVERAL = re.compile(r",\s*\w+:|[;|\s]\s*(?:openai|anthropic|gemini|llama|simulated|oracle|replay|human):")
+_WITHOUT_COMMA = ("openai", "anthropic", "gemini", "simulated")  # kinds whose names are no paths of files
 MOST = 2**31 - 1  # of whole numbers: more than anything counts, and what llama.cpp takes
 
 
@@ -173,6 +173,13 @@ class ModelSpec:
         if value != int(value):
             raise ConfigurationError(f"model '{self.text}': {name}={self.options[name]}: expected a whole number")
         return int(value)
+
+    def one_of(self, name: str, known: Sequence[str], default: str = "") -> str:
+        """The option as one of few values, or ``default``."""
+        given = self.take(name)
+        if given is not None and given not in known:
+            raise ConfigurationError(f"model '{self.text}': {name}={given}: expected one of {', '.join(known)}")
+        return default if given is None else given
 
     def finish(self) -> None:
         """:raises ConfigurationError: an option was given that this kind does not know."""

@@ -6,6 +6,7 @@ and rates. What never belongs here: prices.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..messages import Completion, Request
@@ -46,6 +47,21 @@ def usage_of(given: Any, redact: Redactor) -> ReportedUsage:
             value = None
         counts.append(value or 0)
     return ReportedUsage(counts[0], counts[1], "; ".join(notes))
+
+
+def summed(given: Any, names: Sequence[str]) -> Any:
+    """The sum of counts that a provider gives apart (cached tokens, thoughts), missing ones left out; the first that is
+    no count, for ``usage_of`` to note. None where all are missing.
+    """
+    total = None
+    for name in names:
+        value = given.get(name)
+        if value is None:
+            continue
+        if type(value) is not int or not 0 <= value <= _MOST_TOKENS:
+            return value
+        total = value + (total or 0)
+    return total
 
 
 def _quoted(value: Any, redact: Redactor) -> str:

@@ -27,6 +27,8 @@ from .retry import Governed, RetryPolicy
 
 KINDS: dict[str, str] = {
     "openai": "viva.engine.backends.openai",
+    "anthropic": "viva.engine.backends.anthropic.backend",
+    "gemini": "viva.engine.backends.gemini.backend",
     "http": "viva.engine.backends.application.backend",
     "simulated": "viva.engine.backends.simulated",
     "llama": "viva.engine.backends.llama.backend",

@@ -1,4 +1,7 @@
-"""An OpenAI-compatible endpoint that misbehaves by plan, in a process of its own: ``chaos.py --plan plan.json``."""
+"""An OpenAI-compatible endpoint that misbehaves by plan, in a process of its own: ``chaos.py --plan plan.json``.
+
+It also has the faces of other providers (``providers``).
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,15 @@ import json
 import socket
 import struct
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+import providers
 from aiohttp import web
 from chaos_answers import answer, call_chunks, completion, echo, format_of, usage_of, uses_tools, with_key
 
 Behaviour = dict[str, Any]
+Behave = Callable[[Behaviour, dict[str, Any]], Awaitable[web.StreamResponse]]
 
 _WORDS_PER_CHUNK = 3
 _ERRORS = {
@@ -69,13 +75,21 @@ class Chaos:
     """
 
     def __init__(self, plan: dict[str, Any]) -> None:
+        self._changed = asyncio.Condition()
+        self._begin(plan)
+
+    def _begin(self, plan: dict[str, Any]) -> None:
         self._script = Script(plan)
         self._by_model = {name: Script(own) for name, own in plan.get("by_model", {}).items()}
-        self._model_list = int(plan.get("model_list", 200))
-        self._listed = plan.get("models", ["candidate", "interactor", "evaluator"])
+        self.model_list = int(plan.get("model_list", 200))
+        self.listed = plan.get("models", ["candidate", "interactor", "evaluator"])
         self._record = plan.get("record", False)
         self._log: list[dict[str, Any]] = []
-        self._changed = asyncio.Condition()
+
+    async def replan(self, request: web.Request) -> web.Response:
+        """POST /plan: go on by another plan, with an empty log."""
+        self._begin(await request.json())
+        return web.Response()
 
     async def log(self, request: web.Request) -> web.Response:
         requests, left = (int(request.query.get(name, 0)) for name in ("requests", "left"))
@@ -86,9 +100,9 @@ class Chaos:
             return web.json_response(self._log)
 
     async def models(self, request: web.Request) -> web.Response:
-        if self._model_list != 200:
-            return refusal({"do": str(self._model_list)}, key_of(request))
-        return web.json_response({"object": "list", "data": [{"id": name} for name in self._listed]})
+        if self.model_list != 200:
+            return refusal({"do": str(self.model_list)}, key_of(request))
+        return web.json_response({"object": "list", "data": [{"id": name} for name in self.listed]})
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         at = time.monotonic()
@@ -120,6 +134,32 @@ class Chaos:
             await asyncio.shield(self._announce())
             raise
 
+    async def play(
+        self, request: web.Request, model: str, data: bytes, body: dict[str, Any], key: str, behave: Behave
+    ) -> web.StreamResponse:
+        """Answer a request in the words of another API, which ``behave`` has; log it with its body."""
+        entry = {
+            "at": time.monotonic(),
+            "model": model,
+            "hash": hashlib.blake2b(data, digest_size=8).hexdigest(),
+            "key": key,
+            "path": request.path,
+            "body": body,
+            "text": None,
+            "left": False,
+        }
+        behaviour = self._by_model.get(model, self._script).next()
+        entry["behaviour"] = behaviour["do"]
+        self._log.append(entry)
+        await self._announce()
+        try:
+            common = await _any_api(request, behaviour, key)
+            return await behave(behaviour, entry) if common is None else common
+        except (asyncio.CancelledError, ConnectionError):
+            entry["left"] = True
+            await asyncio.shield(self._announce())
+            raise
+
     async def _announce(self) -> None:
         async with self._changed:
             self._changed.notify_all()
@@ -127,19 +167,12 @@ class Chaos:
     async def _behave(
         self, request: web.Request, body: dict[str, Any], behaviour: Behaviour, entry: dict[str, Any]
     ) -> web.StreamResponse:
-        await asyncio.sleep(behaviour.get("delay", 0))
         do, key = behaviour["do"], key_of(request)
+        common = await _any_api(request, behaviour, key)
+        if common is not None:
+            return common
         if do in _ERRORS:
             return refusal(behaviour, key)
-        if do == "never":
-            await asyncio.Event().wait()
-        if do == "reset":
-            cut(request)
-            return web.Response()
-        if do == "garbage":
-            return web.Response(text=with_key(behaviour.get("say", "<html>It works!</html>"), key))
-        if do == "raw":
-            return await raw(request, behaviour, key)
         if do == "no_schema" and entry["format"] in behaviour.get("refuses", ["json_schema"]):
             return refusal({"do": "400", "say": f"response_format {entry['format']} is not supported"}, key)
         if do == "no_tools" and "tools" in body:
@@ -166,6 +199,20 @@ class Chaos:
             return half
         entry["text"] = text
         return web.Response(body=whole, content_type="application/json")
+
+
+async def _any_api(request: web.Request, behaviour: Behaviour, key: str) -> web.StreamResponse | None:
+    """What is the same in the words of any API; None where the words matter."""
+    await asyncio.sleep(behaviour.get("delay", 0))
+    do = behaviour["do"]
+    if do == "never":
+        await asyncio.Event().wait()
+    if do == "reset":
+        cut(request)
+        return web.Response()
+    if do == "garbage":
+        return web.Response(text=with_key(behaviour.get("say", "<html>It works!</html>"), key))
+    return await raw(request, behaviour, key) if do == "raw" else None
 
 
 async def stream(
@@ -248,9 +295,11 @@ async def serve(plan: dict[str, Any]) -> None:
     chaos = Chaos(plan)
     app = web.Application()
     app.router.add_get("/log", chaos.log)
+    app.router.add_post("/plan", chaos.replan)
     app.router.add_get("/v1/models", chaos.models)
     app.router.add_post("/v1/chat/completions", chaos.chat)
     app.router.add_post("/v1/completions", chaos.chat)
+    providers.add_routes(app, chaos)
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, backlog=4096).start()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 Plan = dict[str, Any]
 
@@ -28,8 +28,26 @@ class Server:
 
     def model(self, name: str, **options: object) -> str:
         """A model name on this server, as ``viva`` takes it."""
+        return self._named("openai", self.url, name, options)
+
+    @staticmethod
+    def _named(kind: str, url: str, name: str, options: dict[str, object]) -> str:
         query = "&".join(f"{option}={value}" for option, value in options.items())
-        return f"openai:{self.url}#{name}" + (f"?{query}" if query else "")
+        return f"{kind}:{url}#{name}" + (f"?{query}" if query else "")
+
+    def anthropic(self, name: str, **options: object) -> str:
+        """As ``model``, at the server's Messages API."""
+        return self._named("anthropic", self._root, name, options)
+
+    def gemini(self, name: str, **options: object) -> str:
+        """As ``model``, at the server's Gemini API."""
+        return self._named("gemini", self._root, name, options)
+
+    def replan(self, plan: Plan) -> Server:
+        """The same server with another plan and an empty log."""
+        sent = Request(f"{self._root}/plan", json.dumps(plan).encode(), {"Content-Type": "application/json"})
+        urlopen(sent, timeout=_PATIENCE_SECONDS).close()
+        return self
 
     def log(self, *, requests: int = 0, left: int = 0) -> list[dict[str, Any]]:
         """What came so far, in order of arrival, as soon as there were so many requests and clients that left."""

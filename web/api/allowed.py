@@ -81,7 +81,7 @@ class Allowed:
         if "key_env" in spec.options:
             raise Problem(403, f"{field}: key_env is not taken over HTTP: start the server with this --model",
                           field=field)  # fmt: skip
-        if spec.kind != "openai":
+        if spec.kind not in ("openai", "anthropic", "gemini"):  # whose places are no files
             for part in (spec.where, spec.fragment):
                 self._check_path(part, field)
         for value in spec.options.values():

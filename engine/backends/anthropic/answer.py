@@ -1,0 +1,101 @@
+"""Reading a message of the Messages API, sent whole or put together from a stream.
+
+What never belongs here: HTTP, events.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import orjson
+
+from ...errors import Unavailable
+from ...messages import Completion
+from ...tools import argument_text, numbered
+from ..endpoint_json import decoded
+from ..openai_answer import without_key
+from ..openai_message import finish_of
+from ..openai_usage import summed, usage_of
+from ..secrets import Redactor
+
+# Why a message ended, in the engine's words; other reasons are kept as they are.
+_FINISH = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+}
+# The total of a prompt is the sum of these: what was read from the cache, or written to it, is not in the first.
+_PROMPT_COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+_THOUGHTS = ("thinking", "redacted_thinking")
+
+
+class ReadMessage(NamedTuple):
+    """``returned``: the blocks that the API wants back with the results of tools; None where it wants none."""
+
+    completion: Completion
+    returned: list[Any] | None
+
+
+def parse_message(data: bytes, label: str, redact: Redactor, *, tools: bool) -> ReadMessage:
+    """Read an answer that was sent whole.
+
+    :raises Unavailable: it is no message; a proxy's page or half a body may pass, so retried.
+    :raises AnswerTooLarge: it holds more values than an answer may.
+    """
+    try:
+        return read_message(decoded(data, label), redact, tools=tools)
+    except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        shown = f"({redact.cut(str(error), 200)}): {redact.quote(data, 200)}"
+        raise Unavailable(f"the answer is not a message of the Messages API {shown}", model=label) from None
+
+
+def read_message(message: Any, redact: Redactor, *, tools: bool) -> ReadMessage:
+    """Read the record of a message. ``tools``: some were offered. Counts are 0 where they are unknown.
+
+    :raises KeyError, TypeError, AttributeError: it is of another form.
+    """
+    blocks = message["content"]
+    if not isinstance(blocks, list):
+        raise TypeError(f"content is {type(blocks).__name__}, not a list")
+    texts, thoughts, calls = [], [], []
+    for block in blocks:
+        kind = block.get("type")
+        if kind == "text":
+            texts.append(_text(block["text"]))
+        elif kind == "thinking":
+            thoughts.append(_text(block["thinking"]))
+        elif kind == "tool_use":
+            calls.append((str(block.get("id") or ""), _text(block["name"]), argument_text(block.get("input"))))
+    given = message.get("stop_reason")
+    told = message.get("usage")
+    if isinstance(told, dict):
+        told = {"prompt_tokens": summed(told, _PROMPT_COUNTS), "completion_tokens": told.get("output_tokens")}
+    usage = usage_of(told, redact)
+    completion = Completion(
+        "".join(texts),
+        finish_of(_FINISH.get(given, given) if isinstance(given, str) else None, tools, False, redact.answer),
+        usage.prompt,
+        usage.completion,
+        calls=numbered(calls) if calls else None,
+        thoughts="\n\n".join(thought for thought in thoughts if thought),
+        usage_note=usage.note,
+    )
+    thought_about = any(block.get("type") in _THOUGHTS for block in blocks)
+    return ReadMessage(without_key(completion, redact), _returned(blocks) if calls and thought_about else None)
+
+
+def _returned(blocks: list[Any]) -> list[Any] | None:
+    """The blocks as they can be sent back; None if the arguments of a call were cut off."""
+    try:
+        return [block | {"input": orjson.loads(block["input"])} if isinstance(block.get("input"), str) else block
+                for block in blocks]  # fmt: skip
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"found {type(value).__name__} in the place of a text")
+    return value

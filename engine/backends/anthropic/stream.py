@@ -1,0 +1,128 @@
+"""A streamed message of the Messages API (server-sent events), put together. One that ends before its end is an error.
+
+Text is handed on as it comes; thoughts and calls come with the message only. What never belongs here: what a message
+means (``answer``), retries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from ...clock import Clock
+from ...errors import Unavailable
+from ..endpoint import Body, Endpoint
+from ..endpoint_json import decoded
+from ..event_stream import EventStream
+from .answer import ReadMessage, read_message
+from .errors import status_in_stream
+
+# What a piece adds to which field of its block.
+_PIECES = {
+    "text_delta": ("text", "text"),
+    "thinking_delta": ("thinking", "thinking"),
+    "signature_delta": ("signature", "signature"),
+}
+
+
+async def read_stream(
+    body: Body, on_text: Callable[[str], None], label: str, clock: Clock, endpoint: Endpoint, *, tools: bool
+) -> ReadMessage:
+    """Read to the end, handing on each piece of text, without the key. ``first_token`` is the clock's time of the first
+    piece of text, or of a call.
+
+    :raises BackendError: an error that the stream reports, by its type.
+    :raises Unavailable: the stream broke off, or held something that is no event of a message.
+    :raises AnswerTooLarge: it is longer than an answer may be.
+    """
+    redact = endpoint.redact
+    assembly = _Assembly()
+    first: float | None = None
+    out = redact.stream(on_text)
+    events = EventStream(body, named=True)
+    while not assembly.ended and (event := await events.next()) is not None:
+        try:
+            record = decoded(event.data, label)
+            problem = record.get("error") if record["type"] == "error" else None
+            piece = "" if problem else assembly.take(record)
+        except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError):
+            shown = redact.quote(event.data, 200)
+            raise Unavailable(f"the stream holds what is no event of a message: {shown}", model=label) from None
+        if problem:
+            raise endpoint.error(label, status_in_stream(problem), event.data)
+        if first is None and assembly.has_begun:
+            first = clock.now()
+        if piece:
+            out.feed(piece)
+    out.finish()
+    if not assembly.ended:
+        raise Unavailable("the stream broke off before its end", model=label)
+    try:
+        found = read_message(assembly.message(), redact, tools=tools)
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        shown = redact.cut(str(error), 200)
+        raise Unavailable(f"the stream is not that of a message ({shown})", model=label) from None
+    found.completion.first_token = first
+    return found
+
+
+class _Assembly:
+    """A message as far as its events have come."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.has_begun = False  # something besides thoughts has come
+        self._message: dict[str, Any] = {}
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._pieces: dict[tuple[int, str], list[str]] = {}
+
+    def take(self, record: dict[str, Any]) -> str:
+        """Take an event; the text that it adds to the answer. Types of events that are not known are left out, as the
+        API's versioning asks.
+
+        :raises KeyError, TypeError, AttributeError: it is no event of a message.
+        """
+        kind = record["type"]
+        if kind == "content_block_delta":
+            return self._delta(record["index"], record["delta"])
+        if kind == "content_block_start":
+            block = record["content_block"]
+            self._blocks[record["index"]] = dict(block)
+            self.has_begun = self.has_begun or block["type"] == "tool_use"
+            text = block.get("text") if block["type"] == "text" else ""
+            return text if isinstance(text, str) else ""
+        if kind == "message_start":
+            self._message = dict(record["message"])
+        elif kind == "message_delta":
+            self._message |= record["delta"]
+            counts = {name: count for name, count in (record.get("usage") or {}).items() if count is not None}
+            self._message["usage"] = (self._message.get("usage") or {}) | counts  # cumulative
+        elif kind == "message_stop":
+            self.ended = True
+        return ""
+
+    def _delta(self, index: int, delta: dict[str, Any]) -> str:
+        kind = delta["type"]
+        block = self._blocks[index]
+        if kind == "input_json_delta":
+            self._pieces.setdefault((index, "input"), []).append(delta["partial_json"])
+        elif kind in _PIECES:
+            field, name = _PIECES[kind]
+            piece: str = delta[name]
+            self._pieces.setdefault((index, field), [block.get(field) or ""]).append(piece)
+            if kind == "text_delta":
+                self.has_begun = True
+                return piece
+        return ""
+
+    def message(self) -> dict[str, Any]:
+        """The whole message, as it would have been sent."""
+        for (index, field), pieces in self._pieces.items():
+            whole = "".join(pieces)
+            if field == "input":
+                self._blocks[index][field] = whole or "{}"
+            else:
+                self._blocks[index][field] = whole
+        return self._message | {"content": [self._blocks[index] for index in sorted(self._blocks)]}
