@@ -18,6 +18,7 @@ MODELS = """\b
 How models are named: kind:where#name?option=value, in quotes because of ? and &
   openai:gpt-4o                           the public API, key in OPENAI_API_KEY
   'openai:http://127.0.0.1:8000/v1#name'  any OpenAI-compatible endpoint
+  anthropic:NAME, gemini:NAME             key in ANTHROPIC_API_KEY, GEMINI_API_KEY
   llama:model.gguf                        a local file, computed in this process
   'simulated:student?knowledge=0.6'       costs nothing, for trying things out"""
 # Everything behind the command's name is handed on, --help included.

@@ -13,7 +13,7 @@ import typer
 from viva.engine.descriptors import raise_limit
 from viva.engine.plugins import registered
 
-from . import correlate, data, judge, lab, meta, report, review, run, serve, show, sweep, validate, view
+from . import bench, correlate, data, judge, lab, meta, report, review, run, serve, show, sweep, validate, view
 from .exit_codes import complain
 from .lazy_command import HELP, MODELS
 from .output import Unwritten, forsake_stdout, show_log, steady_streams
@@ -62,6 +62,7 @@ serve.register(app)
 correlate.register(app)
 meta.register(app)
 judge.register(app)
+bench.register(app)
 for point in registered("viva.commands").values():
     app.add_typer(point.load(), name=point.name)
 

@@ -20,6 +20,7 @@ _TOPICS = {
     "view": "Looking",
     "score": "Looking",
     "judge": "Judging",
+    "bench": "Judging",
     "review": "Judging",
     "meta": "Judging",
     "correlate": "Judging",

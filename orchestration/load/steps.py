@@ -162,7 +162,7 @@ class LoadTest:
             self._index,
             labels,
             arrivals,
-            rate=None if closed else rate,
+            rate=None if closed or not rate else rate,  # of a replay none: as it was recorded
             concurrency=int(rate) if closed else None,
             requests=requests,
             seconds=seconds,

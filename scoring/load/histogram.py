@@ -9,6 +9,7 @@ What never belongs here: which latencies are recorded, and what they mean.
 from __future__ import annotations
 
 import base64
+import math
 from typing import Any
 
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
@@ -56,9 +57,12 @@ class LatencyHistogram:
 
     def quantile(self, share: float) -> float | None:
         """The latency that ``share`` (0 to 1) of the requests do not exceed, in seconds; None without any latency."""
-        if not len(self):
+        count = len(self)
+        if not count:
             return None
-        return min(self.longest, float(self._counts.get_value_at_percentile(100.0 * share)) * _UNIT)
+        # The package rounds to the nearest rank, which for few requests is one below.
+        rank = math.ceil(share * count - 1e-9)
+        return min(self.longest, float(self._counts.get_value_at_percentile(100.0 * rank / count)) * _UNIT)
 
     def shares(self, points: int = 200) -> list[tuple[float, float]]:
         """The cumulative distribution as ``(seconds, share)``, at most about ``points`` of them, closer in the tail."""

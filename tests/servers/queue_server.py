@@ -34,6 +34,7 @@ class Queue:
         self.count = {"requests": 0, "answered": 0, "failed": 0, "prompt_tokens": 0, "completion_tokens": 0}
         self.service = self.waiting = 0.0
         self.first = self.last = 0.0
+        self.waiting_for: list[tuple[int, Connection]] = []  # who wants to know once so many requests have come
 
     def arrive(self, now: float) -> tuple[float, float]:
         """When service begins and ends for a request that has come."""
@@ -49,7 +50,15 @@ class Queue:
         self.free[place] = start + took
         self.service += took
         self.waiting += start - now
+        if self.waiting_for:
+            self.tell()
         return start, start + took
+
+    def tell(self) -> None:
+        """Answer those who wait for as many requests as have come."""
+        for one in [one for one in self.waiting_for if one[0] <= self.count["requests"]]:
+            self.waiting_for.remove(one)
+            one[1].whole(200, json.dumps(self.stats()).encode())
 
     def stats(self) -> dict[str, Any]:
         """Everything that was counted."""
@@ -86,9 +95,11 @@ class Connection(asyncio.Protocol):
             self.handle(method, path, body)
 
     def handle(self, method: bytes, path: bytes, body: bytes) -> None:
-        if method == b"GET":
-            data = self.queue.stats() if path == b"/stats" else {"object": "list", "data": [{"id": "judge"}]}
-            self.whole(200, json.dumps(data).encode())
+        if path.startswith(b"/stats"):
+            self.queue.waiting_for.append((int(path.partition(b"?requests=")[2] or 0), self))
+            self.queue.tell()
+        elif method == b"GET":
+            self.whole(200, json.dumps({"object": "list", "data": [{"id": "judge"}]}).encode())
         elif path == b"/plan":
             self.queue.__init__(json.loads(body))  # type: ignore[misc]
             self.whole(200, b"{}")

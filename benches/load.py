@@ -1,0 +1,306 @@
+"""How well `viva bench judge` measures: against queues with known theory, the server's own counts, and guidellm.
+
+The server is an M/M/c queue in a process of its own (``tests/servers/queue_server.py``). Measured are: percentiles and
+utilisation at loads of 0.3 to 0.9 beside the theory; what a server that stalls for 5 s does to an open and to a closed
+loop; requests and tokens counted by both sides, and up to which rate the offered rate is within 1%; memory in a long
+step (``--soak SECONDS``); and, where ``make guidellm`` has made it a home, guidellm on the same server.
+
+``--quick`` takes short steps, whose percentiles at high loads are rough. What never belongs here: the load itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import table
+from running import ROOT, Line, PeerFailed, note
+
+sys.path[:0] = [str(ROOT / "tests" / "servers"), str(ROOT / "tests" / "models")]
+from load_parts import requests  # noqa: E402
+from process import serving_port  # noqa: E402
+from queue_theory import mean_sojourn, sojourn_quantile  # noqa: E402
+
+from viva.engine.clock import RealClock  # noqa: E402
+from viva.orchestration.load.judges import open_judges  # noqa: E402
+from viva.orchestration.load.log_reading import LoadHistory  # noqa: E402
+from viva.orchestration.load.measured import Measured  # noqa: E402
+from viva.orchestration.load.settings import load_settings  # noqa: E402
+from viva.orchestration.load.steps import LoadTest  # noqa: E402
+
+GUIDELLM = ROOT / ".peers" / "guidellm" / "bin" / "guidellm"
+LOADS = (0.3, 0.5, 0.7, 0.9)
+SERVERS, MEAN = 32, 0.1  # seconds of service; many servers, so that a minute says enough of the queue's tail
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+RATES = (500, 1000, 1500, 2000, 2500, 3000)
+REACH: table.Reach = {
+    "theory_worst_pct": ("<=", 5),
+    "utilisation_worst_pct": ("<=", 5),
+    "stall_open_p99_s": (">=", 4),
+    "counts_that_differ": ("<=", 0),
+    "first_tokens_missing": ("<=", 0),
+    "highest_rate_within_1pct": (">=", 2000),
+    "soak_growth_mb": ("<=", 20),
+    "guidellm_percentiles_worst_pct": ("<=", 5),
+    "cpu_share_of_guidellm_pct": ("<=", 100),
+}
+Figures = dict[str, float]
+
+
+class Server:
+    """The queue in its own process."""
+
+    def __init__(self, port: int) -> None:
+        self.root = f"http://127.0.0.1:{port}"
+        self.model = f"openai:{self.root}/v1#judge"
+
+    def counts(self) -> dict[str, Any]:
+        """What it has counted."""
+        with urlopen(f"{self.root}/stats", timeout=60) as answer:
+            counted: dict[str, Any] = json.load(answer)
+        return counted
+
+    def plan(self, **plan: Any) -> None:
+        """Begin anew."""
+        urlopen(Request(f"{self.root}/plan", json.dumps(plan).encode()), timeout=60).close()
+
+
+@contextmanager
+def server() -> Iterator[Server]:
+    """A queue while entered."""
+    with serving_port([sys.executable, str(ROOT / "tests" / "servers" / "queue_server.py")]) as port:
+        yield Server(port)
+
+
+def drive(where: Server, each: Callable[[LoadTest, Path], None] | None = None, **fields: Any) -> list[Measured]:
+    """The steps of a load on the server, without unloaded passes."""
+    clock = RealClock()
+    settings = load_settings({"judges": {"judge": where.model}, "baseline": 0, "warm_up": 0.0, **fields})
+
+    async def run(folder: Path) -> list[Measured]:
+        async with open_judges(settings.judges, clock) as judges:
+            test = LoadTest(settings, requests(200), judges, folder, clock)
+            await test.run()
+            if each is not None:
+                each(test, folder)
+            return [result.measured for result in test.results.values()]
+
+    with tempfile.TemporaryDirectory() as folder:
+        return clock.run(lambda: run(Path(folder)))
+
+
+def theory(where: Server, seconds: float) -> Figures:
+    """Percentiles and utilisation beside the theory of M/M/c."""
+    rows, worst, busy_worst = [], 0.0, 0.0
+    for load in LOADS:
+        rate = load * SERVERS / MEAN
+        note(f"M/M/{SERVERS} at a load of {load:g}: {rate:g} requests a second for {seconds:g} s")
+        where.plan(servers=SERVERS, mean=MEAN, seed=11)
+        [measured] = drive(where, rates=(rate,), seconds=seconds, stop_at_saturation=False)
+        e2e = measured.record["latencies"]["e2e"]
+        off = {name: e2e[name] / sojourn_quantile(share, rate, MEAN, SERVERS) - 1 for name, share in QUANTILES.items()}
+        off["mean"] = e2e["mean"] / mean_sojourn(rate, MEAN, SERVERS) - 1
+        busy = measured.record["throughput"] * MEAN / SERVERS
+        rows.append(
+            [f"{load:g}", f"{measured.record['answered']:,}", f"{busy:.3f}"]
+            + [f"{1000 * e2e[name]:.0f} ({100 * off[name]:+.1f}%)" for name in ("mean", *QUANTILES)]
+        )
+        worst = max(worst, *map(abs, off.values()))
+        busy_worst = max(busy_worst, abs(busy / load - 1))
+    table.show("Beside the theory of M/M/c (ms, and how far off)", ["load", "n", "busy", "mean", *QUANTILES], rows)
+    return {"theory_worst_pct": 100 * worst, "utilisation_worst_pct": 100 * busy_worst}
+
+
+def stall(where: Server, seconds: float) -> Figures:
+    """A server that stands still for 5 s, in an open and in a closed loop."""
+    rows, figures = [], {}
+    loads: dict[str, dict[str, Any]] = {"open": {"rates": (50.0,)}, "closed": {"concurrency": (4,)}}
+    for name, load in loads.items():
+        note(f"a stall of 5 s in the {name} loop")
+        where.plan(servers=8, mean=0.02, stall_at=200, stall=5.0)
+        [measured] = drive(where, seconds=seconds, **load)
+        e2e = measured.record["latencies"]["e2e"]
+        rows.append([name, f"{e2e['count']:,}", *(f"{e2e[one]:.3f}" for one in ("p50", "p95", "p99", "max"))])
+        figures[f"stall_{name}_p99_s"] = e2e["p99"]
+    table.show("A server that stalls for 5 s (seconds)", ["loop", "n", "p50", "p95", "p99", "max"], rows)
+    return figures
+
+
+def rates(where: Server, seconds: float) -> Figures:
+    """Counts of both sides, and up to which rate requests are dispatched as intended."""
+    rows, highest, differ, missing, each = [], 0.0, 0, 0, 0.0
+    for rate in RATES:
+        note(f"{rate} requests a second for {seconds:g} s")
+        where.plan(servers=64, mean=0.01)
+        counted: dict[str, int] = {}
+
+        def count(test: LoadTest, folder: Path, counted: dict[str, int] = counted) -> None:
+            with LoadHistory(folder) as history:
+                for one in history.sent(0, "judge"):
+                    counted["requests"] = counted.get("requests", 0) + 1
+                    counted["prompt_tokens"] = counted.get("prompt_tokens", 0) + one.prompt_tokens
+                    counted["completion_tokens"] = counted.get("completion_tokens", 0) + one.completion_tokens
+
+        [measured] = drive(where, count, rates=(float(rate),), arrivals="constant", seconds=seconds)
+        record, theirs = measured.record, where.counts()
+        differ += sum(
+            counted.get(name, 0) != theirs[name] for name in ("requests", "prompt_tokens", "completion_tokens")
+        )
+        missing += record["no_first_token"]
+        # As the server saw it: first to last arrival.
+        offered = (theirs["requests"] - 1) / (theirs["last"] - theirs["first"])
+        cpu = record["health"]["cpu_seconds"] / record["sent"]
+        if abs(offered / rate - 1) <= 0.01 and record["sent"] >= 0.99 * rate * seconds:
+            highest = max(highest, rate)
+        each = cpu if rate == 500 else each
+        dispatch = record["latencies"]["dispatch"]["p99"]
+        rows.append([f"{rate:,}", f"{offered:,.1f}", f"{1000 * dispatch:.2f}", f"{1e6 * cpu:.0f}",
+                     f"{100 * record['health']['cpu']:.0f}%", "client" if record["bottleneck"] else ""])  # fmt: skip
+    table.show("Offered rates, as the server saw them",
+               ["wanted/s", "offered/s", "dispatch p99, ms", "CPU µs each", "CPU", "bottleneck"], rows)  # fmt: skip
+    return {"highest_rate_within_1pct": highest, "counts_that_differ": differ, "first_tokens_missing": missing,
+            "client_cpu_us": 1e6 * each}  # fmt: skip
+
+
+def soak(where: Server, seconds: float) -> Figures:
+    """Memory of a step of 500 requests a second: after a quarter of it, and at its end."""
+    note(f"500 requests a second for {seconds:g} s")
+    where.plan(servers=64, mean=0.01)
+    seen: list[tuple[float, float]] = []
+    clock = RealClock()
+    settings = load_settings(
+        {"judges": {"judge": where.model}, "baseline": 0, "rates": (500.0,), "arrivals": "constant", "seconds": seconds}
+    )
+
+    async def run(folder: Path) -> Measured:
+        import asyncio
+
+        async with open_judges(settings.judges, clock) as judges:
+            test = LoadTest(settings, requests(200), judges, folder, clock)
+            running = asyncio.create_task(test.run())
+            began = clock.now()
+            while not running.done():
+                await asyncio.sleep(min(5.0, seconds / 40))
+                if test.live is not None and not test.results and clock.now() - began < seconds:
+                    seen.append((clock.now() - began, _memory()))
+            await running
+            return test.results[0, "judge"].measured
+
+    with tempfile.TemporaryDirectory() as folder:
+        measured = clock.run(lambda: run(Path(folder)))
+    early = max(memory for at, memory in seen if at <= seconds / 4)
+    late = max(memory for at, memory in seen if at >= 0.9 * seconds)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    table.show(
+        "Memory of the client, MB",
+        ["seconds", "requests", "first quarter", "last tenth", "peak, figures taken"],
+        [[f"{seconds:g}", f"{measured.record['sent']:,}", f"{early:.1f}", f"{late:.1f}", f"{after:.1f}"]],
+    )
+    return {"soak_seconds": seconds, "soak_requests": measured.record["sent"], "soak_growth_mb": late - early}
+
+
+def _memory() -> float:
+    """Resident megabytes of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 1e6
+
+
+def guidellm(where: Server, seconds: float) -> Figures:
+    """The same load by guidellm: percentiles, and CPU of the client for each request."""
+    if not GUIDELLM.exists():
+        note("guidellm is not there (make guidellm)")
+        return {}
+    rate = 100.0
+    plan = {"servers": 16, "mean": 0.05, "seed": 5, "tokens": [8, 8]}
+    where.plan(**plan)
+    began = time.process_time()
+    [ours] = drive(where, rates=(rate,), arrivals="constant", seconds=seconds)
+    own_cpu = (time.process_time() - began) / ours.record["sent"]
+    where.plan(**plan)
+    try:
+        theirs = _guidellm(where, rate, seconds)
+    except PeerFailed as error:
+        note(str(error))
+        return {}
+    e2e, rows, worst = ours.record["latencies"]["e2e"], [], 0.0
+    for name in ("p50", "p90", "p95", "p99"):
+        off = e2e[name] / theirs[name] - 1
+        worst = max(worst, abs(off))
+        rows.append([name, f"{1000 * e2e[name]:.1f}", f"{1000 * theirs[name]:.1f}", f"{100 * off:+.1f}%"])
+    rows.append(["CPU µs each", f"{1e6 * own_cpu:.0f}", f"{1e6 * theirs['cpu']:.0f}", ""])
+    rows.append(["requests", f"{ours.record['sent']:,}", f"{theirs['requests']:,.0f}", ""])
+    table.show("guidellm on the same server (ms)", ["figure", "viva", "guidellm", "off"], rows)
+    return {
+        "guidellm_percentiles_worst_pct": 100 * worst,
+        "cpu_share_of_guidellm_pct": 100 * own_cpu / theirs["cpu"],
+    }
+
+
+def _guidellm(where: Server, rate: float, seconds: float) -> Line:
+    """What guidellm says of its load.
+
+    :raises PeerFailed: it did not end well.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "report.json"
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(
+            [
+                str(GUIDELLM), "benchmark", "run", "--target", where.root, "--model", "judge",
+                "--backend", "openai_http", "--profile", "constant", "--rate", f"{rate:g}", "--max-seconds", f"{seconds:g}",
+                "--request-type", "chat_completions", "--data", json.dumps({"prompt_tokens": 20, "output_tokens": 8}),
+                "--processor", str(ROOT / ".peers" / "guidellm" / "tokenizer"), "--outputs", "json",
+                "--output-dir", folder, "--disable-console",
+            ],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found = sorted(Path(folder).glob("*.json"))
+        if done.returncode or not found:
+            raise PeerFailed(f"guidellm ended with {done.returncode}:\n{(done.stderr or done.stdout).strip()[-1500:]}")
+        file = found[0]
+        [benchmark] = json.loads(file.read_text())["benchmarks"]
+    latency = benchmark["metrics"]["request_latency"]["successful"]
+    count = float(latency["count"])
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    percentiles = latency["percentiles"]
+    return {**{name: float(percentiles[name]) for name in ("p50", "p90", "p95", "p99")}, "requests": count,
+            "cpu": spent / count}  # fmt: skip
+
+
+PARTS: dict[str, Callable[[Server, float], Figures]] = {
+    "theory": theory, "stall": stall, "rates": rates, "soak": soak, "guidellm": guidellm,
+}  # fmt: skip
+SECONDS = {"theory": 60.0, "stall": 40.0, "rates": 10.0, "soak": 300.0, "guidellm": 60.0}
+QUICK = {"theory": 5.0, "stall": 12.0, "rates": 1.0, "soak": 5.0}
+
+
+def main() -> None:
+    """Read the options and measure."""
+    parser = argparse.ArgumentParser(description="How well viva bench judge measures.")
+    parser.add_argument("--quick", action="store_true", help="short steps; without guidellm")
+    parser.add_argument("--soak", type=float, metavar="SECONDS", help="length of the long step (default: 300)")
+    parser.add_argument("--only", choices=PARTS, action="append", help="only this part")
+    options = parser.parse_args()
+    lengths = QUICK if options.quick else SECONDS
+    if options.soak:
+        lengths = {**lengths, "soak": options.soak}
+    figures: Figures = {}
+    with server() as where:
+        for name in options.only or lengths:
+            figures |= PARTS[name](where, lengths.get(name, SECONDS[name]))
+    table.conclude("load", figures, REACH)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,294 @@
+"""``viva bench judge``: judges under load, how fast they are and whether they still judge as they do without load.
+
+What never belongs here: the load itself (``orchestration.load``), figures and sentences (``study.load``).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from .exit_codes import DONE, FAILURES, INTERRUPTED, guarded
+from .lazy_command import HELP, example_of
+
+if TYPE_CHECKING:
+    from viva.orchestration.load.launch import LoadLaunch
+
+_WIDTH = 80
+_RESUMABLE = ("json", "html", "csv")  # options that go with --resume
+
+bench = typer.Typer(no_args_is_help=True, context_settings=HELP, rich_markup_mode=None)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group."""
+    bench.callback()(_group)
+    bench.command(
+        "judge",
+        epilog=example_of(
+            "viva bench judge runs/mine --judge openai:gpt-4o-mini --rates 1,2,4,8",
+            "viva bench judge requests.jsonl --judge llama:judge.gguf --rate-search 0.5:32 "
+            "--slo 'p95_e2e<3s, parse_fail<1%, drift<0.05'",
+            "viva bench judge --synthetic 'prompt=lognormal(800,0.5),output=100' "
+            "--judge 'openai:http://127.0.0.1:8000/v1#name' --concurrency 1,4,16 --requests 200",
+            "viva bench judge --resume runs/bench-20260101-120000",
+            models=True,
+        ),
+    )(guarded(_judge))
+    app.add_typer(bench, name="bench", help="Load-test judges: speed, and whether they still judge.")
+
+
+def _group() -> None:
+    """Load-test judges: speed, and whether they still judge."""
+
+
+def _judge(
+    context: typer.Context,
+    work: Annotated[
+        str | None,
+        typer.Argument(metavar="[RUN|FILE]", help="What judges are asked: a run's folder, or a file of requests."),
+    ] = None,
+    synthetic: Annotated[
+        str | None, typer.Option("--synthetic", metavar="LENGTHS", help="Requests of drawn lengths instead.")
+    ] = None,
+    judge: Annotated[
+        list[str] | None, typer.Option("--judge", metavar="MODEL", help="A judge; may be given several times.")
+    ] = None,
+    rates: Annotated[
+        str | None, typer.Option("--rates", metavar="R,R,…", help="Open loop: requests a second, for each judge.")
+    ] = None,
+    rate_search: Annotated[
+        str | None,
+        typer.Option("--rate-search", metavar="LOW:HIGH", help="Search for the highest rate that meets --slo."),
+    ] = None,
+    concurrency: Annotated[
+        str | None, typer.Option("--concurrency", metavar="N,N,…", help="Closed loop: requests in flight.")
+    ] = None,
+    arrivals: Annotated[
+        str, typer.Option("--arrivals", help="Of an open loop: poisson, constant, bursty or replay.")
+    ] = "poisson",
+    burst: Annotated[float, typer.Option("--burst", help="Squared variation of the gaps of bursty arrivals.")] = 4.0,
+    requests: Annotated[int | None, typer.Option("--requests", min=1, help="Requests a step, for each judge.")] = None,
+    duration: Annotated[
+        float | None, typer.Option("--duration", metavar="SECONDS", help="Length of a step (default: 60).")
+    ] = None,
+    warm_up: Annotated[
+        float | None,
+        typer.Option("--warm-up", metavar="SECONDS", help="Beginning of a step to leave out (default: found)."),
+    ] = None,
+    cool_down: Annotated[float, typer.Option("--cool-down", metavar="SECONDS", help="Pause between steps.")] = 0.0,
+    drain: Annotated[
+        float, typer.Option("--drain", metavar="SECONDS", help="Wait at most so long for the last answers of a step.")
+    ] = 60.0,
+    baseline: Annotated[
+        int, typer.Option("--baseline", min=0, help="Requests of each unloaded pass at most; 0 leaves them out.")
+    ] = 200,
+    slo: Annotated[
+        str | None, typer.Option("--slo", metavar="TERMS", help="Objective: 'p95_e2e<3s, parse_fail<1%, drift<0.05'.")
+    ] = None,
+    tolerance: Annotated[float, typer.Option("--tolerance", help="How exactly a rate is searched, as a share.")] = 0.05,
+    together: Annotated[
+        bool, typer.Option("--together", help="Drive all judges at once instead of in turn at each rate.")
+    ] = False,
+    retries: Annotated[int, typer.Option("--retries", min=0, help="Tries after a failure that may pass.")] = 0,
+    stop: Annotated[bool, typer.Option("--stop/--no-stop", help="End a step whose queue grows without bound.")] = True,
+    role: Annotated[str | None, typer.Option("--role", help="Whose requests of a run (default: the judge's).")] = None,
+    reader: Annotated[str | None, typer.Option("--reader", help="How answers are read (default: found).")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Different requests at most, drawn by the seed.")
+    ] = None,
+    prompts: Annotated[
+        Path | None, typer.Option("--prompts", help="File with the system prompts of a file of judgments.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", min=1, help="Longest answer, in place of the requests' own.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", min=0.0, help="In place of the requests' own.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of arrivals, of what is drawn, and of each request.")] = 7,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder to make (default: runs/bench-TIME).")] = None,
+    resume: Annotated[
+        Path | None, typer.Option("--resume", metavar="DIR", help="Go on with the load test in this folder.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    html: Annotated[Path | None, typer.Option("--html", help="Also write one self-contained HTML page.")] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Also write every figure to this CSV file.")] = None,
+) -> None:
+    """Drive judges with recorded requests at chosen rates: speed, and whether their verdicts stay the same.
+
+    Two unloaded passes come first; every step is compared with them. Latencies count from the intended start of a
+    request. Exit code 3: the objective was not met.
+    """
+    from viva.engine.errors import ConfigurationError
+    from viva.orchestration.folders import fresh_folder
+    from viva.orchestration.load.launch import new_load_test, resumed_load_test
+    from viva.orchestration.load.settings import labelled, load_settings
+    from viva.orchestration.load.work import WorkOptions
+
+    from .targets import check_targets
+
+    check_targets({"--html": html, "--csv": csv}, [Path(work)] if work is not None and Path(work).is_file() else [])
+    if resume is not None:
+        _refuse_beside_resume(context)
+        _carry(resumed_load_test(resume), json, html, csv)
+    if (work is None) == (synthetic is None):
+        raise ConfigurationError("name what judges are asked: the folder of a run, a file, or --synthetic LENGTHS")
+    if not judge:
+        raise ConfigurationError("name at least one judge with --judge MODEL")
+    if rate_search is not None and slo is None:
+        raise ConfigurationError("--rate-search looks for the highest rate that meets an objective; give --slo")
+    fields: dict[str, Any] = {
+        "judges": labelled(judge),
+        "arrivals": arrivals,
+        "rates": _numbers("--rates", rates, float),
+        "concurrency": _numbers("--concurrency", concurrency, int),
+        "search": _ends(rate_search),
+        "tolerance": tolerance,
+        "objective": slo,
+        "requests": requests,
+        "seconds": duration,
+        "baseline": baseline,
+        "warm_up": warm_up,
+        "pause": cool_down,
+        "drain": drain,
+        "burst": burst,
+        "retries": retries,
+        "stop_at_saturation": stop,
+        "together": together,
+        "seed": seed,
+    }
+    options = WorkOptions(role, reader, limit, seed, {}, prompts, max_tokens, temperature)
+    source = work if work is not None else _synthetic(synthetic or "")
+    _carry(new_load_test(out or fresh_folder("bench"), source, options, load_settings(fields)), json, html, csv)
+
+
+def _carry(launch: LoadLaunch, json: bool, html: Path | None, csv: Path | None) -> NoReturn:
+    """Run, show progress, print what was found; the exit code says whether the objective was met."""
+    from viva.engine.collector import tuned_collector
+    from viva.reports.controls import harmless
+    from viva.study.load.held import held_record
+
+    from .bench_progress import BenchProgress
+    from .signals import obeying
+
+    progress = BenchProgress(launch)
+    for note in launch.work.notes:
+        print(f"viva: note: {harmless(note)}", file=sys.stderr)
+    try:
+        with tuned_collector():
+            test = launch.clock.run(lambda: obeying(launch.hold, progress))
+    except Exception:
+        if launch.test is not None and launch.test.results:
+            print(f"go on with: viva bench judge --resume {launch.folder.path}", file=sys.stderr)
+        raise
+    record = held_record(test, launch.work)
+    _show(record, json, html, csv)
+    print(f"load test folder: {launch.folder.path}", file=sys.stderr)
+    if test.interrupted:
+        print(f"go on with: viva bench judge --resume {launch.folder.path}", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    objective = record["objective"]
+    sys.exit(DONE if objective is None or objective["met"] else FAILURES)
+
+
+def _show(record: dict[str, Any], json: bool, html: Path | None, csv: Path | None) -> None:
+    from viva.reports.controls import harmless
+    from viva.study.exports import write_rows
+    from viva.study.load.page import CSV_COLUMNS, CSV_TEXTS, csv_rows, load_page
+    from viva.study.load.sentences import conclusions, notes
+    from viva.study.load.tables import load_tables
+
+    from .output import print_json, print_tables, print_text
+
+    if csv is not None:
+        write_rows(csv_rows(record), CSV_COLUMNS, CSV_TEXTS, csv)
+    if html is not None:
+        from viva.web.report.page import write_page
+
+        write_page(load_page(record), html)
+    if json:
+        print_json(record)
+    else:
+        told = [*conclusions(record), *_objective_sentences(record["objective"])]
+        print_text("".join(f"{fill(harmless(one), _WIDTH)}\n" for one in told) + "\n")
+        print_tables(load_tables(record))
+    for note in notes(record):
+        print(f"viva: note: {harmless(note)}", file=sys.stderr)
+
+
+def _objective_sentences(objective: dict[str, Any] | None) -> list[str]:
+    """Up to which load each judge met the objective, what it missed at the next one, where its queue grew."""
+    if objective is None:
+        return []
+    told = []
+    for one in objective["highest"]:
+        [(kind, best)] = [(name, value) for name, value in one.items() if name != "judge"]
+        unit = "requests a second" if kind == "rate" else "requests in flight"
+        holds = f"holds up to {best:g} {unit}" if best is not None else "holds at no load that was tried"
+        told.append(f"{one['judge']}: {objective['text']} {holds}.")
+        steps = sorted((step for step in objective["steps"] if step["judge"] == one["judge"] and kind in step),
+                       key=lambda step: float(step[kind]))  # fmt: skip
+        failed = next((step for step in steps if not step["met"]), None)
+        if failed is not None:
+            unknown = [term for term in failed["missed"] if _figure_of(term, failed) is None]
+            missed = [term for term in failed["missed"] if term not in unknown]
+            reasons = [f"it misses {', '.join(missed)}"] if missed else []
+            reasons += [f"nothing is known of {', '.join(unknown)}"] if unknown else []
+            reasons += ["its queue grows without bound"] if failed["saturated"] else []
+            told.append(f"At {failed[kind]:g} {unit} {', and '.join(reasons)}.")
+    return told
+
+
+def _figure_of(term: str, step: dict[str, Any]) -> float | None:
+    found: float | None = next((value for name, value in step["figures"].items() if term.startswith(name)), None)
+    return found
+
+
+def _refuse_beside_resume(context: typer.Context) -> None:
+    """:raises ConfigurationError: options beside ``--resume`` that would make another test of it."""
+    from viva.engine.errors import ConfigurationError
+
+    foreign = [
+        name.replace("_", "-")
+        for name in context.params
+        if name not in ("resume", *_RESUMABLE)
+        and getattr(context.get_parameter_source(name), "name", "DEFAULT") not in ("DEFAULT", "DEFAULT_MAP")
+    ]
+    if foreign:
+        raise ConfigurationError(
+            f"--resume goes on with the test as it was set up; leave out {', '.join(f'--{name}' for name in foreign)}"
+        )
+
+
+def _numbers(option: str, text: str | None, kind: type[int] | type[float]) -> tuple[float, ...]:
+    """:raises ConfigurationError: it is not a list of numbers."""
+    from viva.engine.errors import ConfigurationError
+
+    try:
+        return tuple(kind(part) for part in text.split(",")) if text is not None else ()
+    except ValueError:
+        raise ConfigurationError(f"{option} {text}: expected numbers with commas between them, such as 1,2,4") from None
+
+
+def _ends(text: str | None) -> tuple[float, float] | None:
+    """:raises ConfigurationError: it is not LOW:HIGH."""
+    from viva.engine.errors import ConfigurationError
+
+    if text is None:
+        return None
+    try:
+        low, high = (float(part) for part in text.split(":"))
+    except ValueError:
+        raise ConfigurationError(f"--rate-search {text}: expected LOW:HIGH, such as 0.5:32") from None
+    return low, high
+
+
+def _synthetic(text: str) -> str:
+    from viva.orchestration.load.work_lengths import PREFIX
+
+    return text if text.startswith(PREFIX) else f"{PREFIX}{text}"

@@ -1,0 +1,76 @@
+"""Objectives as users write them, and the search for the highest rate that meets one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from viva.engine.errors import ConfigurationError
+from viva.scoring.load.objective import Objective
+from viva.scoring.load.search import RateList, RateSearch, Tried, highest
+
+
+def test_terms_are_read_with_their_units() -> None:
+    found = Objective.parse("p95_e2e<3s, p99.9_ttft<=250ms,parse_fail<1%, drift<0.05, throughput>4")
+    assert [(term.figure, term.sign, term.bound) for term in found.terms] == [
+        ("p95_e2e", "<", 3.0),
+        ("p99.9_ttft", "<=", 0.25),
+        ("parse_fail", "<", 0.01),
+        ("drift", "<", 0.05),
+        ("throughput", ">", 4.0),
+    ]
+    assert found.limits() == {"e2e": 3.0, "ttft": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("p95_e2e", "expected FIGURE<BOUND"),
+        ("p95_speed<3s", "unknown figure 'p95_speed'"),
+        ("latency<3s", "p95_e2e"),
+        ("p95_e2e<3", "a unit of time"),
+        ("drift<5ms", "no unit of time"),
+        ("throughput>5%", "throughput"),
+        ("drift<1.2.3", "'1.2.3' is no number"),
+        ("", "expected FIGURE<BOUND"),
+    ],
+)
+def test_what_cannot_be_read_is_named(text: str, named: str) -> None:
+    with pytest.raises(ConfigurationError, match=named.replace(".", r"\.")):
+        Objective.parse(text)
+
+
+def test_unknown_figures_do_not_meet_an_objective() -> None:
+    objective = Objective.parse("p95_e2e<3s, drift<5%")
+    assert [term.figure for term in objective.missed({"p95_e2e": 2.9, "drift": None})] == ["drift"]
+    assert objective.missed({"p95_e2e": 2.9, "drift": 0.01}) == ()
+    assert [term.figure for term in objective.missed({"p95_e2e": 3.0, "drift": 0.05})] == ["p95_e2e", "drift"]
+
+
+@given(st.floats(0.02, 200.0), st.floats(0.02, 0.2))
+def test_a_search_ends_close_below_the_highest_rate_that_meets_it(capacity: float, tolerance: float) -> None:
+    search = RateSearch(1.0, 100.0, tolerance)
+    tried: list[Tried] = []
+    while (rate := search.next(tried)) is not None:
+        tried.append(Tried(rate, rate <= capacity, rate > 2 * capacity))
+        assert len(tried) < 40
+    best = highest(tried)
+    if best is None:
+        assert capacity < 0.021
+    elif best < 100.0:
+        assert best <= capacity <= best * (1 + tolerance) * 1.001
+    else:
+        assert capacity >= 100.0
+
+
+def test_a_list_of_rates_ends_behind_the_first_that_is_too_high() -> None:
+    plan = RateList((8.0, 1.0, 4.0, 2.0))
+    assert plan.next([]) == 1.0
+    assert plan.next([Tried(1.0, True), Tried(2.0, False)]) == 4.0
+    assert plan.next([Tried(1.0, True), Tried(2.0, False, saturated=True)]) is None
+
+
+def test_a_lucky_rate_above_one_that_failed_does_not_count() -> None:
+    assert highest([Tried(1.0, True), Tried(2.0, False), Tried(4.0, True)]) == 1.0
+    assert highest([Tried(1.0, False)]) is None
