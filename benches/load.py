@@ -257,8 +257,8 @@ def _guidellm(where: Server, rate: float, seconds: float) -> Line:
         done = subprocess.run(
             [
                 str(GUIDELLM), "benchmark", "run", "--target", where.root, "--model", "judge",
-                "--backend", "openai_http", "--profile", "constant", "--rate", f"{rate:g}", "--max-seconds", f"{seconds:g}",
-                "--request-type", "chat_completions", "--data", json.dumps({"prompt_tokens": 20, "output_tokens": 8}),
+                "--backend", "openai_http", "--profile", "constant", "--rate", f"{rate:g}",
+                "--max-seconds", f"{seconds:g}", "--request-type", "chat_completions", "--data", json.dumps({"prompt_tokens": 20, "output_tokens": 8}),
                 "--processor", str(ROOT / ".peers" / "guidellm" / "tokenizer"), "--outputs", "json",
                 "--output-dir", folder, "--disable-console",
             ],
