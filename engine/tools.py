@@ -52,6 +52,13 @@ class ToolCall:
             raise MalformedOutput(f"the arguments of {self.name} are not a JSON object: {self._shown}")
         return value
 
+    def as_object(self) -> dict[str, Any]:
+        """The arguments for an API that takes nothing but an object: what is none stands as a text within one."""
+        try:
+            return self.parsed()
+        except MalformedOutput:
+            return {"arguments": self.arguments} if self.arguments else {}
+
     def to_record(self) -> list[str]:
         """``[id, name, arguments]``, as the journal keeps it."""
         return [self.id, self.name, self.arguments]

@@ -16,6 +16,16 @@ MOST_VALUES = 2_000_000  # in one JSON text; 90 bytes and 0.4 µs each, while th
 _LONGEST_WHOLE = 19  # characters of numbers that are kept as whole ones; orjson makes longer ones floats, too
 
 
+def text_at(value: Any) -> str:
+    """A value in the place of a text.
+
+    :raises TypeError: it is none.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"found {type(value).__name__} in the place of a text")
+    return value
+
+
 def decoded(data: bytes, label: str) -> Any:
     """The value that ``data`` spells. Numbers that JSON does not know come as floats, infinite or none.
 

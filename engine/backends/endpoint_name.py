@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..errors import ConfigurationError
 from .base import ModelSpec
@@ -42,11 +42,11 @@ class Service:
 
 @dataclass(slots=True, frozen=True)
 class Place:
-    """Where a model is served. ``key`` is None where none is sent."""
+    """Where a model is served. ``key`` is None where none is sent; no message shows it."""
 
     base_url: str
     model: str
-    key: str | None
+    key: str | None = field(repr=False)
 
 
 def place_of(spec: ModelSpec, service: Service) -> Place:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import Any
 
 from viva.engine.backends.base import ModelSpec
@@ -61,10 +62,8 @@ def answer(name: str, request: Request, attempts: int = 3) -> Completion:
 
 def governed(name: str, attempts: int = 3) -> Governed:
     """A model with quick retries."""
-    import importlib
-
     spec = ModelSpec.parse(name)
-    inner = importlib.import_module(KINDS[spec.kind]).build(spec, CLOCK)
+    inner = import_module(KINDS[spec.kind]).build(spec, CLOCK)
     inner.label = spec.label
     spec.finish()
     return Governed(inner, Limits(CLOCK), CLOCK, RetryPolicy(attempts=attempts, first=0.001))

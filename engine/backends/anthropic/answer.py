@@ -12,7 +12,7 @@ import orjson
 from ...errors import Unavailable
 from ...messages import Completion
 from ...tools import argument_text, numbered
-from ..endpoint_json import decoded
+from ..endpoint_json import decoded, text_at
 from ..openai_answer import without_key
 from ..openai_message import finish_of
 from ..openai_usage import summed, usage_of
@@ -63,11 +63,11 @@ def read_message(message: Any, redact: Redactor, *, tools: bool) -> ReadMessage:
     for block in blocks:
         kind = block.get("type")
         if kind == "text":
-            texts.append(_text(block["text"]))
+            texts.append(text_at(block["text"]))
         elif kind == "thinking":
-            thoughts.append(_text(block["thinking"]))
+            thoughts.append(text_at(block["thinking"]))
         elif kind == "tool_use":
-            calls.append((str(block.get("id") or ""), _text(block["name"]), argument_text(block.get("input"))))
+            calls.append((str(block.get("id") or ""), text_at(block["name"]), argument_text(block.get("input"))))
     given = message.get("stop_reason")
     told = message.get("usage")
     if isinstance(told, dict):
@@ -93,9 +93,3 @@ def _returned(blocks: list[Any]) -> list[Any] | None:
                 for block in blocks]  # fmt: skip
     except orjson.JSONDecodeError:
         return None
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"found {type(value).__name__} in the place of a text")
-    return value

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import ConfigurationError, MalformedOutput
+from ...errors import ConfigurationError
 from ...messages import Message, Request, Sampling
-from ...tools import Toolbox, ToolCall
+from ...tools import Toolbox
 from ..answer_forms import NOTHING
 from ..returned_parts import ReturnedParts
 from .schema import taken_schema
@@ -153,17 +153,10 @@ def _blocks(message: Message, ids: _CallIds) -> list[dict[str, Any]]:
         return [{"type": "tool_result", "tool_use_id": ids.result(message.call_id), "content": message.content}]
     blocks: list[dict[str, Any]] = [{"type": "text", "text": message.content}] if message.content.strip() else []
     calls = (
-        {"type": "tool_use", "id": ids.call(one.id), "name": one.name, "input": _input(one)} for one in message.calls
+        {"type": "tool_use", "id": ids.call(one.id), "name": one.name, "input": one.as_object()}
+        for one in message.calls
     )
     return [*blocks, *calls]
-
-
-def _input(call: ToolCall) -> dict[str, Any]:
-    """Arguments as the object that the API wants; what is none is handed on as a text within one."""
-    try:
-        return call.parsed()
-    except MalformedOutput:
-        return {"arguments": call.arguments} if call.arguments else {}
 
 
 class _CallIds:

@@ -12,7 +12,7 @@ import orjson
 from ...errors import Unavailable
 from ...messages import Completion
 from ...tools import argument_text, numbered
-from ..endpoint_json import decoded
+from ..endpoint_json import decoded, text_at
 from ..openai_answer import without_key
 from ..openai_message import finish_of
 from ..openai_usage import summed, usage_of
@@ -52,7 +52,7 @@ def read_answer(answer: Any, redact: Redactor, *, tools: bool) -> ReadAnswer:
 
     :raises KeyError, IndexError, TypeError, AttributeError: it is of another form.
     """
-    usage = usage_of(counts_of(answer.get("usageMetadata")), redact)
+    usage = usage_of(_counts(answer.get("usageMetadata")), redact)
     if not answer.get("candidates") and blocked(answer):
         return ReadAnswer(Completion("", "content_filter", usage.prompt, usage.completion), None)
     candidate = answer["candidates"][0]
@@ -63,9 +63,11 @@ def read_answer(answer: Any, redact: Redactor, *, tools: bool) -> ReadAnswer:
     for part in parts:
         called = part.get("functionCall")
         if called is not None:
-            calls.append((str(called.get("id") or ""), _text(called["name"]), argument_text(called.get("args") or {})))
+            calls.append(
+                (str(called.get("id") or ""), text_at(called["name"]), argument_text(called.get("args") or {}))
+            )
         elif part.get("text") is not None:
-            (thoughts if part.get("thought") else texts).append(_text(part["text"]))
+            (thoughts if part.get("thought") else texts).append(text_at(part["text"]))
     given = candidate.get("finishReason")
     finish = _FINISH.get(given, given.lower()) if isinstance(given, str) else None
     completion = Completion(
@@ -88,7 +90,7 @@ def blocked(answer: Any) -> bool:
     return isinstance(feedback, dict) and bool(feedback.get("blockReason"))
 
 
-def counts_of(told: Any) -> Any:
+def _counts(told: Any) -> Any:
     """The API's counts of tokens under the names of ``usage_of``."""
     if not isinstance(told, dict):
         return told
@@ -108,9 +110,3 @@ def _logprobs(told: Any) -> list[list[Any]] | None:
         ]
         for one, top in zip(chosen, tops, strict=True)
     ]
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"found {type(value).__name__} in the place of a text")
-    return value

@@ -11,9 +11,9 @@ from typing import Any
 
 import orjson
 
-from ...errors import ConfigurationError, MalformedOutput
+from ...errors import ConfigurationError
 from ...messages import Message, Request, Sampling
-from ...tools import Toolbox, ToolCall
+from ...tools import Toolbox
 from ..answer_forms import NOTHING
 from ..returned_parts import ReturnedParts
 
@@ -42,7 +42,7 @@ class RequestOptions:
     sampling: bool = True
     filters: bool = True
 
-    def config(self) -> dict[str, Any]:
+    def thinking_config(self) -> dict[str, Any]:
         """The API's ``thinkingConfig``; empty for the model's default."""
         if not self.thinking:
             return {}
@@ -104,7 +104,7 @@ def _generation(request: Request, model: str, options: RequestOptions, form: str
         config["responseMimeType"] = "application/json"
     if form == "schema":
         config["responseJsonSchema"] = sampling.schema
-    thinking = options.config()
+    thinking = options.thinking_config()
     return config | ({"thinkingConfig": thinking} if thinking else {})
 
 
@@ -152,7 +152,7 @@ def _parts(message: Message, names: dict[str, str], sign: bool) -> list[dict[str
         return [{"functionResponse": _with_id(answered, message.call_id)}]
     parts: list[dict[str, Any]] = [{"text": message.content}] if message.content else []
     for place, call in enumerate(message.calls):
-        part: dict[str, Any] = {"functionCall": _with_id({"name": call.name, "args": _arguments(call)}, call.id)}
+        part: dict[str, Any] = {"functionCall": _with_id({"name": call.name, "args": call.as_object()}, call.id)}
         if sign and place == 0:  # of calls side by side only the first is signed
             part["thoughtSignature"] = _NO_SIGNATURE
         parts.append(part)
@@ -161,14 +161,6 @@ def _parts(message: Message, names: dict[str, str], sign: bool) -> list[dict[str
 
 def _with_id(record: dict[str, Any], given: str) -> dict[str, Any]:
     return record if not given or _OWN_ID.fullmatch(given) else record | {"id": given}
-
-
-def _arguments(call: ToolCall) -> dict[str, Any]:
-    """Arguments as the object that the API wants; what is none is handed on as a text within one."""
-    try:
-        return call.parsed()
-    except MalformedOutput:
-        return {"arguments": call.arguments} if call.arguments else {}
 
 
 def _result(content: str) -> dict[str, Any]:
