@@ -1,7 +1,7 @@
-"""JSON escapes that no text can hold: halves of surrogate pairs, which neither a journal nor a request can carry.
+"""Halves of surrogate pairs, in text and as JSON escapes, which neither a journal nor a request can carry.
 
-Models write them inside the JSON of their answers (``"\\ud83d"`` without its other half). What never belongs here:
-reading JSON.
+Models write them inside the JSON of their answers (``"\\ud83d"`` without its other half), browsers where a text is cut
+within a character. What never belongs here: reading JSON.
 """
 
 from __future__ import annotations
@@ -10,6 +10,11 @@ import re
 
 # A pair, half of one, or any other escape, so that a backslash is never taken for the beginning of the next escape.
 _ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u([dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
+
+
+def readable(text: str) -> str:
+    """Text that UTF-8, SQLite and JSON can hold: halves of surrogate pairs become U+FFFD."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def without_halves(text: str) -> str:

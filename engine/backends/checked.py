@@ -14,6 +14,7 @@ from typing import Any
 
 from ..blame import place_of
 from ..errors import ConfigurationError
+from ..escapes import readable
 from ..likelihood import Reading
 from ..messages import Completion, Request
 from .base import Backend
@@ -89,7 +90,7 @@ class Checked(Backend):
             if not isinstance(text, str):
                 raise self._wrong(method, f"returned a Completion whose {name} is {type(text).__name__}, not text")
             if not text.isascii():
-                setattr(answer, name, text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+                setattr(answer, name, readable(text))
         for name in _COUNTS:
             count = getattr(answer, name)
             if not isinstance(count, int) or not 0 <= count < 2**63:

@@ -6,9 +6,14 @@ What never belongs here: what may be done with it (``store``).
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
+from typing import Any
+
+import orjson
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.escapes import readable
 
 FILE = "grades.sqlite"
 VERSION = "1"
@@ -45,6 +50,35 @@ create table decisions (
     reason text not null, at real not null) without rowid;
 create table deeds (number integer primary key, at real not null, by text not null, what text not null);
 """
+
+
+class GradesConnection(sqlite3.Connection):
+    """A connection that writes halves of surrogate pairs, which SQLite cannot hold, as U+FFFD."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        """As SQLite's; ``parameters`` are a sequence."""
+        return super().execute(sql, tuple(readable(one) if type(one) is str else one for one in parameters))
+
+
+def as_json(value: Any) -> bytes:
+    """JSON data, with dataclasses as objects; halves of surrogate pairs become U+FFFD.
+
+    :raises TypeError: it is no JSON data.
+    """
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return orjson.dumps(_mended(value))
+
+
+def _mended(value: Any) -> Any:
+    if isinstance(value, str):
+        return readable(value)
+    if isinstance(value, dict):
+        return {_mended(name): _mended(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_mended(one) for one in value]
+    return _mended(asdict(value)) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def create(path: Path) -> sqlite3.Connection:
@@ -85,7 +119,9 @@ def open_file(path: Path) -> sqlite3.Connection:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False, factory=GradesConnection
+    )
     connection.execute("pragma journal_mode = wal")
     connection.execute("pragma synchronous = normal")
     connection.execute("pragma foreign_keys = on")

@@ -1,7 +1,8 @@
 """A grading folder: questions in blind order, graders, seats, grades and decisions, in one SQLite file.
 
 Used by one thread at a time. A change is committed when its method returns, or with the ``batch`` around it. Nothing
-that was given is ever deleted: grades are replaced, taken back or invalidated, and each submission stays.
+that was given is ever deleted: grades are replaced, taken back or invalidated, and each submission stays. Halves of
+surrogate pairs, which no file of grades can hold, become U+FFFD.
 What never belongs here: pages, secrets in the clear, formulas.
 """
 
@@ -18,9 +19,10 @@ from typing import Any
 import orjson
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.escapes import readable
 
 from .records import Answer, Decision, Grade, Grader, GraderKind, GraderRole, GraderState, Label, Question, Said
-from .schema import FILE, create, open_file
+from .schema import FILE, as_json, create, open_file
 
 Clock = Callable[[], float]
 _GRADER = "select number, name, kind, role, state, model from graders"
@@ -119,7 +121,7 @@ class GradeStore:
     def set_meta(self, name: str, value: Any) -> None:
         """Record a fact of the folder."""
         with self.batch():
-            self.connection.execute("insert or replace into meta values (?, ?)", (name, orjson.dumps(value).decode()))
+            self.connection.execute("insert or replace into meta values (?, ?)", (name, as_json(value).decode()))
 
     def add_questions(self, questions: Iterable[Question]) -> None:
         """Questions at the end, their answers in positions that follow from the folder's seed, question and candidate.
@@ -143,7 +145,7 @@ class GradeStore:
         record = {**one.to_record(), "number": 0}
         cursor = self.connection.execute(
             "insert into questions (id, record, overlap, gold, invalid) values (?, ?, ?, ?, ?)",
-            (one.id, orjson.dumps(record), one.overlap, one.gold, one.invalid),
+            (one.id, as_json(record), one.overlap, one.gold, one.invalid),
         )
         return int(cursor.lastrowid or 0)
 
@@ -153,7 +155,7 @@ class GradeStore:
         try:
             self.connection.execute(
                 "insert into answers values (?, ?, ?, ?, ?)",
-                (name, question, position, answer.candidate, orjson.dumps(record)),
+                (name, question, position, answer.candidate, as_json(record)),
             )
         except sqlite3.IntegrityError:
             raise ConfigurationError(f"question {question}: candidate '{answer.candidate}' answers it twice") from None
@@ -204,6 +206,7 @@ class GradeStore:
 
         :raises ConfigurationError: the name is taken or empty.
         """
+        name = readable(name)
         if not name.strip():
             raise ConfigurationError("a grader needs a name")
         with self.batch():
@@ -354,7 +357,7 @@ class GradeStore:
 def _name(seed: int, question: str, answer: Answer) -> str:
     """An answer's id, of which nobody can see whose it is: a hash that gives it its place in the blind order too."""
     parts = [seed, "blind", question, answer.candidate, answer.key, answer.round]
-    return hashlib.blake2b(orjson.dumps(parts), digest_size=12).hexdigest()
+    return hashlib.blake2b(as_json(parts), digest_size=12).hexdigest()
 
 
 def _answer(name: str, position: int, candidate: str, record: bytes) -> Answer:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import orjson
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.escapes import readable
 
 from .bank_rows import Pair
 from .project import Project, digest_of
@@ -163,7 +164,7 @@ class Bank:
 
         :raises ConfigurationError: there is none.
         """
-        row = self.connection.execute("select record, state from pairs where id = ?", (name,)).fetchone()
+        row = self.connection.execute("select record, state from pairs where id = ?", (readable(name),)).fetchone()
         if row is None:
             raise ConfigurationError(f"{self.path}: there is no question '{name}'")
         return Entry(_read(row[0]), row[1])
@@ -226,7 +227,7 @@ class Bank:
         self.connection.execute(
             "insert into history (pair, at, by, what, reason, version, record) "
             "select id, ?, ?, ?, ?, version, record from pairs where id = ?",
-            (self.clock(), by, what, reason, name),
+            (self.clock(), readable(by), what, readable(reason), name),
         )
 
     # -- rubrics --------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.escapes import without_halves
 from viva.orchestration.grading.records import Grader
 from viva.orchestration.grading.seats import note_finished, regain_seat
 from viva.orchestration.grading.store import GradeStore
@@ -49,7 +50,7 @@ def read_json(data: bytes) -> tuple[str, list[Submission]]:
     :raises Refusal: they are not of that form.
     """
     try:
-        sent = orjson.loads(data)
+        sent = orjson.loads(without_halves(data.decode()))
         items = [_submission(one) for one in sent["items"][: _MOST_AT_ONCE + 1]]
         if len(items) > _MOST_AT_ONCE:
             raise ValueError

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from viva.engine.backends.human.posed import readable
+from viva.engine.escapes import readable
 
 from ..people.guarding import Refusal
 from ..people.links import SECRET_FILE, Session, Sessions, hashed, signing_secret

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import orjson
 
-from viva.engine.backends.human.posed import readable
+from viva.engine.escapes import readable
 
 Kind = Literal["choice", "list", "line", "text", "number", "json"]
 Schema = Mapping[str, Any]

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from ...escapes import readable
 from ...messages import Message, Request
 from ...tools import ToolCall
 
@@ -95,11 +96,6 @@ class Given:
     def tool_calls(self) -> list[ToolCall] | None:
         """The calls as a completion has them; None where there is none."""
         return [ToolCall(f"call-{number}", *call) for number, call in enumerate(self.calls, 1)] or None
-
-
-def readable(text: str) -> str:
-    """Text that SQLite and JSON can hold: halves of surrogate pairs become U+FFFD."""
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _message_record(message: Message) -> list[Any]:

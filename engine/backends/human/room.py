@@ -20,7 +20,8 @@ from typing import Any, Literal
 import orjson
 
 from ...errors import ConfigurationError
-from .posed import Given, Posed, readable
+from ...escapes import readable
+from .posed import Given, Posed
 from .room_file import FILE, open_file, unusable
 
 _LOCK = "asking.lock"

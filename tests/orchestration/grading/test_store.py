@@ -218,3 +218,26 @@ def test_folders_that_are_none_are_refused(tmp_path: Path, clock: _Clock) -> Non
     with pytest.raises(ConfigurationError, match="no question to grade"):
         GradeStore.create(tmp_path / "none", [], title="t", clock=clock)
     assert not (tmp_path / "twice" / "grades.sqlite").exists(), "the next try finds no folder in its way"
+
+
+def test_halves_of_surrogate_pairs_are_replaced_and_nothing_else_is(tmp_path: Path) -> None:
+    half, mended = "a\ud83d b \U0001f600 \udc00", "a\ufffd b \U0001f600 \ufffd"
+    turns = [Said("assistant", half)]
+    question = Question(half, half, [Label(0, half), Label(1, "")], [Answer("A", turns), Answer(half, turns, key=half)],
+                        context=turns, standard_answer=half, principle=half, cluster=half)  # fmt: skip
+    with GradeStore.create(tmp_path / "folder", [question], title=half, about={half: [half, 0.5]}) as store:
+        [read] = store.questions()
+        texts = [read.id, read.text, read.labels[0].meaning, read.context[0].text, read.standard_answer, read.cluster]
+        assert [*texts, *(answer.turns[0].text for answer in read.answers)] == [mended] * 8
+        assert sorted(answer.candidate for answer in read.answers) == ["A", mended]
+        assert (store.meta("title"), store.meta("about")) == (mended, {mended: [mended, 0.5]})
+        person = store.add_grader(half)
+        assert store.grader(half) == person
+        answer = read.answers[0].id
+        grade = store.grade(person.number, answer, 1.0, half, submission=half)
+        assert (grade.value, grade.comment) == (1.0, mended)
+        store.decide(answer, person.number, 0.0, half)
+        store.invalidate(answer, person.number, half, half)
+        assert store.decisions()[answer].reason == mended
+        assert store.grades()[0].invalid == f"{mended}: {mended}"
+        assert store.deeds()[-1][1] == mended

@@ -126,6 +126,18 @@ def test_odd_bodies_are_refused(ada: Visitor) -> None:
         assert ada.ask("GET", path)[0] == 404, path
 
 
+def test_a_character_cut_in_two_loses_no_grade(ada: Visitor, folder: Path) -> None:
+    number, seal = ada.next()
+    items = [_item(number, seal, position=place, comment=text) for place, text in ((1, "cut \ud83d"), (2, "whole"))]
+    status, told = ada.grade(*items)
+    assert (status, set(map(str, told["results"].values()))) == (200, {"{}"})
+    odd = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-7"}
+    fields = {"name": "n", "seal": seal, "value-3": "2", "comment-3": "+2D0-", "had-3": "", "said-3": ""}
+    assert ada.post(f"q/{number}", fields, odd)[0] < 500
+    with GradeStore.open(folder) as store:
+        assert {"cut \ufffd", "whole"} <= {one.comment for one in store.grades() if one.value is not None}
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [({"Origin": "https://evil.example"}, 403), ({"Origin": "http://127.0.0.1:1"}, 403),
