@@ -60,7 +60,7 @@ lint: venv
 		--dest .peers/sdist llama-cpp-python==$(LLAMA_VERSION)
 	tar -xzf .peers/sdist/llama_cpp_python-$(LLAMA_VERSION).tar.gz -C .peers/sdist
 	cmake -S .peers/sdist/llama_cpp_python-$(LLAMA_VERSION)/vendor/llama.cpp -B .peers/llama $(LLAMA_OPTIONS) $(PLAIN)
-	cmake --build .peers/llama --parallel --target llama-server llama-batched-bench
+	cmake --build .peers/llama --parallel $$(getconf _NPROCESSORS_ONLN) --target llama-server llama-batched-bench
 
 .peers/xllamacpp/bin/python:
 	$(PYTHON) -m venv .peers/xllamacpp

@@ -13,7 +13,7 @@ from viva.scoring.load.judgement import RateJudgement, judged_rates, ordered_asp
 from viva.scoring.load.verdicts import Asked, Pass, Verdict
 
 from .judging import judgement
-from .records import BASELINE, BASELINE_AGAIN, OTHER_SEEDS, Judgement, LoadRequest, LoadStep, Sent
+from .records import BASELINE, BASELINE_AGAIN, OTHER_SEEDS, Failure, Judgement, LoadRequest, LoadStep, Sent
 
 _DRAWS = 199  # of a search's steps, whose p-values are not looked at
 
@@ -26,13 +26,15 @@ def asked_of(requests: Iterable[LoadRequest]) -> dict[str, Asked]:
 @dataclass(slots=True)
 class JudgedStep:
     """One judge in one step: its verdicts on first occurrences, in the order in which they were asked for; and all
-    verdicts by request, each under a seed of its own. Failed requests are in neither: they are counted.
+    verdicts by request, each under a seed of its own. Failed requests are in neither: they are counted. ``unread`` has
+    for each way in which answers are no verdicts the beginning of the first such answer.
     """
 
     first: dict[str, Verdict] = field(default_factory=dict)
     every: dict[str, list[Verdict]] = field(default_factory=dict)
     answers: int = 0
     errors: int = 0
+    unread: dict[Failure, str] = field(default_factory=dict)
 
     def share(self, *failures: str) -> float | None:
         """The share of all answers that failed in one of these ways; any of them if none is named."""
@@ -64,6 +66,8 @@ class JudgedPasses:
                 found.errors += 1
                 continue
             verdict = Verdict(one.scores, one.label, one.failure)
+            if one.failure:
+                found.unread.setdefault(one.failure, one.excerpt)
             found.answers += 1
             found.every.setdefault(one.request, []).append(verdict)
             if one.occurrence == 0:

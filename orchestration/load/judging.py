@@ -24,6 +24,7 @@ Reader: TypeAlias = Callable[[str, Sampling], Said]
 _RATING = re.compile(r"\[\[\s*(\d+(?:\.\d+)?)\s*\]\]")
 _LETTER = re.compile(r"\[\[\s*([ABC]|tie)\s*\]\]", re.IGNORECASE)
 _RATINGS = 1.0, 10.0
+_EXCERPT = 200  # characters of an answer that is no verdict
 _REFUSALS = ("content_filter", "refusal", "safety")  # words of endpoints
 
 
@@ -131,6 +132,7 @@ def judgement(request: LoadRequest, sent: Sent) -> Judgement:
         said = READERS[request.reader or "text"](text, request.sampling)
     except MalformedOutput:
         found.failure = _failure(text, sent.finish)
+        found.excerpt = sent.text[:_EXCERPT]
     else:
         found.scores, found.label = dict(said.scores), said.label
     return found

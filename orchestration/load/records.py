@@ -34,6 +34,7 @@ class LoadRequest:
     pair of answers in the other order, "" where there is none. ``at`` is the second at which the request came in a
     recording, for replayed timestamps. ``hint`` is for simulated judges only. ``item`` is what requests have in common
     that are about the same thing (figures are clustered by it), "" for one that has nothing in common with others.
+    ``role`` is the one that was asked in a recording: models that play several parts go by it.
     """
 
     id: str
@@ -47,6 +48,7 @@ class LoadRequest:
     tools: Toolbox | None = None
     hint: Any = None
     item: str = ""
+    role: str = "judge"
 
 
 # What a step sends in turn; it begins anew where a step needs more requests than there are.
@@ -117,7 +119,7 @@ class Judgement:
     """What the answer of one ``Sent`` said, read by the request's reader.
 
     ``scores`` by aspect; ``label`` of a pairwise or categorical verdict, "" where there is none; ``failure`` says why
-    there is no verdict, "" where there is one.
+    there is no verdict, "" where there is one. ``excerpt`` is the beginning of an answer that is no verdict.
     """
 
     request: str
@@ -128,3 +130,4 @@ class Judgement:
     scores: dict[str, float] = field(default_factory=dict)
     label: str = ""
     failure: Failure = ""
+    excerpt: str = ""

@@ -19,7 +19,7 @@ from viva.engine.messages import Completion, Request
 
 from .records import LoadRequest, Sent, Work
 
-ROLE = "judge"
+_SEEDED = "judge"  # whatever the role: seeds follow from the request and its occurrence alone
 _MOST_FORMS = 4  # of structured output, that a backend may have to find out about
 _LONGEST_MESSAGE = 500
 _USUAL = RetryPolicy()
@@ -59,7 +59,7 @@ class Sender:
         occurrence, place = divmod(number, len(self.work))
         one = self.work[place]
         parts = (self.seed, one.id, occurrence, self.salt) if self.salt else (self.seed, one.id, occurrence)
-        seed = seeds.derive(*parts, ROLE)
+        seed = seeds.derive(*parts, _SEEDED)
         digest = hashlib.blake2b(f"{one.id}\x1f{seed}".encode(), digest_size=16).digest()
         request = Request(
             one.messages,
@@ -67,7 +67,7 @@ class Sender:
             seed,
             digest,
             conversation=one.id,
-            role=ROLE,
+            role=one.role,
             ordinal=occurrence,
             hint=one.hint,
             on_text=on_text,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,15 +110,7 @@ def _request(
 
 
 def _with_system(request: LoadRequest, system: str) -> LoadRequest:
-    return LoadRequest(
-        request.id,
-        (Message("system", system), *request.messages),
-        request.sampling,
-        reader=request.reader,
-        reference=request.reference,
-        pair=request.pair,
-        item=request.item,
-    )
+    return replace(request, messages=(Message("system", system), *request.messages))
 
 
 def _systems(path: Path) -> dict[str, str]:

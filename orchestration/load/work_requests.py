@@ -8,6 +8,7 @@ obeyed is refused. What never belongs here: answers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -64,10 +65,7 @@ def chat_requests(path: Path) -> Found:
 
 
 def _from_start(request: LoadRequest, start: float) -> LoadRequest:
-    return LoadRequest(
-        request.id, request.messages, request.sampling, request.affinity, request.reader, request.reference,
-        request.pair, (request.at or 0.0) - start, request.tools, item=request.item,
-    )  # fmt: skip
+    return replace(request, at=(request.at or 0.0) - start)
 
 
 def _request(raw: Mapping[str, Any], line: int) -> LoadRequest:

@@ -111,4 +111,5 @@ def _request(key: str, one: Exchange, item: str) -> LoadRequest:
         tools=one.tools,
         hint=one.hint,
         item=item,
+        role=one.role,
     )

@@ -110,6 +110,7 @@ class _Asking(Conversation):
                 tools=tools,
                 hint=hint,
                 item=self.key,
+                role=role,
             )
             self.asked.append(request)
         seed = self._seeds.seed(role, ordinal)

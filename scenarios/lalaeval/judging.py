@@ -92,7 +92,7 @@ class Judges(Scenario[JudgesSettings, GivenTask]):
 
     name = "lalaeval-judge"
     summary = "Judge models grade the answers of a grading folder as people do (LalaEval)."
-    plural = "pages"
+    plural = "gradings"
     data = "pages"
     settings = JudgesSettings
     roles = (Role(GRADER, many=True, judge=True),)

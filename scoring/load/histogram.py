@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import base64
 import math
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
 
 _UNIT = 1e-6  # seconds
@@ -57,21 +59,27 @@ class LatencyHistogram:
 
     def quantile(self, share: float) -> float | None:
         """The latency that ``share`` (0 to 1) of the requests do not exceed, in seconds; None without any latency."""
-        count = len(self)
-        if not count:
-            return None
-        # The package rounds to the nearest rank, which for few requests is one below.
-        rank = math.ceil(share * count - 1e-9)
-        return min(self.longest, float(self._counts.get_value_at_percentile(100.0 * rank / count)) * _UNIT)
+        return self._at([share])[0] if len(self) else None
 
     def shares(self, points: int = 200) -> list[tuple[float, float]]:
         """The cumulative distribution as ``(seconds, share)``, at most about ``points`` of them, closer in the tail."""
         count = len(self)
         if not count:
             return []
-        steps = [place / points for place in range(1, points)] + [0.999, 0.9999, 1.0]
-        found = [(self.quantile(share) or 0.0, share) for share in steps if share <= 1 - 1 / count or share == 1.0]
-        return sorted(set(found))
+        steps = [place / points for place in range(1, points)] + [0.999, 0.9999]
+        steps = [share for share in steps if share <= 1 - 1 / count] + [1.0]
+        return sorted(set(zip(self._at(steps), steps, strict=True)))
+
+    def _at(self, shares: Sequence[float]) -> list[float]:
+        """Quantiles of one latency or more. The package's own goes through its counts one by one, which would hold up
+        whoever looks on while requests are sent; and it takes the nearest rank, which for few requests is one below.
+        """
+        counts = self._counts
+        below = np.cumsum(np.frombuffer(counts.counts, dtype=np.uint64, count=counts.counts_len))
+        ranks = [max(1, math.ceil(share * len(self) - 1e-9)) for share in shares]
+        places = np.searchsorted(below, np.array(ranks, dtype=np.uint64)).tolist()
+        ends = [counts.get_highest_equivalent_value(counts.get_value_from_index(place)) for place in places]
+        return [min(self.longest, end * _UNIT) for end in ends]
 
     def to_record(self) -> dict[str, Any]:
         """JSON data from which ``from_record`` makes an equal histogram."""

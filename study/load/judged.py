@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from viva.orchestration.load.judged_passes import JudgedPasses, JudgedStep, agreeing_aspect
-from viva.orchestration.load.records import OTHER_SEEDS, LoadStep
+from viva.orchestration.load.records import BASELINE, OTHER_SEEDS, LoadStep
 from viva.reports.figures import estimate_record, rounded, significant
 from viva.scoring.clusters import clustered_mean
 from viva.scoring.comparison import tested_mean
@@ -74,6 +74,7 @@ def _step(
         "answers": judged.answers,
         "errors": judged.errors,
         "unreadable": rounded(judged.share()),
+        "unread": dict(judged.unread),
         "p": significant(rate.p),
         "flagged": rate.flagged(alpha),
         "drift": None if rate.drift is None else estimate_record(rate.drift),
@@ -124,6 +125,7 @@ def _unloaded(
         "answers": [len(first), len(second)],
         "mean": None if mean is None else rounded(mean.mean),
         "unreadable": rounded(sum(verdict.failure != "" for verdict in every) / len(every)) if every else None,
+        "unread": dict(passes.step(BASELINE).unread),
         "noise": _noise(first, second, asked, aspect, level),
         "agreement": _agreement(agreement(second, first, asked, aspect, level)),
         "seeds": _agreement(seed_agreement(seeds, asked, aspect, level)),

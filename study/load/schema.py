@@ -5,9 +5,16 @@ What never belongs here: making the record (``record``).
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+
+Failure = Literal["parse", "truncated", "refused", "empty"]
+Unread = Annotated[
+    dict[Failure, str],
+    Field(description="For each way in which answers hold no verdict the beginning of the first such answer."),
+]
 
 
 class _Form(BaseModel):
@@ -84,6 +91,7 @@ class Judged(_Form):
     answers: int = Field(description="Answers, repeated requests included; failed requests are not among them.")
     errors: int = Field(description="Failed requests.")
     unreadable: float | None = Field(description="Share of all answers without a verdict.")
+    unread: Unread
     p: float | None = Field(description="Of the judge being as it is unloaded; null where nothing was compared.")
     flagged: bool = Field(description="p is at most alpha: it does not judge there as it does unloaded.")
     drift: Interval | None = Field(
@@ -91,7 +99,7 @@ class Judged(_Form):
         "verdicts that change beyond those that change between unloaded passes."
     )
     figures: list[Changed]
-    failures: dict[Literal["parse", "truncated", "refused", "empty"], Failed]
+    failures: dict[Failure, Failed]
     agreement: SameVerdicts | None = Field(description="With the first unloaded pass.")
     seeds: SameVerdicts | None = Field(description="Of requests that were sent several times, under other seeds.")
     reference: SameVerdicts | None = Field(description="With reference scores or labels.")
@@ -117,6 +125,7 @@ class Unloaded(_Form):
     answers: list[int] = Field(description="Of the two passes.")
     mean: float | None = Field(description="Of the main score in the first pass.")
     unreadable: float | None
+    unread: Unread
     noise: Noise | None
     agreement: SameVerdicts | None = Field(description="Of the two passes.")
     seeds: SameVerdicts | None

@@ -59,6 +59,7 @@ def test_the_requests_of_a_run_are_those_that_its_judge_got(interviews: tuple[Pa
     sent, held = (Counter(map(_asked, requests)) for requests in (received, work.requests))
     assert held == sent
     assert {request.reader for request in work.requests} == {"schema"}
+    assert {request.role for request in work.requests} == {"evaluator"}, "models that play several parts go by it"
     assert work.to_record()["items"] == 3, "both candidates' interviews on an item are about one thing"
     by_talk: dict[str, list[Any]] = {}
     for request in work.requests:

@@ -88,7 +88,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no interactor": ({"interviews": {"evaluator": "simulated:e"}}, "interviews.interactor is missing"),
     "evaluators of probes": (
         {"interviews": None, "probes": {"shots": 0}, "evaluators": ["simulated:e"]},
-        "interviews and pages only, and there are none",
+        "interviews and gradings only, and there are none",
     ),
     "until of probes": ({"interviews": None, "probes": {"shots": 0}, "until": "decided"}, "until: is of use to"),
     "seed in interviews": ({"interviews": {**INTERVIEWS, "seed": 1}}, "interviews.seed: is given by the sweep's own"),
