@@ -214,39 +214,10 @@ def _show(record: dict[str, Any], json: bool, html: Path | None, csv: Path | Non
     if json:
         print_json(record)
     else:
-        told = [*conclusions(record), *_objective_sentences(record["objective"])]
-        print_text("".join(f"{fill(harmless(one), _WIDTH)}\n" for one in told) + "\n")
+        print_text("".join(f"{fill(harmless(one), _WIDTH)}\n" for one in conclusions(record)) + "\n")
         print_tables(load_tables(record))
     for note in notes(record):
         print(f"viva: note: {harmless(note)}", file=sys.stderr)
-
-
-def _objective_sentences(objective: dict[str, Any] | None) -> list[str]:
-    """Up to which load each judge met the objective, what it missed at the next one, where its queue grew."""
-    if objective is None:
-        return []
-    told = []
-    for one in objective["highest"]:
-        [(kind, best)] = [(name, value) for name, value in one.items() if name != "judge"]
-        unit = "requests a second" if kind == "rate" else "requests in flight"
-        holds = f"holds up to {best:g} {unit}" if best is not None else "holds at no load that was tried"
-        told.append(f"{one['judge']}: {objective['text']} {holds}.")
-        steps = sorted((step for step in objective["steps"] if step["judge"] == one["judge"] and kind in step),
-                       key=lambda step: float(step[kind]))  # fmt: skip
-        failed = next((step for step in steps if not step["met"]), None)
-        if failed is not None:
-            unknown = [term for term in failed["missed"] if _figure_of(term, failed) is None]
-            missed = [term for term in failed["missed"] if term not in unknown]
-            reasons = [f"it misses {', '.join(missed)}"] if missed else []
-            reasons += [f"nothing is known of {', '.join(unknown)}"] if unknown else []
-            reasons += ["its queue grows without bound"] if failed["saturated"] else []
-            told.append(f"At {failed[kind]:g} {unit} {', and '.join(reasons)}.")
-    return told
-
-
-def _figure_of(term: str, step: dict[str, Any]) -> float | None:
-    found: float | None = next((value for name, value in step["figures"].items() if term.startswith(name)), None)
-    return found
 
 
 def _refuse_beside_resume(context: typer.Context) -> None:

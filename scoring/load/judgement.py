@@ -170,8 +170,11 @@ def _at_rate(place: int, test: RateTest, named: Sequence[_Named], level: float) 
         for at, one in enumerate(named)
         if (figure := _changed(one, place, test.figures[at] if test.figures else 1.0, level)) is not None
     ]
-    # Where no answer differs from another there is nothing to exchange, and nothing has changed.
-    return RateJudgement(1.0 if test.p is None and figures else test.p, figures)
+    verdicts = any(one.name in ("scores", "verdicts") for one in figures)
+    if not verdicts and all(one.unloaded == 1.0 for one in figures if one.name == "unreadable"):
+        return RateJudgement(None, figures)  # no unloaded answer is a verdict
+    # Where no answer differs from another there is nothing to exchange, and no verdict has changed.
+    return RateJudgement(1.0 if test.p is None and verdicts else test.p, figures)
 
 
 def _changed(one: _Named, place: int, p: float, level: float) -> ChangedFigure | None:

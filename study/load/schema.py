@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-
 Failure = Literal["parse", "truncated", "refused", "empty"]
 Unread = Annotated[
     dict[Failure, str],

@@ -5,35 +5,44 @@ What never belongs here: computing figures, tables.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from viva.orchestration.load.driver import SATURATED, TOO_MANY
 from viva.reports.page import Record, counted, joined
 from viva.reports.text import number, percent
 
 # Which of several changes is told first.
 _ORDER = ("unreadable", "scores", "spread", "position", "verdicts", "reference")
 _MOST_TOLD = 2
+_MANY_UNREADABLE = 0.1
+_EXCERPT = 100  # characters
 _KINDS = {"parse": "unreadable", "truncated": "truncated", "refused": "refusals", "empty": "empty"}
 
 
 def conclusions(report: Record) -> list[str]:
-    """One sentence for each judge: up to which load it judges as it does unloaded, and what happens beyond."""
-    return [conclusion(one) for one in report["judges"]]
+    """For each judge: up to which load it judges as it does unloaded, what happens beyond, how many verdicts it
+    sustains; and where there is an objective, up to which load it holds.
+    """
+    told = []
+    for judge in report["judges"]:
+        told.append(conclusion(judge, _missed(report["objective"], judge["judge"])))
+        told += objective_sentences(report["objective"], judge["judge"])
+    return told
 
 
-def conclusion(judge: Record) -> str:
-    """The answer for one judge."""
+def conclusion(judge: Record, missed: Collection[int] = ()) -> str:
+    """The answer for one judge. ``missed``: steps that do not meet the objective, where there is one."""
     steps = judge["judgement"]["steps"]
     compared = [step for step in steps if step["p"] is not None]
     sentences = []
     if not compared:
-        sentences.append(f"{judge['judge']}: nothing is known of its judgement under load.")
+        sentences.append(f"{judge['judge']}: nothing is known of its judgement under load{_why_unknown(judge)}.")
     else:
         flagged = [step for step in compared if step["flagged"]]
         sentences.append(_sound_up_to(judge["judge"], compared, flagged))
         sentences += [step_sentence(flagged[0], judge["judgement"])] if flagged else []
-    best = _sustained(judge)
+    best = _sustained(judge, missed)
     sentences += [best] if best else []
     return " ".join(sentences)
 
@@ -42,7 +51,7 @@ def step_sentence(step: Record, judgement: Record) -> str:
     """What has become of a judge's verdicts at one load."""
     at = f"At {step['load']}"
     if step["p"] is None:
-        return f"{at} nothing can be compared: no request was answered there and in both unloaded passes."
+        return f"{at} no verdict can be compared with unloaded ones."
     if step["flagged"]:
         changed = sorted((one for one in step["figures"] if one["changed"]), key=_place)
         told: dict[str, Record] = {}
@@ -59,6 +68,7 @@ def notes(report: Record) -> list[str]:
     for one in report["judges"]:
         unloaded = one["judgement"]["unloaded"]
         noise = unloaded["noise"]
+        said += _unread(one)
         if min(unloaded["answers"]) == 0:
             said.append(f"{one['judge']}: without two unloaded passes nothing is known of its noise")
         elif noise is not None and noise["p"] is not None and noise["p"] <= report["alpha"]:
@@ -83,19 +93,83 @@ def _sound_up_to(name: str, compared: Sequence[Record], flagged: Sequence[Record
     return f"{name} judges as it does unloaded up to {before[-1]['load']}, and no longer at {flagged[0]['load']}."
 
 
-def _sustained(judge: Record) -> str:
-    """The most verdicts a minute of a step at which the judge still judges as it does unloaded."""
+def _why_unknown(judge: Record) -> str:
+    if judge["judgement"]["unloaded"]["unreadable"] == 1.0:
+        return ": none of its unloaded answers holds a verdict"
+    return ": nothing is read of its answers" if _reads_nothing(judge) else ""
+
+
+def _unread(judge: Record) -> list[str]:
+    """What is no verdict, by example, where that is so of many unloaded answers."""
+    unloaded = judge["judgement"]["unloaded"]
+    if not unloaded["unread"] or unloaded["unreadable"] < _MANY_UNREADABLE:
+        return []
+    share = percent(unloaded["unreadable"])
+    kind, text = next(iter(unloaded["unread"].items()))
+    shown = " ".join(text.split())[:_EXCERPT] or "(empty)"
+    return [f"{judge['judge']}: {share} of its unloaded answers hold no verdict, such as ({kind}): {shown}"]
+
+
+def _sustained(judge: Record, missed: Collection[int]) -> str:
+    """The most verdicts a minute of a step whose queue does not grow, at which the judge judges as it does unloaded."""
     best: tuple[float, Record] | None = None
     for step in judge["steps"]:
         speed, verdicts = step.get("speed"), step.get("verdicts_per_minute")
-        if speed and verdicts and not step["judgement"]["flagged"] and (best is None or verdicts > best[0]):
+        if not speed or not verdicts or speed["end"] in (SATURATED, TOO_MANY):
+            continue
+        fit = not step["judgement"]["flagged"] and step["step"] not in missed
+        if fit and (best is None or verdicts > best[0]):
             best = verdicts, step
     if best is None:
         return ""
     verdicts, step = best
-    latency = step["speed"]["latencies"]["e2e"].get("p95")
+    speed = step["speed"]
+    what = "answers" if _reads_nothing(judge) else "verdicts"
+    latency = speed["latencies"]["e2e"].get("p95")
     beside = "" if latency is None else f", 95% of them within {seconds(latency)}"
-    return f"It sustains {verdicts:,.0f} verdicts a minute at {step['judgement']['load']}{beside}."
+    lost = sum(speed["errors"].values()) / speed["requests"] if speed["requests"] else 0.0
+    beside += f"; {percent(lost)} of its requests fail" if lost else ""
+    return f"It sustains {verdicts:,.0f} {what} a minute at {step['judgement']['load']}{beside}."
+
+
+def _reads_nothing(judge: Record) -> bool:
+    """Whether its unloaded answers are all readable, and still there is nothing to compare: they are any text."""
+    judgement = judge["judgement"]
+    known = min(judgement["unloaded"]["answers"]) > 0 and judgement["unloaded"]["unreadable"] < 1.0
+    return known and all(step["p"] is None for step in judgement["steps"])
+
+
+def _missed(objective: Record | None, judge: str) -> set[int]:
+    steps = objective.get("steps", ()) if objective else ()
+    return {step["step"] for step in steps if step["judge"] == judge and not step["met"]}
+
+
+def objective_sentences(objective: Record | None, judge: str) -> list[str]:
+    """Up to which load a judge met the objective, what it missed at the next one, where its queue grew."""
+    told: list[str] = []
+    for one in objective.get("highest", ()) if objective else ():
+        if one["judge"] != judge:
+            continue
+        [(kind, best)] = [(name, value) for name, value in one.items() if name != "judge"]
+        unit = "requests a second" if kind == "rate" else "requests in flight"
+        holds = f"holds up to {best:g} {unit}" if best is not None else "holds at no load that was tried"
+        assert objective is not None
+        told.append(f"{judge}: {objective['text']} {holds}.")
+        steps = [step for step in objective["steps"] if step["judge"] == judge and kind in step]
+        failed = min((step for step in steps if not step["met"]), key=lambda step: float(step[kind]), default=None)
+        if failed is not None:
+            unknown = [term for term in failed["missed"] if _figure_of(term, failed) is None]
+            missed = [term for term in failed["missed"] if term not in unknown]
+            reasons = [f"it misses {', '.join(missed)}"] if missed else []
+            reasons += [f"nothing is known of {', '.join(unknown)}"] if unknown else []
+            reasons += ["its queue grows without bound"] if failed["saturated"] else []
+            told.append(f"At {failed[kind]:g} {unit} {', and '.join(reasons)}.")
+    return told
+
+
+def _figure_of(term: str, step: Record) -> float | None:
+    found: float | None = next((value for name, value in step["figures"].items() if term.startswith(name)), None)
+    return found
 
 
 def seconds(value: float) -> str:

@@ -15,7 +15,7 @@ from viva.cli.tables import laid_out
 from viva.scoring.plots import style
 from viva.study.load.page import csv_rows, load_page
 from viva.study.load.schema import LoadReport, load_schema
-from viva.study.load.sentences import conclusion, conclusions, step_sentence
+from viva.study.load.sentences import conclusion, conclusions, notes, step_sentence
 from viva.study.load.tables import load_tables
 from viva.web.report.page import html
 
@@ -96,6 +96,20 @@ def test_without_unloaded_passes_nothing_is_claimed() -> None:
     passes = judged_passes({one.id: one for one in requests}, steps, sent)
     found = load_record(OpenedWork("work", "requests", requests), passes, steps)
     assert conclusions(found) == ["alone: nothing is known of its judgement under load."]
+    jsonschema.validate(found, load_schema())
+
+
+def test_a_judge_whose_answers_hold_no_verdict_is_not_called_sound() -> None:
+    def chatting(at: int, load: float, generator: Any) -> tuple[str, str]:
+        return f"A fine answer, number {at}.", "stop"
+
+    found = reported({"chatty": chatting})
+    assert conclusions(found) == [
+        "chatty: nothing is known of its judgement under load: none of its unloaded answers holds a verdict."
+    ]
+    [note] = notes(found)
+    assert note == ("chatty: 100.0% of its unloaded answers hold no verdict, such as (parse): A fine answer, number 0.")
+    assert flags(found) == {"chatty": []}
     jsonschema.validate(found, load_schema())
 
 
