@@ -48,11 +48,17 @@ class GradedAnswers:
 
 
 def graded_answers(
-    source: Path, *, by_round: bool, scale: tuple[float, float] | None = None, what: str = "labels"
+    source: Path,
+    *,
+    by_round: bool,
+    scale: tuple[float, float] | None = None,
+    what: str = "labels",
+    need_scores: bool = True,
 ) -> GradedAnswers:
     """The graded answers of a run folder, or of a CSV, TSV or JSONL file of scores.
 
     ``scale``: the ends of a file's scale; a run knows its own. ``what`` names, for errors, what asks for rounds.
+    Without ``need_scores`` a run may have no graded answer, or no answer at all that its judge was asked about.
 
     :raises ConfigurationError: the folder is no run, its system has no grades of this kind, or nothing is graded.
     :raises DatasetError: a line of the file is wrong; the message names it.
@@ -79,7 +85,7 @@ def graded_answers(
             if not ended.failed and ended.item is not None:
                 task = which.task(ended.item)
                 answers += grading.answers(ended.key, label_of(ended.key, labels), task, ended.result)
-    if not any(one.score is not None for one in answers):
+    if need_scores and not any(one.score is not None for one in answers):
         raise ConfigurationError(f"{source}: no answer of this run has been graded")
     return GradedAnswers(source, answers, grading.low, grading.high, grading.passes, by_round)
 

@@ -50,15 +50,18 @@ class Chosen:
 
 
 def run_answers(source: Path, what: What) -> GradedAnswers:
-    """What can be graded in a run: what its judge graded, else every finished conversation.
+    """What can be graded in a run: what its judge was asked about, else every finished conversation.
 
-    :raises ConfigurationError: the folder is no run, or has no rounds.
+    :raises ConfigurationError: the folder is no run, has no rounds, or for verdicts none that could be read.
     """
     folder = RunFolder.open(source)
     which, settings = recorded_settings(folder)
-    if which.grading(settings, by_round=what != "conversations") is not None:
-        return graded_answers(source, by_round=what != "conversations", what="choice of what is graded")
-    if what != "conversations":
+    rounds = what != "conversations"
+    if which.grading(settings, by_round=rounds) is not None:
+        found = graded_answers(source, by_round=rounds, what="choice of what is graded", need_scores=what == "verdicts")
+        if found.answers:
+            return found
+    if rounds:
         raise ConfigurationError(f"{source}: a run of {which.name} has no graded rounds; grade its conversations")
     labels = list(folder.manifest["models"][many_role(which.roles_of(settings)).name])
     answers = []

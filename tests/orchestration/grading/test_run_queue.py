@@ -9,6 +9,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+from small_dialogs import write_data
 
 from viva.cli.main import app
 from viva.orchestration.grading.records import Question
@@ -152,3 +153,27 @@ def test_wrong_choices_are_named(run: Path, tmp_path: Path) -> None:
     _viva("grade", "queue", run, "-n", "2", "--out", tmp_path / "queue")
     _, err = _viva("grade", "queue", run, "-n", "2", "--out", tmp_path / "queue", ok=False)
     assert "is there already" in err
+
+
+def test_runs_that_nobody_judged_are_graded_all_the_same(tmp_path: Path) -> None:
+    silent, items = tmp_path / "silent.py", ROOT / "scenarios" / "kieval" / "items" / "science.jsonl"
+    silent.write_text('def said(messages):\n    return "I would rather not say."\n')
+    models = ["--candidate", "simulated:a", "--interactor", "simulated:i", "--evaluator", f"python:{silent}#said"]
+    _viva("run", "kieval", "--dataset", items, *models, "-n", "2", "--out", tmp_path / "unread")
+    out, _ = _viva("grade", "queue", tmp_path / "unread", "--rounds", "--overlap", "1", "--out", tmp_path / "rounds")
+    assert "10 answers on 10 pages" in out
+    with GradeStore.open(tmp_path / "rounds") as store:
+        assert {label.value for one in store.questions() for label in one.labels} == {0, 1, 2, 3}
+    _grade_all(tmp_path / "rounds", 1)
+    out, _ = _viva("grade", "labels", tmp_path / "rounds", "--out", tmp_path / "grades.csv")
+    assert "10 graded answers" in out
+    _, err = _viva("grade", "queue", tmp_path / "unread", "--verdicts", "--out", tmp_path / "verdicts", ok=False)
+    assert "no answer of this run has been graded" in err
+    # Here rules decide everything, and no judge is asked.
+    data, asked = write_data(tmp_path / "data"), ["--judge", "simulated:j", "--candidate", "simulated:c?knowledge=1"]
+    _viva("run", "functionchat", "--data", data, *asked, "--out", tmp_path / "exact")
+    _viva("grade", "queue", tmp_path / "exact", "--out", tmp_path / "exact-queue")
+    with GradeStore.open(tmp_path / "exact-queue") as store:
+        questions = list(store.questions())
+    assert len(questions) == 45
+    assert all(answer.turns[0].text for one in questions for answer in one.answers)
