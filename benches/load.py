@@ -85,7 +85,9 @@ def server() -> Iterator[Server]:
 def drive(where: Server, each: Callable[[LoadTest, Path], None] | None = None, **fields: Any) -> list[Measured]:
     """The steps of a load on the server, without unloaded passes."""
     clock = RealClock()
-    settings = load_settings({"judges": {"judge": where.model}, "baseline": 0, "warm_up": 0.0, **fields})
+    settings = load_settings(
+        {"judges": {"judge": where.model}, "baseline": 0, "warm_up": 0.0, "cool_down": 0.0, **fields}
+    )
 
     async def run(folder: Path) -> list[Measured]:
         async with open_judges(settings.judges, clock) as judges:
@@ -258,7 +260,8 @@ def _guidellm(where: Server, rate: float, seconds: float) -> Line:
             [
                 str(GUIDELLM), "benchmark", "run", "--target", where.root, "--model", "judge",
                 "--backend", "openai_http", "--profile", "constant", "--rate", f"{rate:g}",
-                "--max-seconds", f"{seconds:g}", "--request-type", "chat_completions", "--data", json.dumps({"prompt_tokens": 20, "output_tokens": 8}),
+                "--max-seconds", f"{seconds:g}", "--request-type", "chat_completions",
+                "--data", json.dumps({"prompt_tokens": 20, "output_tokens": 8}),
                 "--processor", str(ROOT / ".peers" / "guidellm" / "tokenizer"), "--outputs", "json",
                 "--output-dir", folder, "--disable-console",
             ],

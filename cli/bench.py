@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 _WIDTH = 80
 _RESUMABLE = ("json", "html", "csv")  # options that go with --resume
+# How settings are called here, where that is not their name.
+_OPTIONS = {
+    "search": "--rate-search", "seconds": "--duration", "warm_up": "--warm-up", "cool_down": "--cool-down",
+    **{name: f"--{name}" for name in ("arrivals", "burst", "concurrency", "drain", "pause", "rates", "tolerance")},
+}  # fmt: skip
 
 bench = typer.Typer(no_args_is_help=True, context_settings=HELP, rich_markup_mode=None)
 
@@ -80,7 +85,11 @@ def _judge(
         float | None,
         typer.Option("--warm-up", metavar="SECONDS", help="Beginning of a step to leave out (default: found)."),
     ] = None,
-    cool_down: Annotated[float, typer.Option("--cool-down", metavar="SECONDS", help="Pause between steps.")] = 0.0,
+    cool_down: Annotated[
+        float | None,
+        typer.Option("--cool-down", metavar="SECONDS", help="End of a step to leave out, likewise."),
+    ] = None,
+    pause: Annotated[float, typer.Option("--pause", metavar="SECONDS", help="Pause between steps.")] = 0.0,
     drain: Annotated[
         float, typer.Option("--drain", metavar="SECONDS", help="Wait at most so long for the last answers of a step.")
     ] = 60.0,
@@ -154,7 +163,8 @@ def _judge(
         "seconds": duration,
         "baseline": baseline,
         "warm_up": warm_up,
-        "pause": cool_down,
+        "cool_down": cool_down,
+        "pause": pause,
         "drain": drain,
         "burst": burst,
         "retries": retries,
@@ -164,7 +174,9 @@ def _judge(
     }
     options = WorkOptions(role, reader, limit, seed, {}, prompts, max_tokens, temperature)
     source = work if work is not None else _synthetic(synthetic or "")
-    _carry(new_load_test(out or fresh_folder("bench"), source, options, load_settings(fields)), json, html, csv)
+    _carry(
+        new_load_test(out or fresh_folder("bench"), source, options, load_settings(fields, _OPTIONS)), json, html, csv
+    )
 
 
 def _carry(launch: LoadLaunch, json: bool, html: Path | None, csv: Path | None) -> NoReturn:

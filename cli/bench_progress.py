@@ -48,7 +48,7 @@ class BenchProgress:
                 live.update(self.table(console.height), refresh=True)
                 await anyio.sleep(_TERMINAL_SECONDS)
 
-    def line(self) -> str:
+    def line(self, *, latencies: bool = True) -> str:
         """Where the test stands, in one line."""
         test = self._launch.test
         if test is None or test.live is None:
@@ -56,11 +56,11 @@ class BenchProgress:
         live = test.live
         ended = sum(judge.ended for judge in live.judges.values())
         streams = [judge.stream for judge in live.judges.values() if judge.stream is not None]
-        parts = [f"{', '.join(live.judges)}: {_load(live.step)}"]
+        parts = [f"{', '.join(map(_name, live.judges))}: {_load(live.step)}"]
         parts.append(f"{ended:,}/{'?' if live.planned is None else format(live.planned, ',')} ended")
         parts.append(f"{sum(one.in_flight for one in streams):,} in flight")
-        for label, judge in live.judges.items():
-            name = f"{label} " if len(live.judges) > 1 else ""
+        for label, judge in live.judges.items() if latencies else ():
+            name = f"{_name(label)} " if len(live.judges) > 1 else ""
             parts.append(f"{name}p50 {_seconds(judge.e2e.quantile(0.5))} p95 {_seconds(judge.e2e.quantile(0.95))}")
         failed = sum(sum(judge.errors.values()) for judge in live.judges.values())
         parts += [f"{failed:,} failed"] if failed else []
@@ -83,7 +83,7 @@ class BenchProgress:
         for row in rows[-room:]:
             table.add_row(*(Text(cell) for cell in row))
         hidden = [Text(f"  … and {len(rows) - room} steps before")] if len(rows) > room else []
-        return Group(*hidden, table, Text(self.line()))
+        return Group(*hidden, table, Text(self.line(latencies=False)))
 
     def rows(self) -> list[Row]:
         """One row for each judge in each step, the one that runs last."""
@@ -141,7 +141,7 @@ def _load(step: object) -> str:
     from viva.study.load.judged import load_name
 
     assert isinstance(step, LoadStep)
-    return "unloaded" if step.unloaded else load_name(step)
+    return f"unloaded {-step.index}" if step.unloaded else load_name(step)
 
 
 def _name(label: str) -> str:

@@ -20,7 +20,7 @@ from .judges import open_judges
 from .load_folder import LoadFolder
 from .settings import LoadSettings, load_settings
 from .steps import LoadTest
-from .work import OpenedWork, WorkOptions, open_work
+from .work import OpenedWork, WorkOptions, absolute, open_work
 
 _OF_VERDICTS = {"drift", "agreement", "parse_fail", "truncated", "refused"}
 
@@ -58,7 +58,7 @@ def new_load_test(out: Path, source: str, options: WorkOptions, settings: LoadSe
 
     :raises ConfigurationError: requests, judges or folder are wrong.
     """
-    source = source if ":" in source and not Path(source).exists() else str(Path(source).resolve())
+    source = absolute(source)
     work = open_work(source, options)
     fields = {
         "settings": settings.model_dump(mode="json"),

@@ -5,6 +5,7 @@ What never belongs here: what the fields of a test mean, and its log.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,10 @@ from viva.engine.errors import ConfigurationError, JournalError
 from viva.engine.files import write_atomically
 from viva.engine.folder import RunFolder, versions
 
+from .log import FILE
+
 NAME = "load.json"
+_LOCK = "lock"
 _FORM = 1
 
 
@@ -23,6 +27,7 @@ class LoadFolder:
 
     def __init__(self, path: Path, fields: dict[str, Any]) -> None:
         self.path, self.fields = path, fields
+        self._made: list[Path] = []  # by this very object
         self._lock = RunFolder(path, {})
 
     @classmethod
@@ -38,13 +43,16 @@ class LoadFolder:
             )
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise ConfigurationError(f"{path} exists and is not a load test; name another folder with --out")
+        made = [path / NAME, path / _LOCK, *([] if path.exists() else [path])]
         try:
             path.mkdir(parents=True, exist_ok=True)
             data = orjson.dumps({"load_test": _FORM, **fields, "versions": versions()}, option=orjson.OPT_INDENT_2)
             write_atomically(path / NAME, data)
         except OSError as error:
             raise JournalError(f"{path}: cannot make the folder of the load test: {error.strerror}") from error
-        return cls.open(path)
+        folder = cls.open(path)
+        folder._made = made
+        return folder
 
     @classmethod
     def open(cls, path: Path) -> LoadFolder:
@@ -71,5 +79,9 @@ class LoadFolder:
         self._lock.lock()
 
     def unlock(self) -> None:
-        """Let others write."""
+        """Let others write. Where nothing has begun, what this object has made is taken away again."""
+        if not (self.path / FILE).exists():
+            for made in self._made:
+                with suppress(OSError):
+                    made.rmdir() if made == self.path else made.unlink()
         self._lock.unlock()

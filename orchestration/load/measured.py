@@ -1,8 +1,8 @@
 """The figures of one judge in one step, from the log: which requests count, how fast they were, how the step ended.
 
-Counted are the requests that were due in the steady part of the step: behind its warm-up and, in a closed loop, before
-its last few, which met less load than the others. Of a part that was killed only what was due before the first lost
-request counts, or the slow ones would be missing. What never belongs here: verdicts, words and tables.
+Counted are the requests that were due in the steady part of the step: behind its warm-up, and before its last few,
+which met less load than the others because nothing came behind them. Of a part that was killed only what was due before
+the first lost request counts, or the slow ones would be missing. What never belongs here: verdicts, words and tables.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from .log_reading import LoadHistory, LoggedPart, LoggedStep
 from .records import LoadStep
 
 RUNNING = "running"
+_MOST_COOL_DOWN = 0.1  # of a part, where it is found
 
 
 @dataclass(slots=True)
@@ -76,23 +77,29 @@ class _Series:
     last: float = 0.0
     lost: bool = False  # a request is missing: nothing behind it counts
     due: deque[float] = field(default_factory=deque)  # when the last ones were due
+    total: float = 0.0  # of latencies
 
     def add(self, due: float, latency: float) -> None:
         self.latencies.add(due, latency)
         self.count += 1
+        self.total += latency
         self.last = due
         self.due.append(due)
         if len(self.due) > self.tail:
             self.due.popleft()
 
-    def window(self, judge: str, found: Steadiness, warm_up: float | None) -> tuple[float, float]:
+    def window(
+        self, judge: str, found: Steadiness, warm_up: float | None, cool_down: float | None
+    ) -> tuple[float, float]:
         start = (found.begin or 0.0) if warm_up is None else warm_up
         let_in = self.logged.watched.get("judges", {}).get(judge, {}).get("let_in")
         if let_in is None:  # it was killed
             return start, max(start, self.last)
-        if self.tail and self.count > 2 * self.tail:
+        if cool_down is None and self.tail and self.count > 2 * self.tail:
             return start, max(start, self.due[0])
-        return start, max(start, let_in)
+        if cool_down is None and not self.tail and self.count:
+            cool_down = min(self.total / self.count, _MOST_COOL_DOWN * let_in)
+        return start, max(start, let_in - (cool_down or 0.0))
 
 
 def measure(
@@ -102,20 +109,23 @@ def measure(
     *,
     limits: Mapping[str, float] | None = None,
     warm_up: float | None = None,
+    cool_down: float | None = None,
     unloaded: Measured | None = None,
     prices: tuple[float, float] = (0.0, 0.0),
 ) -> Measured:
     """The figures of a judge in a step.
 
     :param limits: seconds by what is timed, for goodput. :param warm_up: seconds to leave out at the beginning of each
-        part, None to find them. :param unloaded: the same judge without load. :param prices: per million tokens.
+        part, None to find them. :param cool_down: at its end; found are, in an open loop, the mean latency, in a closed
+        one as many requests as are in flight. :param unloaded: the same judge without load. :param prices: per million
+        tokens.
     """
     step = logged.step
     if step.unloaded:
-        warm_up = 0.0  # nothing builds up, and each request counts
+        warm_up = cool_down = 0.0  # nothing builds up, and each request counts
     series = _series(history, logged, judge)
     steady = {part: steadiness(one.latencies) for part, one in series.items()}
-    windows = {part: one.window(judge, steady[part], warm_up) for part, one in series.items()}
+    windows = {part: one.window(judge, steady[part], warm_up, cool_down) for part, one in series.items()}
     speed = Speed(dict(limits or {}))
     total, within, busy = 0, 0, 0.0
     for part, _, one in history.timings(step.index, judge):

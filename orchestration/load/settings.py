@@ -6,6 +6,7 @@ What never belongs here: where requests come from (``work``), and carrying it ou
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -30,7 +31,8 @@ class LoadSettings(BaseModel):
     ``arrivals``, ``concurrency`` (requests in flight) are closed ones; ``search`` looks for the highest rate from its
     first number to its second that meets the ``objective``, within ``tolerance`` as a share. ``requests`` (for each
     judge) and ``seconds`` bound a step, whichever comes first. ``baseline`` is how many requests each unloaded pass has
-    at most. ``warm_up`` seconds of each step do not count; None finds them. ``pause`` seconds lie between steps.
+    at most. The first ``warm_up`` and the last ``cool_down`` seconds of each step do not count; None finds them.
+    ``pause`` seconds lie between steps.
     ``together`` drives all judges at once instead of in turn.
     """
 
@@ -47,6 +49,7 @@ class LoadSettings(BaseModel):
     seconds: float | None = Field(default=None, gt=0.0)
     baseline: int = Field(default=_USUAL_BASELINE, ge=0)
     warm_up: float | None = Field(default=None, ge=0.0)
+    cool_down: float | None = Field(default=None, ge=0.0)
     pause: float = Field(default=0.0, ge=0.0)
     drain: float = Field(default=60.0, gt=0.0)
     burst: float = Field(default=4.0, gt=0.0)
@@ -59,7 +62,7 @@ class LoadSettings(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> LoadSettings:
         if not (self.rates or self.concurrency or self.search or self.arrivals == "replay"):
-            raise ValueError("name the load: rates, a rate search, concurrency, or replayed arrivals")
+            raise ValueError("name the load: --rates, --rate-search, --concurrency, or --arrivals replay")
         if any(not (rate > 0 and math.isfinite(rate)) for rate in (*self.rates, *(self.search or ()))):
             raise ValueError("rates are numbers above 0, in requests a second")
         if any(one < 1 for one in self.concurrency):
@@ -98,18 +101,20 @@ class LoadSettings(BaseModel):
         return found
 
 
-def load_settings(fields: dict[str, Any]) -> LoadSettings:
+def load_settings(fields: dict[str, Any], names: Mapping[str, str] | None = None) -> LoadSettings:
     """Checked settings.
 
+    :param names: what fields are called where a user gives them, if that is not their name.
     :raises ConfigurationError: something is wrong; the message names the field.
     """
     try:
         made = LoadSettings.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        said = first["msg"].removeprefix("Value error, ")
-        raise ConfigurationError(f"load test: {where}: {said}" if where else f"load test: {said}") from None
+        where = (names or {}).get(str(first["loc"][0]), ".".join(map(str, first["loc"]))) if first["loc"] else ""
+        said = first["msg"].removeprefix("Value error, ").replace("Input should be", "it should be")
+        found = f" {first['input']}" if where else ""
+        raise ConfigurationError(f"{where}{found}: {said}" if where else f"load test: {said}") from None
     if made.objective is not None:
         Objective.parse(made.objective)
     for model in made.judges.values():
@@ -132,7 +137,8 @@ def labelled(models: list[str]) -> dict[str, str]:
         label = ModelSpec.parse(model).label
         if label in found:
             raise ConfigurationError(
-                f"two judges have the label '{label}': give one of them another with the option label=NAME"
+                f"two judges have the label '{label}': give one of them another with the option label, as in "
+                f"'{model}{'&' if '?' in model else '?'}label=second'"
             )
         found[label] = model
     return found

@@ -73,6 +73,7 @@ class LoadTest:
         self._part: PartDriver | None = None
         self._index = 0
         self._scope = anyio.CancelScope()
+        self._pausing: anyio.CancelScope | None = None
         if any(phase == "replay" for phase, _ in settings.phases):
             check_recorded_times(work)
 
@@ -81,6 +82,8 @@ class LoadTest:
         self.interrupted = True
         if self._part is not None:
             self._part.stop()
+        elif self._pausing is not None:
+            self._pausing.cancel()
 
     def halt(self) -> None:
         """Stop now; requests under way are sent again when the test goes on."""
@@ -173,6 +176,8 @@ class LoadTest:
 
     async def _run_step(self, step: LoadStep) -> None:
         """Run a step, or what is left of it, and take its figures."""
+        if not step.unloaded:
+            await self._pause()
         if self.interrupted:
             return
         self._log.begin_step(step)
@@ -187,8 +192,12 @@ class LoadTest:
         self._log.end_step(step.index, {label: ended(logged, label) or DONE for label in step.judges})
         await self._log.flush()
         self._conclude(self._logged(step))
-        if self.settings.pause and not step.unloaded:
-            await self.clock.sleep(self.settings.pause)
+
+    async def _pause(self) -> None:
+        """Before each step but the first of this process."""
+        if self.settings.pause and self.live is not None and not self.interrupted:
+            with anyio.CancelScope() as self._pausing:
+                await self.clock.sleep(self.settings.pause)
 
     async def _run_part(self, step: LoadStep, labels: Sequence[str]) -> None:
         logged = self._logged(step)
@@ -273,6 +282,7 @@ class LoadTest:
                 label,
                 limits=self.settings.limits,
                 warm_up=self.settings.warm_up,
+                cool_down=self.settings.cool_down,
                 unloaded=self.unloaded.get(label),
                 prices=(backend.price_in, backend.price_out),
             )

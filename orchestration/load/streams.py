@@ -30,7 +30,10 @@ def stream(
     names = (seed, "arrivals", step.arrivals, step.rate, *([] if first else [part]), *([judge.label] if apart else []))
     if first:
         return Stream(judge, _left(done, step.requests), _times(step, work, *names))
-    return Stream(judge, _left(done, planned(step, work, seed, judge, apart=apart)), _times(step, work, *names))
+    left = planned(step, work, seed, judge, apart=apart)
+    if step.arrivals == "replay":
+        return Stream(judge, _left(done, left), _times_left(_left(done, left), _times(step, work)))
+    return Stream(judge, _left(done, left), _times(step, work, *names))
 
 
 def planned(step: LoadStep, work: Work, seed: int, judge: Judge, *, apart: bool) -> int | None:
@@ -66,6 +69,17 @@ def _left(done: bytearray, limit: int | None) -> Iterator[int]:
     for number in itertools.count() if limit is None else range(limit):
         if number >= len(done) or not done[number]:
             yield number
+
+
+def _times_left(left: Iterator[int], times: Iterator[float]) -> Iterator[float]:
+    """Of recorded times those of the requests that are left, from the first of them on."""
+    start: float | None = None
+    place = -1
+    for number in left:
+        time = next(itertools.islice(times, number - place - 1, None))
+        place = number
+        start = time if start is None else start
+        yield time - start
 
 
 def _times(step: LoadStep, work: Work, *seed: object) -> Iterator[float]:

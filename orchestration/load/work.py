@@ -107,6 +107,18 @@ def open_work(source: str, options: WorkOptions | None = None) -> OpenedWork:
     return found
 
 
+def absolute(source: str) -> str:
+    """The same source, named so that it is found from any folder."""
+    if source.startswith(PREFIX):
+        return source
+    named = _NAMED.fullmatch(source)
+    if named is None or Path(source).exists():
+        return str(Path(source).resolve())
+    file, hash_, name = named["system"].partition("#")
+    system = f"{Path(file).resolve()}{hash_}{name}" if is_file(file) else file
+    return f"{system}:{Path(named['file']).resolve()}"
+
+
 def _opened(source: str, options: WorkOptions) -> OpenedWork:
     if source.startswith(PREFIX):
         return OpenedWork(source, "lengths", drawn_requests(source, options.seed))

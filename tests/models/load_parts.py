@@ -87,7 +87,7 @@ def carried_out(
 ) -> LoadTest:
     """A load test that was carried out in virtual time; without unloaded passes unless they are asked for."""
     names = {label: f"simulated:{label}" for label in judges}
-    settings = load_settings({"judges": names, "baseline": 0, **fields})
+    settings = load_settings({"judges": names, "baseline": 0, "cool_down": 0.0, **fields})
     opened = [Judge(label, names[label], backend) for label, backend in judges.items()]
     folder.mkdir(parents=True, exist_ok=True)
 

@@ -130,34 +130,33 @@ def test_a_killed_test_keeps_what_has_ended_and_goes_on_where_it_stood(
     server.plan(servers=8, mean=0.004)
     folder = tmp_path / "test"
     process = started(
-        "bench", "judge", asked, "--judge", server.model, "--rates", "200,400", "--requests", 600, "--baseline", 10,
+        "bench", "judge", asked, "--judge", server.model, "--rates", "200,400,800", "--requests", 400, "--baseline", 10,
         "--out", folder,
     )  # fmt: skip
-    server.counts(requests=20 + 600 + 200)  # in the middle of the second rate
+    server.counts(requests=20 + 400 + 200)  # in the middle of the second rate
     process.send_signal(signal.SIGKILL)
     process.communicate()
     with LoadHistory(folder) as history:
         kept = {(one.step, one.number): one for step in range(-2, 2) for one in history.sent(step, "judge")}
         assert [step.ends is not None for step in history.steps()] == [True, True, True, False]
     arrived = server.counts()["requests"]
-    assert 20 + 600 < len(kept) <= arrived
+    assert 20 + 400 < len(kept) <= arrived
 
     code, record, said = _bench("--resume", folder)
     assert code == 0, said
     with LoadHistory(folder) as history:
-        now = {(one.step, one.number): one for step in range(-2, 2) for one in history.sent(step, "judge")}
-        assert [step.ends for step in history.steps()] == [{"judge": "done"}] * 4
+        now = {(one.step, one.number): one for step in range(-2, 3) for one in history.sent(step, "judge")}
+        assert [step.ends for step in history.steps()] == [{"judge": "done"}] * 5
         assert [part.seconds is None for part in history.steps()[3].parts] == [True, False]
     assert {key: now[key] for key in kept} == kept
     assert sorted(now) == sorted(
         [(step, number) for step in (-2, -1) for number in range(10)]
-        + [(step, number) for step in (0, 1) for number in range(600)]
+        + [(step, number) for step in (0, 1, 2) for number in range(400)]
     )
     # Sent twice were only requests whose answer was not yet committed when the process died.
     assert server.counts()["requests"] == arrived + len(now) - len(kept)
     [judge] = record["judges"]
-    assert [step["speed"]["sent"] for step in judge["steps"]] == [600, 600]
-    assert judge["steps"][1]["speed"]["requests"] <= 600
+    assert [step["speed"]["sent"] for step in judge["steps"]] == [400, 400, 400]
 
     code, again, _ = _bench("--resume", folder)
     assert (code, again) == (0, record), "a finished test is told again, and nothing is sent"
@@ -178,6 +177,9 @@ def test_a_missed_objective_and_a_judge_that_never_answers_have_exit_codes(
     assert code == 1
     assert "the first 3 requests, sent one by one, have all failed" in said
     assert "overloaded" in said
+    # A folder stands in nobody's way where nothing has begun.
+    code, _, said = _bench(asked, "--judge", "openai:http://127.0.0.1:1/v1#a", "--rates", "5", "--out", tmp_path / "no")
+    assert (code, (tmp_path / "no").exists()) == (1, False), said
 
 
 def ended_bench(*arguments: str | Path) -> tuple[int, bytes, str]:
@@ -193,6 +195,7 @@ def ended_bench(*arguments: str | Path) -> tuple[int, bytes, str]:
         (["FILE", "--judge", "simulated:a"], "name the load"),
         (["FILE", "--judge", "simulated:a", "--rates", "1,x"], "expected numbers with commas"),
         (["FILE", "--judge", "simulated:a", "--rates", "-1"], "rates are numbers above 0"),
+        (["FILE", "--judge", "simulated:a", "--rates", "1", "--duration", "0"], "--duration 0.0: it should be greater"),
         (["FILE", "--judge", "simulated:a", "--rate-search", "1:8"], "give --slo"),
         (["FILE", "--judge", "simulated:a?rpm=60", "--rates", "1"], "a load test sets the load itself"),
         (["FILE", "--judge", "simulated:a", "--judge", "simulated:a?noise=1", "--rates", "1"], "two judges"),
@@ -208,3 +211,4 @@ def test_what_is_wrong_is_named(asked: Path, tmp_path: Path, arguments: list[str
     code, _, said = _bench(*words, *out)
     assert code == 2
     assert named in said
+    assert not (tmp_path / "none").exists()
