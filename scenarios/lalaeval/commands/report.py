@@ -76,7 +76,9 @@ def report(
     graded = read_round(folder, rules, tags)
     earlier = None if against is None else read_round(against, rules)
     found = grade_report(graded, earlier, ReportChoices(_whose(whose), retrain, review, threshold))
-    _write(found, graded, csv, html, grades, parquet, inspect)
+    _write(found, graded, csv, html, grades, parquet)
+    if inspect is not None:
+        _write_inspect(graded, _whose(whose), inspect)
     _print(found, json)
 
 
@@ -91,7 +93,6 @@ def _write(
     html: Path | None,
     grades: Path | None,
     parquet: Path | None,
-    inspect: Path | None,
 ) -> None:
     from viva.study.exports import write_rows
 
@@ -103,8 +104,6 @@ def _write(
         write_rows(grade_rows(graded), grade_columns(graded), ("dimension", "question", "grader"), grades)
     if parquet is not None:
         _write_parquet(graded, parquet)
-    if inspect is not None:
-        _write_inspect(graded, inspect)
     if html is not None:
         from viva.web.report.page import write_page
 
@@ -131,7 +130,7 @@ def _write_parquet(graded: GradedRound, file: Path) -> None:
     _written(file, sink.getvalue())
 
 
-def _write_inspect(graded: GradedRound, folder: Path) -> None:
+def _write_inspect(graded: GradedRound, whose: Any, folder: Path) -> None:
     """A file of JSON lines for each candidate.
 
     :raises ConfigurationError: the folder cannot be written.
@@ -149,7 +148,7 @@ def _write_inspect(graded: GradedRound, folder: Path) -> None:
     except OSError as error:
         raise ConfigurationError(f"--inspect {folder}: cannot be made: {error.strerror}") from None
     taken: set[str] = set()
-    for candidate, records in inspect_scores(graded).items():
+    for candidate, records in inspect_scores(graded, whose).items():
         name = plain = re.sub(r"[^\w.-]+", "-", candidate).strip("-.") or "candidate"
         again = 1
         while name.casefold() in taken:

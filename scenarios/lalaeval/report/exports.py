@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..graded_round import GradedRound
+from .figures import Whose, rows_of
 
 Record = Mapping[str, Any]
 Row = dict[str, Any]
@@ -94,13 +95,14 @@ def grade_rows(graded: GradedRound) -> Iterator[Row]:
         yield cells[place]
 
 
-def inspect_scores(graded: GradedRound) -> dict[str, list[Row]]:
+def inspect_scores(graded: GradedRound, whose: Whose = "people") -> dict[str, list[Row]]:
     """By candidate the records that Inspect's scorer ``precomputed_scores`` reads: a question's mean grade as a share
-    of the highest, 0–1, with its grades as metadata. Sample ids are those of questions.
+    of the highest, 0–1, of ``whose`` grades the report is made of; with these as metadata. Sample ids are those of
+    questions.
     """
-    table = graded.table
+    kept, _ = rows_of(graded.table, whose)
+    table, original = graded.table.chosen(kept), graded.original.values[kept]
     present = ~np.isnan(table.values)
-    original = graded.original.values
     found: dict[str, list[Row]] = {}
     for at, candidate in enumerate(table.candidates):
         by_question: dict[int, list[int]] = {}

@@ -51,7 +51,7 @@ def grade_report(
     :raises ConfigurationError: there is no grade of those asked for, or a dimension has no weight.
     """
     choices = choices or ReportChoices()
-    kept, whose = _kept(graded.table, choices.whose)
+    kept, whose = rows_of(graded.table, choices.whose)
     table, undecided = graded.table.chosen(kept), graded.undecided()[kept]
     if not (~np.isnan(table.values)).any():
         raise ConfigurationError("there is no grade yet that could be reported")
@@ -79,8 +79,8 @@ def grade_report(
     return report
 
 
-def _kept(table: GradeTable, whose: Whose) -> tuple[np.ndarray[Any, np.dtype[np.bool_]], Whose]:
-    """Which rows candidates' figures are made of, and whose grades these are."""
+def rows_of(table: GradeTable, whose: Whose) -> tuple[np.ndarray[Any, np.dtype[np.bool_]], Whose]:
+    """Which rows of a table candidates' figures are made of, and whose grades these are."""
     model = np.array([name in table.models for name in table.graders], dtype=np.bool_)
     rows = model[table.grader] if len(table) else np.zeros(0, dtype=np.bool_)
     if whose == "people" and rows.all():
@@ -211,7 +211,7 @@ def _disputes(table: GradeTable, flags: DisputeFlags) -> list[Record]:
 
 
 def _fluctuation(graded: GradedRound, against: GradedRound, whose: Whose) -> Record:
-    tables = [one.table.chosen(_kept(one.table, whose)[0]) for one in (against, graded)]
+    tables = [one.table.chosen(rows_of(one.table, whose)[0]) for one in (against, graded)]
     found = fluctuations((tables[0], tables[1]), (against.versions, graded.versions), graded.weights or None)
     notes = []
     if dict(graded.rubric) != dict(against.rubric):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -123,6 +124,46 @@ def test_every_export_holds_what_the_report_says(tmp_path: Path) -> None:
         k = int(record["id"][1:])
         assert record["value"] == pytest.approx(sum(value_of(k, 1, i) for i in range(3)) / 9, abs=1e-5)
         assert set(record) == {"id", "value", "metadata"}
+
+
+_INSPECT = """
+import json, sys
+from inspect_ai import Task, eval, score
+from inspect_ai.dataset import Sample
+from inspect_ai.scorer import precomputed_scores
+from inspect_ai.solver import solver
+
+@solver
+def nothing():
+    async def solve(state, generate):
+        return state
+    return solve
+
+samples = [Sample(input="?", target="x", id=name) for name in (*(f"q{k}" for k in range(12)), "ungraded")]
+[log] = eval(Task(dataset=samples, solver=nothing()), model="mockllm/model", display="none", log_dir=sys.argv[2])
+found = score(log, precomputed_scores(sys.argv[1]), display="none")
+scores = {str(one.id): [each.value for each in (one.scores or {}).values()] for one in found.samples}
+print(json.dumps([scores, found.results.scores[0].metrics["accuracy"].value]))
+"""
+
+
+def test_inspect_reads_the_scores_that_are_written_for_it(tmp_path: Path) -> None:
+    python = Path(__file__).parents[3] / ".inspect" / "bin" / "python"
+    if not python.exists():
+        pytest.skip(f"there is no {python} (make .inspect/bin/python)")
+    folder, out = make_folder(tmp_path / "june"), tmp_path / "inspect"
+    with GradeStore.open(folder) as store, store.batch():
+        judge = store.add_grader("judge", kind="model", model="simulated:judge").number
+        for answer in [answer for question in store.questions() for answer in question.answers]:
+            store.grade(judge, answer.id, 3.0, submission=answer.id)
+    called("report", folder, "--inspect", out)
+    arguments = [str(python), "-c", _INSPECT, str(out / "beta.jsonl"), str(tmp_path / "logs")]
+    done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    scores, mean = json.loads(done.stdout.splitlines()[-1])
+    by_hand = {f"q{k}": [pytest.approx(sum(value_of(k, 1, i) for i in range(3)) / 9, abs=1e-6)] for k in range(12)}
+    assert scores == by_hand | {"ungraded": []}
+    assert mean == pytest.approx(sum(value_of(k, 1, i) for k in range(12) for i in range(3)) / 108, abs=1e-6)
 
 
 def test_changes_against_an_earlier_round(tmp_path: Path) -> None:
