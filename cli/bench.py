@@ -211,8 +211,9 @@ def _carry(launch: LoadLaunch, json: bool, html: Path | None, csv: Path | None) 
 def _show(record: dict[str, Any], json: bool, html: Path | None, csv: Path | None) -> None:
     from viva.reports.controls import harmless
     from viva.study.exports import write_rows
+    from viva.study.load.conclusions import conclusions
     from viva.study.load.page import CSV_COLUMNS, CSV_TEXTS, csv_rows, load_page
-    from viva.study.load.sentences import conclusions, notes
+    from viva.study.load.sentences import notes
     from viva.study.load.tables import load_tables
 
     from .output import print_json, print_tables, print_text
@@ -227,7 +228,7 @@ def _show(record: dict[str, Any], json: bool, html: Path | None, csv: Path | Non
         print_json(record)
     else:
         print_text("".join(f"{fill(harmless(one), _WIDTH)}\n" for one in conclusions(record)) + "\n")
-        print_tables(load_tables(record))
+        print_tables(load_tables(record, brief=True))
     for note in notes(record):
         print(f"viva: note: {harmless(note)}", file=sys.stderr)
 

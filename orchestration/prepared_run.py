@@ -8,7 +8,7 @@ What never belongs here: running (``launch``), and anything about one system.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from viva.engine.backends.base import Backend, ModelSpec
@@ -72,7 +72,7 @@ class PreparedRun:
 
         :raises ConfigurationError: byte-identical transcripts are asked for, and a model cannot give them.
         """
-        broken = _breaks_identity(self.models)
+        broken = breaks_identity(self.models)
         if self.settings.strict and broken:
             raise ConfigurationError(f"strict: transcripts would not be byte-identical: {'; '.join(broken)}")
         pack = self.pack
@@ -123,7 +123,7 @@ class PreparedRun:
         return self.labels if role.many else next(iter(role.models(self.settings)), None)
 
 
-def _breaks_identity(models: list[str]) -> list[str]:
+def breaks_identity(models: Iterable[str]) -> list[str]:
     """Why not every model gives identical output at any concurrency and in any order (docs/architecture.md)."""
     reasons = []
     for text in models:
@@ -133,7 +133,7 @@ def _breaks_identity(models: list[str]) -> list[str]:
         elif spec.kind == "human":
             reasons.append(f"{text}: a person does not say the same twice")
         elif spec.kind == "llama" and spec.take("strict") == "off":
-            reasons.append(f"{text}: strict=off computes prompts in shared")
+            reasons.append(f"{text}: strict=off computes prompts of several conversations together")
         elif spec.kind == "llama" and spec.take("gpu_layers", "0") != "0":
             reasons.append(f"{text}: on a GPU a row's result depends on the rows beside it, as far as is known")
         elif spec.kind == "llama" and (reason := local_file_breaks_identity(spec.where)):

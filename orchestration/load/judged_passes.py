@@ -27,7 +27,8 @@ def asked_of(requests: Iterable[LoadRequest]) -> dict[str, Asked]:
 class JudgedStep:
     """One judge in one step: its verdicts on first occurrences, in the order in which they were asked for; and all
     verdicts by request, each under a seed of its own. Failed requests are in neither: they are counted. ``unread`` has
-    for each way in which answers are no verdicts the beginning of the first such answer.
+    for each way in which answers are no verdicts the beginning of the first such answer; ``texts`` the digest of each
+    first answer as a label.
     """
 
     first: dict[str, Verdict] = field(default_factory=dict)
@@ -35,6 +36,7 @@ class JudgedStep:
     answers: int = 0
     errors: int = 0
     unread: dict[Failure, str] = field(default_factory=dict)
+    texts: dict[str, Verdict] = field(default_factory=dict)
 
     def share(self, *failures: str) -> float | None:
         """The share of all answers that failed in one of these ways; any of them if none is named."""
@@ -72,6 +74,7 @@ class JudgedPasses:
             found.every.setdefault(one.request, []).append(verdict)
             if one.occurrence == 0:
                 found.first[one.request] = verdict
+                found.texts[one.request] = Verdict(label=one.digest)
         return found
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from typing import TypeAlias
 
 from viva.agents.judge import read_ruling
@@ -127,6 +128,7 @@ def judgement(request: LoadRequest, sent: Sent) -> Judgement:
     if sent.error:
         found.failure = "error"
         return found
+    found.digest = blake2b(sent.text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     text = answer_in(sent.text)
     try:
         said = READERS[request.reader or "text"](text, request.sampling)

@@ -120,6 +120,7 @@ class Judgement:
 
     ``scores`` by aspect; ``label`` of a pairwise or categorical verdict, "" where there is none; ``failure`` says why
     there is no verdict, "" where there is one. ``excerpt`` is the beginning of an answer that is no verdict.
+    ``digest`` is the same of answers that are the same byte for byte.
     """
 
     request: str
@@ -131,3 +132,4 @@ class Judgement:
     label: str = ""
     failure: Failure = ""
     excerpt: str = ""
+    digest: str = ""

@@ -11,6 +11,7 @@ from viva.orchestration.load.judged_steps import all_passes
 from viva.orchestration.load.log_reading import LoadHistory
 from viva.orchestration.load.steps import LoadTest
 from viva.orchestration.load.work import OpenedWork
+from viva.orchestration.prepared_run import breaks_identity
 from viva.scoring.load.search import Tried, highest
 
 from .record import load_record
@@ -28,6 +29,8 @@ def held_record(test: LoadTest, work: OpenedWork) -> dict[str, Any]:
         steps,
         [result.measured for result in test.results.values()],
         models={judge.label: judge.model for judge in test.judges},
+        tiers={judge.label: "A" if breaks_identity([judge.model]) else "C" for judge in test.judges},
+        settings=test.settings.model_dump(mode="json"),
         objective=objective_record(test),
     )
     if most > 2 * len(work.requests):

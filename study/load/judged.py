@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from viva.orchestration.load.judged_passes import JudgedPasses, JudgedStep, agreeing_aspect
-from viva.orchestration.load.records import BASELINE, OTHER_SEEDS, LoadStep
+from viva.orchestration.load.records import BASELINE, BASELINE_AGAIN, OTHER_SEEDS, LoadStep
 from viva.reports.figures import estimate_record, rounded, significant
 from viva.scoring.clusters import clustered_mean
 from viva.scoring.comparison import tested_mean
@@ -43,6 +43,7 @@ def judged_record(
         "unloaded": _unloaded(passes, first, second, asked, aspect, 1.0 - alpha),
         "steps": [
             _step(place, step, one, rate, (first, second), asked, aspect, alpha)
+            | {"texts": _texts(one, passes.step(BASELINE), asked, 1.0 - alpha)}
             for place, (step, one, rate) in enumerate(zip(loaded, judged, rates, strict=True), 1)
         ],
     }
@@ -128,6 +129,7 @@ def _unloaded(
         "unread": dict(passes.step(BASELINE).unread),
         "noise": _noise(first, second, asked, aspect, level),
         "agreement": _agreement(agreement(second, first, asked, aspect, level)),
+        "texts": _texts(passes.step(BASELINE_AGAIN), passes.step(BASELINE), asked, level),
         "seeds": _agreement(seed_agreement(seeds, asked, aspect, level)),
         "reference": _agreement(reference_agreement(first, asked, aspect, level)),
         "position": _position(position_bias(first, asked, level)),
@@ -175,6 +177,12 @@ def _agreement(one: VerdictAgreement | None) -> dict[str, Any] | None:
     if one is None:
         return None
     return {"same": estimate_record(one.same), "beyond_chance": rounded(one.beyond_chance), "n": one.n}
+
+
+def _texts(one: JudgedStep, unloaded: JudgedStep, asked: Mapping[str, Asked], level: float) -> dict[str, Any] | None:
+    """How many answers are byte for byte those of the first unloaded pass, to the same requests with the same seeds."""
+    found = agreement(one.texts, unloaded.texts, asked, "", level)
+    return None if found is None else {"same": estimate_record(found.same), "n": found.n}
 
 
 def _position(one: PositionBias | None) -> dict[str, Any] | None:

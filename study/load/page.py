@@ -13,7 +13,8 @@ from viva.reports.page import Page, PageSection, Plot, Record, counted, joined
 from viva.reports.text import Table, percent
 from viva.scoring.plots.curve import Axes, Curve, curves
 
-from .sentences import conclusions, notes, seconds, step_sentence, work_sentence
+from .conclusions import headline
+from .sentences import all_the_same, load_sentence, notes, seconds, step_sentence, work_sentence
 from .tables import load_tables
 
 CSV_COLUMNS = ("judge", "load", "part", "measure", "aspect", "value", "low", "high", "p", "n")
@@ -42,6 +43,7 @@ def load_page(report: Record) -> Page:
         [
             ("Requests", work_sentence(report["work"])),
             ("Judges", joined(f"{one['judge']} ({one['model']})" for one in report["judges"])),
+            *([("Load", load)] if (load := load_sentence(report["settings"])) else []),
             ("Objective", _objective(report)),
             *([("Notes", " ".join(f"{note}." for note in told))] if (told := notes(report)) else []),
         ],
@@ -51,7 +53,7 @@ def load_page(report: Record) -> Page:
         no_plots,
         {},
         _methods(report),
-        conclusions(report),
+        headline(report),
         decisive,
     )
 
@@ -90,13 +92,16 @@ def _drift(report: Record) -> Iterator[Plot]:
         loads = _loads(steps)
         if loads:
             drifts = [step["drift"] for step in steps]
+            # Where all verdicts are the same the interval is that of requests that were not met: no error bar of these.
+            ends = [(0.0, 0.0) if all_the_same(step) else (step["drift"]["low"], step["drift"]["high"])
+                    for step in steps]  # fmt: skip
             lines.append(
                 Curve(
                     judge["judge"],
                     loads,
                     [100 * one["value"] for one in drifts],
-                    [100 * one["low"] for one in drifts],
-                    [100 * one["high"] for one in drifts],
+                    [100 * low for low, _ in ends],
+                    [100 * high for _, high in ends],
                     [place for place, step in enumerate(steps) if step["flagged"]],
                 )
             )

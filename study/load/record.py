@@ -50,13 +50,16 @@ def load_record(
     measured: Iterable[StepSpeed] = (),
     *,
     models: Mapping[str, str] | None = None,
+    tiers: Mapping[str, str] | None = None,
     objective: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
     alpha: float = 0.05,
 ) -> dict[str, Any]:
     """Everything as plain data.
 
-    ``models``: the models' names by judge. ``objective`` is kept as it is: what was asked for, and the highest rate
-    that met it. ``alpha``: the share of sound judges that are flagged at any load.
+    ``models``: the models' names by judge; ``tiers``: "C" where a judge's answers are the same at any load, "A" where
+    nothing promises that. ``objective`` and ``settings`` are kept as they are: what was asked for with the highest rate
+    that met it, and how the test was set up. ``alpha``: the share of sound judges that are flagged at any load.
     """
     speeds = {(one.judge, one.step.index): one for one in measured}
     asked, scales = asked_of(work.requests), work.scales
@@ -67,6 +70,7 @@ def load_record(
         judges.append({
             "judge": label,
             "model": (models or {}).get(label, label),
+            "tier": (tiers or {}).get(label, "A"),
             "judgement": judgement,
             "unloaded_speed": _speed(speeds.get((label, -1))),
             "steps": [_step(one, speeds.get((label, one["step"]))) for one in judgement["steps"]],
@@ -76,6 +80,7 @@ def load_record(
         "version": VERSION,
         "alpha": alpha,
         "work": work.to_record(),
+        "settings": None if settings is None else dict(settings),
         "objective": None if objective is None else dict(objective),
         "judges": judges,
     }

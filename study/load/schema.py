@@ -38,6 +38,13 @@ class SameVerdicts(_Form):
     n: int = Field(description="Requests.")
 
 
+class SameTexts(_Form):
+    """How many answers are byte for byte those of the first unloaded pass: same requests, same seeds."""
+
+    same: Interval
+    n: int = Field(description="Requests.")
+
+
 class Position(_Form):
     """What the order of two answers does to verdicts."""
 
@@ -100,6 +107,7 @@ class Judged(_Form):
     figures: list[Changed]
     failures: dict[Failure, Failed]
     agreement: SameVerdicts | None = Field(description="With the first unloaded pass.")
+    texts: SameTexts | None
     seeds: SameVerdicts | None = Field(description="Of requests that were sent several times, under other seeds.")
     reference: SameVerdicts | None = Field(description="With reference scores or labels.")
     position: Position | None
@@ -127,6 +135,7 @@ class Unloaded(_Form):
     unread: Unread
     noise: Noise | None
     agreement: SameVerdicts | None = Field(description="Of the two passes.")
+    texts: SameTexts | None = Field(description="Of the two passes with the same seeds.")
     seeds: SameVerdicts | None
     reference: SameVerdicts | None
     position: Position | None
@@ -183,6 +192,7 @@ class LoadedJudge(_Form):
 
     judge: str = Field(description="Its label.")
     model: str
+    tier: Literal["A", "C"] = Field(description="C: its answers are the same at any load (docs/architecture.md).")
     judgement: Judgement
     unloaded_speed: StepSpeed | None
     steps: list[LoadedStep] = Field(description="From the lowest to the highest load.")
@@ -210,6 +220,9 @@ class LoadReport(_Form):
     version: Literal[1]
     alpha: float = Field(description="Share of sound judges that are flagged at any load.")
     work: Work
+    settings: dict[str, Any] | None = Field(
+        description="How the test was set up: the fields of load.json in the test's folder."
+    )
     objective: dict[str, Any] | None = Field(description="What was asked for, and the highest load that met it.")
     judges: list[LoadedJudge]
 

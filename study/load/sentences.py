@@ -1,14 +1,13 @@
-"""What a load test found, in sentences: the answer first, then each judge at each load.
+"""What became of a judge's verdicts at one load, what a reader must know, and what was sent, in sentences.
 
-What never belongs here: computing figures, tables.
+What never belongs here: computing figures, tables, the answer for a judge (``conclusions``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from viva.orchestration.load.driver import SATURATED, TOO_MANY
 from viva.reports.page import Record, counted, joined
 from viva.reports.text import number, percent
 
@@ -18,33 +17,6 @@ _MOST_TOLD = 2
 _MANY_UNREADABLE = 0.1
 _EXCERPT = 100  # characters
 _KINDS = {"parse": "unreadable", "truncated": "truncated", "refused": "refusals", "empty": "empty"}
-
-
-def conclusions(report: Record) -> list[str]:
-    """For each judge: up to which load it judges as it does unloaded, what happens beyond, how many verdicts it
-    sustains; and where there is an objective, up to which load it holds.
-    """
-    told = []
-    for judge in report["judges"]:
-        told.append(conclusion(judge, _missed(report["objective"], judge["judge"])))
-        told += objective_sentences(report["objective"], judge["judge"])
-    return told
-
-
-def conclusion(judge: Record, missed: Collection[int] = ()) -> str:
-    """The answer for one judge. ``missed``: steps that do not meet the objective, where there is one."""
-    steps = judge["judgement"]["steps"]
-    compared = [step for step in steps if step["p"] is not None]
-    sentences = []
-    if not compared:
-        sentences.append(f"{judge['judge']}: nothing is known of its judgement under load{_why_unknown(judge)}.")
-    else:
-        flagged = [step for step in compared if step["flagged"]]
-        sentences.append(_sound_up_to(judge["judge"], compared, flagged))
-        sentences += [step_sentence(flagged[0], judge["judgement"])] if flagged else []
-    best = _sustained(judge, missed)
-    sentences += [best] if best else []
-    return " ".join(sentences)
 
 
 def step_sentence(step: Record, judgement: Record) -> str:
@@ -59,7 +31,8 @@ def step_sentence(step: Record, judgement: Record) -> str:
             told.setdefault(one["figure"], one)
         parts = [_changed(one, step, judgement) for one in list(told.values())[:_MOST_TOLD]]
         return f"{at} {', and '.join(parts)}, beyond its own noise."
-    return f"{at} it judges as it does unloaded: {_unchanged(step, judgement)}, within its own noise."
+    noise = "" if all_the_same(step) else ", within its own noise"
+    return f"{at} it judges as it does unloaded: {_unchanged(step, judgement)}{noise}."
 
 
 def notes(report: Record) -> list[str]:
@@ -83,22 +56,6 @@ def notes(report: Record) -> list[str]:
     return said
 
 
-def _sound_up_to(name: str, compared: Sequence[Record], flagged: Sequence[Record]) -> str:
-    if not flagged:
-        most = compared[-1]["load"]
-        return f"{name} judges under load as it does unloaded, up to {most}."
-    before = compared[: compared.index(flagged[0])]
-    if not before:
-        return f"{name} does not judge as it does unloaded at any load from {flagged[0]['load']} on."
-    return f"{name} judges as it does unloaded up to {before[-1]['load']}, and no longer at {flagged[0]['load']}."
-
-
-def _why_unknown(judge: Record) -> str:
-    if judge["judgement"]["unloaded"]["unreadable"] == 1.0:
-        return ": none of its unloaded answers holds a verdict"
-    return ": nothing is read of its answers" if _reads_nothing(judge) else ""
-
-
 def _unread(judge: Record) -> list[str]:
     """What is no verdict, by example, where that is so of many unloaded answers."""
     unloaded = judge["judgement"]["unloaded"]
@@ -110,71 +67,11 @@ def _unread(judge: Record) -> list[str]:
     return [f"{judge['judge']}: {share} of its unloaded answers hold no verdict, such as ({kind}): {shown}"]
 
 
-def _sustained(judge: Record, missed: Collection[int]) -> str:
-    """The most verdicts a minute of a step whose queue does not grow, at which the judge judges as it does unloaded."""
-    best: tuple[float, Record] | None = None
-    for step in judge["steps"]:
-        speed, verdicts = step.get("speed"), step.get("verdicts_per_minute")
-        if not speed or not verdicts or speed["end"] in (SATURATED, TOO_MANY):
-            continue
-        fit = not step["judgement"]["flagged"] and step["step"] not in missed
-        if fit and (best is None or verdicts > best[0]):
-            best = verdicts, step
-    if best is None:
-        return ""
-    verdicts, step = best
-    speed = step["speed"]
-    what = "answers" if _reads_nothing(judge) else "verdicts"
-    latency = speed["latencies"]["e2e"].get("p95")
-    beside = "" if latency is None else f", 95% of them within {seconds(latency)}"
-    lost = sum(speed["errors"].values()) / speed["requests"] if speed["requests"] else 0.0
-    beside += f"; {percent(lost)} of its requests fail" if lost else ""
-    return f"It sustains {verdicts:,.0f} {what} a minute at {step['judgement']['load']}{beside}."
-
-
-def _reads_nothing(judge: Record) -> bool:
-    """Whether its unloaded answers are all readable, and still there is nothing to compare: they are any text."""
-    judgement = judge["judgement"]
-    known = min(judgement["unloaded"]["answers"]) > 0 and judgement["unloaded"]["unreadable"] < 1.0
-    return known and all(step["p"] is None for step in judgement["steps"])
-
-
-def _missed(objective: Record | None, judge: str) -> set[int]:
-    steps = objective.get("steps", ()) if objective else ()
-    return {step["step"] for step in steps if step["judge"] == judge and not step["met"]}
-
-
-def objective_sentences(objective: Record | None, judge: str) -> list[str]:
-    """Up to which load a judge met the objective, what it missed at the next one, where its queue grew."""
-    told: list[str] = []
-    for one in objective.get("highest", ()) if objective else ():
-        if one["judge"] != judge:
-            continue
-        [(kind, best)] = [(name, value) for name, value in one.items() if name != "judge"]
-        unit = "requests a second" if kind == "rate" else "requests in flight"
-        holds = f"holds up to {best:g} {unit}" if best is not None else "holds at no load that was tried"
-        assert objective is not None
-        told.append(f"{judge}: {objective['text']} {holds}.")
-        steps = [step for step in objective["steps"] if step["judge"] == judge and kind in step]
-        failed = min((step for step in steps if not step["met"]), key=lambda step: float(step[kind]), default=None)
-        if failed is not None:
-            unknown = [term for term in failed["missed"] if _figure_of(term, failed) is None]
-            missed = [term for term in failed["missed"] if term not in unknown]
-            reasons = [f"it misses {', '.join(missed)}"] if missed else []
-            reasons += [f"nothing is known of {', '.join(unknown)}"] if unknown else []
-            reasons += ["its queue grows without bound"] if failed["saturated"] else []
-            told.append(f"At {failed[kind]:g} {unit} {', and '.join(reasons)}.")
-    return told
-
-
-def _figure_of(term: str, step: Record) -> float | None:
-    found: float | None = next((value for name, value in step["figures"].items() if term.startswith(name)), None)
-    return found
-
-
 def seconds(value: float) -> str:
     """A time with its unit."""
-    return f"{1000 * value:.0f} ms" if value < 0.9995 else f"{value:.2f} s" if value < 99.5 else f"{value:,.0f} s"
+    if value < 0.9995:
+        return f"{1000 * value:.{0 if value >= 0.00995 else 1}f} ms"
+    return f"{value:.2f} s" if value < 99.5 else f"{value:,.0f} s"
 
 
 def digits_of(judgement: Record) -> int:
@@ -223,8 +120,17 @@ def _changed(one: Record, step: Record, judgement: Record) -> str:
     )
 
 
+def all_the_same(step: Record) -> bool:
+    """Whether each verdict is the same as unloaded, on requests with verdicts in all three passes."""
+    found = [one for one in step["figures"] if one["figure"] == "verdicts"]
+    return bool(found) and all(one["loaded"] == one["unloaded"] == 0.0 for one in found)
+
+
 def _unchanged(step: Record, judgement: Record) -> str:
     figures = step["figures"]
+    if all_the_same(step):
+        number_of = max(one["n"] for one in figures if one["figure"] == "verdicts")
+        return f"its verdicts are the same on all {number_of:,} requests"
     for name in ("scores", "verdicts"):
         one = next((figure for figure in figures if figure["figure"] == name), None)
         if one is not None and name == "scores":
@@ -257,6 +163,22 @@ def _interval(change: Mapping[str, float], digits: int, *, signed: bool = False,
 
 def _by_change(kind: tuple[str, Any]) -> float:
     return -float(kind[1]["change"]["value"])
+
+
+def load_sentence(settings: Record | None) -> str:
+    """What load was asked for."""
+    if settings is None:
+        return ""
+    loops = []
+    if settings["rates"] or settings["search"] or settings["arrivals"] == "replay":
+        kind = {"replay": "arrivals as recorded", "poisson": "Poisson arrivals"}
+        loops.append(f"open loop with {kind.get(settings['arrivals'], settings['arrivals'] + ' arrivals')}")
+    loops += ["closed loop"] if settings["concurrency"] else []
+    bounds = [counted(settings["requests"], "request")] if settings["requests"] else []
+    bounds += [seconds(settings["seconds"])] if settings["seconds"] else []
+    size = f"{' or '.join(bounds)} a step" if bounds else ""
+    together = "all judges at once" if settings["together"] else ""
+    return joined(part for part in (*loops, size, together, f"seed {settings['seed']}") if part)
 
 
 def work_sentence(work: Record) -> str:

@@ -10,8 +10,11 @@ from typing import Any
 
 from viva.reports.page import Record
 from viva.reports.text import DASH, Table, number, percent, small
+from viva.scoring.load.objective import Objective
 
-from .sentences import digits_of, seconds
+from .sentences import all_the_same, digits_of, seconds
+
+_SHORTEST = 5e-5  # seconds that are shown: the gap between tokens of answers that come whole is none
 
 _FIGURES = {
     "scores": "mean score",
@@ -23,13 +26,15 @@ _FIGURES = {
 }
 
 
-def load_tables(report: Record) -> list[Table]:
-    """All tables; those without rows are left out when they are printed."""
+def load_tables(report: Record, *, brief: bool = False) -> list[Table]:
+    """All tables; those without rows are left out when they are printed. ``brief``: of what changes only the loads at
+    which a judge is flagged, for at the others nothing does.
+    """
     return [
         _judgement(report),
         _speed(report),
         _latencies(report),
-        _changes(report),
+        _changes(report, brief),
         _agreement(report),
         _failures(report),
         _noise(report),
@@ -59,7 +64,7 @@ def _judgement(report: Record) -> Table:
         rows.append([
             *keys,
             "compared" if step["p"] is None else "CHANGED" if step["flagged"] else "as unloaded",
-            *_change(None if scores is None else scores["change"], digits),
+            *_change(None if scores is None else scores["change"], digits, same=all_the_same(step)),
             percent(None if same is None else same["same"]["value"]),
             percent(step["unreadable"]),
         ])  # fmt: skip
@@ -92,14 +97,16 @@ def _latencies(report: Record) -> Table:
         latencies = (step.get("speed") or {}).get("latencies", {})
         for name, told in names.items():
             found = latencies.get(name, {})
-            if found.get("count"):
+            if found.get("max", 0.0) >= _SHORTEST:
                 rows.append([*keys, told, *(seconds(found[one]) for one in ("p50", "p95", "p99", "max"))])
     return "Latencies apart", [*_keys(report), "of", "p50", "p95", "p99", "max"], rows
 
 
-def _changes(report: Record) -> Table:
+def _changes(report: Record, brief: bool) -> Table:
     rows = []
     for keys, judge, _, step in _each(report):
+        if brief and not step["flagged"]:
+            continue
         for one in step["figures"]:
             if one["aspect"] not in (judge["judgement"]["aspect"], "", "label") and not one["changed"]:
                 continue  # of further aspects only what has changed
@@ -137,6 +144,9 @@ def _agreement(report: Record) -> Table:
                     rows.append(
                         [*name, load, told, *_same(found), number(found["beyond_chance"], 2), f"{found['n']:,}"]
                     )
+            if record["texts"] is not None:
+                found = record["texts"]
+                rows.append([*name, load, "unloaded, bytes", *_same(found), DASH, f"{found['n']:,}"])
             if record["position"] is not None:
                 found = record["position"]
                 told = "other order"
@@ -182,14 +192,22 @@ def _throughput(report: Record) -> Table:
         if speed:
             rows.append([
                 *keys,
-                *(number(speed.get(name), 2) for name in ("offered_rate", "throughput", "goodput")),
+                *(number(speed.get(name), 2) for name in ("offered_rate", "throughput")),
+                number(speed.get("goodput") if _limits(report) else None, 2),
                 number(speed.get("tokens_per_second"), 0),
                 number(speed.get("in_flight"), 1),
                 number(speed.get("cost_per_1000"), 2),
-                str(speed.get("end", DASH)),
+                str(speed.get("end", DASH)).replace("_", " "),
             ])  # fmt: skip
     header = [*_keys(report), "offered/s", "answered/s", "goodput/s", "tokens/s", "in flight", "cost/1,000", "end"]
-    return "Throughput", header, rows
+    known = [place for place in range(len(header)) if any(row[place] != DASH for row in rows)]
+    return "Throughput", [header[place] for place in known], [[row[place] for place in known] for row in rows]
+
+
+def _limits(report: Record) -> bool:
+    """Whether the objective bounds a latency: only then goodput is another thing than throughput."""
+    objective = report["objective"]
+    return bool(objective and Objective.parse(objective["text"]).limits())
 
 
 def _errors(report: Record) -> Table:
@@ -204,10 +222,11 @@ def _figure(step: Record, name: str) -> Any:
     return next((one for one in step["figures"] if one["figure"] == name), None)
 
 
-def _change(change: Record | None, digits: int) -> tuple[str, str]:
+def _change(change: Record | None, digits: int, *, same: bool = False) -> tuple[str, str]:
+    """A change and the ends of its interval; where all verdicts are the same the ends say nothing."""
     if change is None:
         return DASH, DASH
-    if change["low"] is None:
+    if change["low"] is None or same:
         return f"{change['value']:+.{digits}f}", DASH
     return f"{change['value']:+.{digits}f}", f"{change['low']:+.{digits}f} to {change['high']:+.{digits}f}"
 

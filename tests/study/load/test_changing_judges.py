@@ -21,8 +21,8 @@ from viva.engine.messages import Message, Request, Sampling
 from viva.orchestration.load.judged_passes import judged_passes
 from viva.orchestration.load.records import BASELINE, BASELINE_AGAIN, LoadRequest, LoadStep, Sent
 from viva.orchestration.load.work import OpenedWork
+from viva.study.load.conclusions import conclusion
 from viva.study.load.record import load_record
-from viva.study.load.sentences import conclusion
 
 _SERVER = Path(__file__).parents[2] / "servers" / "loaded_judge.py"
 _SEED = 7

@@ -1,0 +1,169 @@
+"""What a load test found, the answer first: up to which load a judge judges as it does unloaded, how much it sustains.
+
+What never belongs here: computing figures, tables, one load by itself (``sentences``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from viva.orchestration.load.driver import SATURATED, TOO_MANY
+from viva.reports.page import Record, joined
+from viva.reports.text import percent
+from viva.scoring.load.objective import SHARES, Objective
+
+from .sentences import seconds, step_sentence
+
+
+def conclusions(report: Record) -> list[str]:
+    """For each judge: up to which load it judges as it does unloaded, what happens beyond, how many verdicts it
+    sustains; and where there is an objective, up to which load it holds.
+    """
+    told = []
+    for judge in report["judges"]:
+        told.append(conclusion(judge, _missed(report["objective"], judge["judge"])))
+        told += objective_sentences(report["objective"], judge["judge"])
+    return told
+
+
+def headline(report: Record) -> list[str]:
+    """The answer of a page: of one judge in its sentences, of several how many judge otherwise, then each of them."""
+    if len(report["judges"]) == 1:
+        [judge] = report["judges"]
+        missed = _missed(report["objective"], judge["judge"])
+        return [*_told(judge, missed), *objective_sentences(report["objective"], judge["judge"])]
+    known = [judge for judge in report["judges"] if _compared(judge)]
+    changed = [(judge["judge"], flagged[0]["load"]) for judge in known if (flagged := _flagged(judge))]
+    if changed:
+        first = f"{len(changed)} of {len(known)} judges judge otherwise under load: "
+        first += joined(f"{name} from {load} on" for name, load in changed) + "."
+    elif known:
+        first = f"All {len(known)} judges judge under load as they do unloaded."
+    else:
+        first = "Nothing is known of judgement under load."
+    return [first, *conclusions(report)]
+
+
+def conclusion(judge: Record, missed: Collection[int] = ()) -> str:
+    """The answer for one judge. ``missed``: steps that do not meet the objective, where there is one."""
+    return " ".join(_told(judge, missed))
+
+
+def _told(judge: Record, missed: Collection[int]) -> list[str]:
+    compared, flagged = _compared(judge), _flagged(judge)
+    if not compared:
+        told = [f"{judge['judge']}: nothing is known of its judgement under load{_why_unknown(judge)}."]
+    else:
+        told = [_sound_up_to(judge["judge"], compared, flagged)]
+        told += [step_sentence(flagged[0], judge["judgement"])] if flagged else []
+    same, best = _identity(judge), _sustained(judge, missed)
+    return [*told, *([same] if same else []), *([best] if best else [])]
+
+
+def _compared(judge: Record) -> list[Record]:
+    return [step for step in judge["judgement"]["steps"] if step["p"] is not None]
+
+
+def _flagged(judge: Record) -> list[Record]:
+    return [step for step in _compared(judge) if step["flagged"]]
+
+
+def _identity(judge: Record) -> str:
+    """Whether a judge whose answers are to be the same at any load keeps that."""
+    steps = [step for step in judge["judgement"]["steps"] if step["texts"] is not None]
+    if judge["tier"] != "C" or not steps:
+        return ""
+    broken = [step for step in steps if step["texts"]["same"]["value"] < 1.0]
+    if broken:
+        share = percent(1.0 - broken[0]["texts"]["same"]["value"])
+        load = broken[0]["load"]
+        return f"Its answers should be the same at any load (tier C), but {share} of them differ at {load}."
+    return "Its answers are the same at every load, byte for byte (tier C)."
+
+
+def _sound_up_to(name: str, compared: Sequence[Record], flagged: Sequence[Record]) -> str:
+    if not flagged:
+        most = compared[-1]["load"]
+        return f"{name} judges under load as it does unloaded, up to {most}."
+    before = compared[: compared.index(flagged[0])]
+    if not before:
+        return f"{name} does not judge as it does unloaded at any load from {flagged[0]['load']} on."
+    return f"{name} judges as it does unloaded up to {before[-1]['load']}, and no longer at {flagged[0]['load']}."
+
+
+def _why_unknown(judge: Record) -> str:
+    if judge["judgement"]["unloaded"]["unreadable"] == 1.0:
+        return ": none of its unloaded answers holds a verdict"
+    return ": nothing is read of its answers" if _reads_nothing(judge) else ""
+
+
+def _sustained(judge: Record, missed: Collection[int]) -> str:
+    """The most verdicts a minute of a step whose queue does not grow, at which the judge judges as it does unloaded."""
+    best: tuple[float, Record] | None = None
+    for step in judge["steps"]:
+        speed, verdicts = step.get("speed"), step.get("verdicts_per_minute")
+        if not speed or not verdicts or speed["end"] in (SATURATED, TOO_MANY):
+            continue
+        fit = not step["judgement"]["flagged"] and step["step"] not in missed
+        if fit and (best is None or verdicts > best[0]):
+            best = verdicts, step
+    if best is None:
+        return ""
+    verdicts, step = best
+    speed = step["speed"]
+    what = "answers" if _reads_nothing(judge) else "verdicts"
+    latency = speed["latencies"]["e2e"].get("p95")
+    beside = "" if latency is None else f", 95% of them within {seconds(latency)}"
+    lost = sum(speed["errors"].values()) / speed["requests"] if speed["requests"] else 0.0
+    beside += f"; {percent(lost)} of its requests fail" if lost else ""
+    return f"It sustains {verdicts:,.0f} {what} a minute at {step['judgement']['load']}{beside}."
+
+
+def _reads_nothing(judge: Record) -> bool:
+    """Whether its unloaded answers are all readable, and still there is nothing to compare: they are any text."""
+    judgement = judge["judgement"]
+    known = min(judgement["unloaded"]["answers"]) > 0 and judgement["unloaded"]["unreadable"] < 1.0
+    return known and all(step["p"] is None for step in judgement["steps"])
+
+
+def _missed(objective: Record | None, judge: str) -> set[int]:
+    steps = objective.get("steps", ()) if objective else ()
+    return {step["step"] for step in steps if step["judge"] == judge and not step["met"]}
+
+
+def objective_sentences(objective: Record | None, judge: str) -> list[str]:
+    """Up to which load a judge met the objective, what it missed at the next one, where its queue grew."""
+    told: list[str] = []
+    for one in objective.get("highest", ()) if objective else ():
+        if one["judge"] != judge:
+            continue
+        [(kind, best)] = [(name, value) for name, value in one.items() if name != "judge"]
+        unit = "requests a second" if kind == "rate" else "requests in flight"
+        holds = f"holds up to {best:g} {unit}" if best is not None else "holds at no load that was tried"
+        assert objective is not None
+        told.append(f"{judge}: {objective['text']} {holds}.")
+        steps = [step for step in objective["steps"] if step["judge"] == judge and kind in step]
+        failed = min((step for step in steps if not step["met"]), key=lambda step: float(step[kind]), default=None)
+        if failed is not None:
+            unknown = [term for term in failed["missed"] if _figure_of(term, failed) is None]
+            missed = [f"{term} ({_value(term, failed)})" for term in failed["missed"] if term not in unknown]
+            reasons = [f"it misses {', '.join(missed)}"] if missed else []
+            reasons += [f"nothing is known of {', '.join(unknown)}"] if unknown else []
+            reasons += ["its queue grows without bound"] if failed["saturated"] else []
+            told.append(f"At {failed[kind]:g} {unit} {', and '.join(reasons)}.")
+    return told
+
+
+def _value(term: str, step: Record) -> str:
+    """The figure of a term, in the unit of the term."""
+    [read] = Objective.parse(term).terms
+    value = _figure_of(term, step)
+    assert value is not None
+    if read.timed:
+        return seconds(value)
+    return percent(value) if read.figure in SHARES else f"{value:.3g}"
+
+
+def _figure_of(term: str, step: Record) -> float | None:
+    found: float | None = next((value for name, value in step["figures"].items() if term.startswith(name)), None)
+    return found
