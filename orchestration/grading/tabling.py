@@ -44,9 +44,11 @@ def grade_table(store: GradeStore, *, decided: bool = True) -> GradeTable:
             yield GradeRow(dimension, question, candidate, grader, counted, top, low)
 
     graders = store.graders()
+    asked = dict.fromkeys(one[0] for one in about.values())
+    order = (store.meta("about") or {}).get("weights") or {}  # as the project names them; questions are shuffled
     return GradeTable.of(
         rows(),
-        dimensions=list(dict.fromkeys(one[0] for one in about.values())),
+        dimensions=[*(one for one in order if one in asked), *(one for one in asked if one not in order)],
         candidates=[row[0] for row in store.connection.execute(_CANDIDATES)],
         graders=[one.name for one in graders],
         models=[one.name for one in graders if one.kind == "model"],

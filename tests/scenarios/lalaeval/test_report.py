@@ -41,7 +41,7 @@ def make_folder(folder: Path, *, shift: int = 0, graders: Sequence[str] = PEOPLE
     listed = [
         Question(f"q{k}", f"What of {k}?", labels,
                  [Answer(one, [Said("assistant", f"{one} {k}")]) for one in CANDIDATES], dimension=DIMENSIONS[k % 4])
-        for k in range(questions)
+        for k in reversed(range(questions))
     ]  # fmt: skip
     listed.append(Question("gold", "Gold?", labels, [Answer("gold 1", [Said("assistant", "x")], expected=1.0)],
                            dimension=DIMENSIONS[0], gold=True, overlap=None))  # fmt: skip
@@ -86,6 +86,8 @@ def test_grades_are_those_of_a_hand_computation(tmp_path: Path) -> None:
         assert one["grade"]["overall"]["value"] == pytest.approx(total, abs=1e-5)
     assert report["counts"]["grades"] == 12 * 3 * 3
     assert report["counts"]["missing"] == 0
+    assert report["dimensions"] == list(DIMENSIONS), "as the project names them"
+    assert report["groups"] == ["domain/facts", "domain", "general", "overall"]
     best = max(report["candidates"], key=lambda one: one["grade"]["overall"]["value"])
     assert report["answer"][0].startswith(best["candidate"])
 
