@@ -2,9 +2,11 @@
 
 Options: ``key_env`` (name of the environment variable that holds the key; default OPENAI_API_KEY where the model is
 named without a URL, none for a URL), ``timeout`` (seconds per attempt, default 120), ``json`` (``schema``,
-``object_schema``, ``object`` or ``prompt``: the first form of structured output to try), ``seed=off`` for endpoints
-that refuse a seed, ``tokens_field`` (``max_tokens`` or ``max_completion_tokens``), ``answer_mb`` (the most
-megabytes of one answer, unpacked; default 64), ``cache_key=on`` to name the conversation as ``prompt_cache_key``.
+``object_schema``, ``object`` or ``prompt``, or vLLM's ``structured_outputs`` or ``guided_json``: the first form of
+structured output to try), ``reading`` (``echo``, ``prompt_logprobs`` or ``generate``: how texts are read), ``seed=off``
+for endpoints that refuse a seed, ``tokens_field`` (``max_tokens`` or ``max_completion_tokens``), ``answer_mb`` (the
+most megabytes of one answer, unpacked; default 64), ``token_ids=on`` to ask for the ids of an answer's tokens,
+``cache_key=on`` to name the conversation as ``prompt_cache_key``.
 
 What never belongs here: retries and limits (wrappers do that), and the key in any message, log or record.
 """
@@ -17,7 +19,6 @@ from typing import Any
 import orjson
 
 from ..clock import Clock
-from ..errors import ConfigurationError
 from ..likelihood import Reading
 from ..messages import Completion, Request, Sampling
 from .answer_forms import NOTHING, AnswerForms
@@ -26,7 +27,7 @@ from .endpoint import Body, Endpoint
 from .endpoint_backend import EndpointBackend
 from .endpoint_name import Service, place_of
 from .openai_answer import parse_completion
-from .openai_echo import parse_echo
+from .openai_reading import WAYS, url_of
 from .secrets import Redactor
 from .sse import read_stream
 
@@ -40,8 +41,15 @@ _SERVICE = Service(
     unnamed="default",
 )
 # From the most to the least an endpoint can do about the form of an answer. ``object_schema`` is the dialect of
-# llama.cpp's servers, which take the schema inside of json_object.
-_AFTER = {"schema": "object_schema", "object_schema": "object", "object": NOTHING}
+# llama.cpp's servers, which take the schema inside of json_object. The last two are vLLM's own, of versions from 0.12
+# on and before: other endpoints may leave them out in silence, so they are tried only where they are named.
+_AFTER = {
+    "schema": "object_schema",
+    "object_schema": "object",
+    "object": NOTHING,
+    "structured_outputs": "schema",
+    "guided_json": "schema",
+}
 
 
 class OpenAIBackend(EndpointBackend):
@@ -63,6 +71,7 @@ class OpenAIBackend(EndpointBackend):
         longest_answer: int = 64_000_000,
         token_ids: bool = False,
         cache_key: bool = False,
+        reading: str = "echo",
     ) -> None:
         self._redact = Redactor(key)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -70,7 +79,7 @@ class OpenAIBackend(EndpointBackend):
         super().__init__(clock, endpoint, model)
         self._forms, self._token_ids = AnswerForms(json_mode, _AFTER), token_ids
         self._send_seed, self._tokens_field = send_seed, tokens_field
-        self._cache_key = cache_key
+        self._cache_key, self._way = cache_key, WAYS[reading]
         self._schemas: dict[bytes, Any] = {}  # as they are sent, by the sampling that has them
 
     async def generate(self, request: Request) -> Completion:
@@ -93,18 +102,17 @@ class OpenAIBackend(EndpointBackend):
         return await self._ask(request, f"{self.base_url}/chat/completions", body, receive)
 
     async def read(self, reading: Reading) -> Completion:
-        """Through the completions endpoint, which must be able to echo a prompt with its log-probabilities (vLLM,
-        llama-cpp-python's server and others can; the public API's chat models cannot).
+        """Through an endpoint that can tell the log-probabilities of a prompt (vLLM, SGLang, llama-cpp-python's server
+        and others can; the public API's chat models cannot).
         """
         before, after = reading.shared + reading.context, reading.continuations[0]
-        body = {"model": self.model, "prompt": before + after, "max_tokens": 1}
-        body |= {"temperature": 0, "echo": True, "logprobs": 1}
+        data = orjson.dumps(self._way.body(self.model, before + after))
 
         async def receive(answer: Body) -> Completion:
-            return parse_echo(await answer.whole(), before, after, self.label, self._redact)
+            return self._way.parse(await answer.whole(), before, after, self.label, self._redact)
 
         async with self._trust.call():
-            return await self._endpoint.ask(self.label, f"{self.base_url}/completions", orjson.dumps(body), receive)
+            return await self._endpoint.ask(self.label, url_of(self._way, self.base_url), data, receive)
 
     def _body(self, request: Request, mode: str, streaming: bool) -> bytes:
         sampling = request.sampling
@@ -134,7 +142,11 @@ class OpenAIBackend(EndpointBackend):
         if sampling.logprobs is not None:
             body["logprobs"] = True
             body["top_logprobs"] = sampling.logprobs
-        if mode == "schema":
+        if mode == "structured_outputs":
+            body["structured_outputs"] = {"json": sampling.schema}
+        elif mode == "guided_json":
+            body["guided_json"] = sampling.schema
+        elif mode == "schema":
             schema = {"name": "answer", "schema": self._unbounded(sampling), "strict": True}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         elif mode == "object_schema":
@@ -185,19 +197,17 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
     :raises ConfigurationError: the public API is named but no key is set, or an option is wrong.
     """
     place = place_of(spec, _SERVICE)
-    mode = spec.take("json", "schema")
-    if mode not in (*_AFTER, NOTHING):
-        raise ConfigurationError(f"model '{spec.text}': json={mode}: expected one of {', '.join([*_AFTER, NOTHING])}")
     return OpenAIBackend(
         clock,
         base_url=place.base_url,
         model=place.model,
         key=place.key,
         timeout=spec.number("timeout", 120.0, 0.001, unit="seconds"),
-        json_mode=mode,
+        json_mode=spec.one_of("json", (*_AFTER, NOTHING), "schema"),
         send_seed=spec.take("seed", "on") != "off",
         tokens_field=spec.take("tokens_field", "max_tokens") or "max_tokens",
         longest_answer=int(spec.number("answer_mb", 64.0, 0.001, 100_000.0) * 1e6),
         token_ids=spec.take("token_ids", "off") == "on",
         cache_key=spec.take("cache_key", "off") == "on",
+        reading=spec.one_of("reading", tuple(WAYS), "echo"),
     )

@@ -19,6 +19,7 @@ from typing import Any
 import providers
 from aiohttp import web
 from chaos_answers import answer, call_chunks, completion, echo, format_of, usage_of, uses_tools, with_key
+from inference_servers import generated, prompt_logprobs, refused
 
 Behaviour = dict[str, Any]
 Behave = Callable[[Behaviour, dict[str, Any]], Awaitable[web.StreamResponse]]
@@ -71,7 +72,8 @@ class Chaos:
     GET /log?requests=N&left=M answers once N requests have come and M clients have left early. ``text`` in
     an entry is what the model said if all of it was sent, else null; ``prompt`` that of a plain completion; ``tools``
     and ``messages`` are those of a request in which tools are offered or used.
-    Plain completions echo their prompt with log-probabilities; ``no_echo`` answers them without.
+    Plain completions echo their prompt with log-probabilities; ``no_echo`` answers them without. What vLLM and SGLang
+    add is in ``inference_servers``; ``ids`` (false) leaves token ids out, as older versions of vLLM do.
     """
 
     def __init__(self, plan: dict[str, Any]) -> None:
@@ -160,6 +162,18 @@ class Chaos:
             await asyncio.shield(self._announce())
             raise
 
+    async def generate(self, request: web.Request) -> web.StreamResponse:
+        """POST /generate, as SGLang has it."""
+        data = await request.read()
+        body = json.loads(data)
+
+        async def behave(behaviour: Behaviour, entry: dict[str, Any]) -> web.StreamResponse:
+            if behaviour["do"] in _ERRORS:
+                return refusal(behaviour, key_of(request))
+            return web.json_response(generated(body, behaviour["do"] != "no_echo"))
+
+        return await self.play(request, "generate", data, body, key_of(request), behave)
+
     async def _announce(self) -> None:
         async with self._changed:
             self._changed.notify_all()
@@ -177,6 +191,11 @@ class Chaos:
             return refusal({"do": "400", "say": f"response_format {entry['format']} is not supported"}, key)
         if do == "no_tools" and "tools" in body:
             return refusal({"do": "400", "say": behaviour.get("say", "chaos does not support tools")}, key)
+        problem = refused(body)
+        if problem is not None:
+            return refusal({"do": "400", "say": problem}, key)
+        if body.get("prompt_logprobs") is not None:
+            return web.json_response(prompt_logprobs(body, do != "no_echo", behaviour.get("ids", True)))
         if "prompt" in body:
             return web.json_response(echo(body["prompt"], do != "no_echo"))
         text = "The candidate did rather well on the whole." if do == "garbage_verdict" else answer(body)
@@ -299,6 +318,7 @@ async def serve(plan: dict[str, Any]) -> None:
     app.router.add_get("/v1/models", chaos.models)
     app.router.add_post("/v1/chat/completions", chaos.chat)
     app.router.add_post("/v1/completions", chaos.chat)
+    app.router.add_post("/generate", chaos.generate)
     providers.add_routes(app, chaos)
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
     await runner.setup()

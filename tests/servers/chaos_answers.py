@@ -63,9 +63,12 @@ def echo(prompt: str, with_logprobs: bool) -> dict[str, Any]:
 
 
 def format_of(body: dict[str, Any]) -> str | None:
-    """The form of answer that was asked for: OpenAI's type, whether it holds a schema the way of llama.cpp, and whether
-    it bounds a text.
+    """The form of answer that was asked for: vLLM's field, or OpenAI's type, whether it holds a schema the way of
+    llama.cpp, and whether it bounds a text.
     """
+    for name in ("structured_outputs", "guided_json"):
+        if name in body:
+            return name
     wanted = body.get("response_format") or {}
     form: str | None = f"{wanted['type']}+schema" if "schema" in wanted else wanted.get("type")
     return f"{form}+maxLength" if "maxLength" in json.dumps(wanted) else form
