@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 import table
 from numpy.typing import NDArray
-from scipy.stats import binomtest
+from scipy.stats import binom, binomtest
 
 from viva.scoring.load.judgement import judged_rates
 from viva.scoring.load.verdicts import Asked, Pass, Verdict
@@ -31,12 +31,6 @@ Floats = NDArray[np.float64]
 Draw = np.random.Generator
 ALPHA, DRAWS = 0.05, 499
 SCALES = {"score": (1.0, 10.0)}
-REACH: table.Reach = {
-    "sound_flagged_least_pct": (">=", 4.3),  # of all sound judges together
-    "sound_flagged_pct": ("<=", 5.7),
-    "changed_found_least_pct": (">=", 90),
-    "unchanged_beside_pct": ("<=", 6.5),
-}
 
 
 @dataclass(frozen=True)
@@ -111,6 +105,17 @@ def counts(task: tuple[Kind, int]) -> tuple[int, int]:
     return sum(map(any, unchanged)), sum(one[-1] for one in found)
 
 
+def reach(sound: int, changed: int) -> table.Reach:
+    """What 99 of 100 benches of so many judges reach, if each is flagged at the stated rate."""
+    low, high = (100 * float(end) / sound for end in binom.ppf([0.005, 0.995], sound, ALPHA))
+    return {
+        "sound_flagged_least_pct": (">=", round(low, 2)),  # of all sound judges together
+        "sound_flagged_pct": ("<=", round(high, 2)),
+        "changed_found_least_pct": (">=", 90),
+        "unchanged_beside_pct": ("<=", round(100 * float(binom.ppf(0.995, changed, ALPHA)) / changed, 2)),
+    }
+
+
 def main() -> None:
     """Simulate, and print both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -140,7 +145,7 @@ def main() -> None:
     }
     figures |= {f"sound_{kind.name.replace(' ', '_').replace(',', '')}_pct": 100 * flagged / judges
                 for kind, (flagged, _) in zip(SOUND, sound, strict=True)}  # fmt: skip
-    table.conclude("judgement", figures, REACH)
+    table.conclude("judgement", figures, reach(judges * len(SOUND), judges * len(CHANGED)))
     print(f"took {time.perf_counter() - began:.0f} s")
 
 

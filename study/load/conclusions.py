@@ -141,7 +141,7 @@ def objective_sentences(objective: Record | None, judge: str) -> list[str]:
         unit = "requests a second" if kind == "rate" else "requests in flight"
         holds = f"holds up to {best:g} {unit}" if best is not None else "holds at no load that was tried"
         assert objective is not None
-        told.append(f"{judge}: {objective['text']} {holds}.")
+        sentence = f"{judge}: {objective['text']} {holds}"
         steps = [step for step in objective["steps"] if step["judge"] == judge and kind in step]
         failed = min((step for step in steps if not step["met"]), key=lambda step: float(step[kind]), default=None)
         if failed is not None:
@@ -150,7 +150,8 @@ def objective_sentences(objective: Record | None, judge: str) -> list[str]:
             reasons = [f"it misses {', '.join(missed)}"] if missed else []
             reasons += [f"nothing is known of {', '.join(unknown)}"] if unknown else []
             reasons += ["its queue grows without bound"] if failed["saturated"] else []
-            told.append(f"At {failed[kind]:g} {unit} {', and '.join(reasons)}.")
+            sentence += f"; at {failed[kind]:g} {', and '.join(reasons)}"
+        told.append(f"{sentence}.")
     return told
 
 
@@ -165,5 +166,6 @@ def _value(term: str, step: Record) -> str:
 
 
 def _figure_of(term: str, step: Record) -> float | None:
-    found: float | None = next((value for name, value in step["figures"].items() if term.startswith(name)), None)
+    [read] = Objective.parse(term).terms
+    found: float | None = step["figures"].get(read.figure)
     return found

@@ -59,12 +59,13 @@ def load_page(report: Record) -> Page:
 
 
 def _each_step(report: Record) -> Table:
+    several = len(report["judges"]) > 1
     rows = [
-        [judge["judge"], step["load"], step_sentence(step, judge["judgement"])]
+        [judge["judge"] if several else step["load"], step_sentence(step, judge["judgement"])]
         for judge in report["judges"]
         for step in judge["judgement"]["steps"]
     ]
-    return "Each judge at each load", ["judge", "load", "what has become of its verdicts"], rows
+    return "Each load in a sentence", ["judge" if several else "load", "what becomes of the verdicts"], rows
 
 
 def _objective(report: Record) -> str:
