@@ -1,4 +1,4 @@
-"""Files of a graded round's report: every figure as a row, the four-dimensional table, scores for Inspect.
+"""Files of a graded round's report: every figure as a row, scores for Inspect.
 
 What never belongs here: computing figures, and writing files.
 """
@@ -74,25 +74,6 @@ def figure_rows(report: Record) -> Iterator[Row]:
 def _row(part: str, measure: str, figure: Record, **place: Any) -> Row:
     numbers = {name: figure.get(name) for name in ("value", "low", "high")}
     return dict.fromkeys(COLUMNS) | {"part": part, "measure": measure} | numbers | place
-
-
-def grade_columns(graded: GradedRound) -> list[str]:
-    """The columns of the four-dimensional table: dimension, question, grader, and each candidate's grade."""
-    return ["dimension", "question", "grader", *(f"grade of {name}" for name in graded.original.candidates)]
-
-
-def grade_rows(graded: GradedRound) -> Iterator[Row]:
-    """The four-dimensional table (the paper's Table 2) of original grades, None where there is none."""
-    table, columns = graded.original, grade_columns(graded)
-    cells: dict[tuple[int, int, int], Row] = {}
-    for j, k, i, q, value in zip(table.dimension.tolist(), table.question.tolist(), table.grader.tolist(),
-                                 table.candidate.tolist(), table.values.tolist(), strict=True):  # fmt: skip
-        row = cells.setdefault((j, k, i), dict.fromkeys(columns) | {
-            "dimension": table.dimensions[j], "question": table.questions[k], "grader": table.graders[i]
-        })  # fmt: skip
-        row[columns[3 + q]] = None if value != value else value
-    for place in sorted(cells):
-        yield cells[place]
 
 
 def inspect_scores(graded: GradedRound, whose: Whose = "people") -> dict[str, list[Row]]:

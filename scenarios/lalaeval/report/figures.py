@@ -25,10 +25,12 @@ from ..graded_round import GradedRound
 from ..grades import LEVEL, OVERALL, GradeFigure, GradeSums, candidate_grades, grade_differences, groups_of
 from ..training import grader_consistency
 from .agreement import agreement_record
+from .grade_rows import first_grade_rows, grade_columns
 
 Whose = Literal["people", "models", "all"]
 Record = dict[str, Any]
 RETRAIN, REVIEW = 0.2, 10  # where the rules of a folder do not say
+SHOWN = 12  # rows of the table of grades
 
 
 @dataclass(slots=True, frozen=True)
@@ -73,6 +75,7 @@ def grade_report(
         "disputes": _disputes(graded.original, flags),
         "agreement": agreement_record(graded.original),
         "fluctuation": None,
+        "given": _given(graded),
     }  # fmt: skip
     if against is not None:
         report["fluctuation"] = _fluctuation(graded, against, whose)
@@ -86,6 +89,12 @@ def rows_of(table: GradeTable, whose: Whose) -> tuple[np.ndarray[Any, np.dtype[n
     if whose == "people" and rows.all():
         whose = "models" if len(rows) else "people"
     return {"people": ~rows, "models": rows, "all": np.ones(len(rows), dtype=np.bool_)}[whose], whose
+
+
+def _given(graded: GradedRound) -> Record:
+    """The first rows of the table of grades, and how many it has."""
+    first, count = first_grade_rows(graded, SHOWN)
+    return {"columns": grade_columns(graded), "first": [list(row.values()) for row in first], "rows": count}
 
 
 def _counts(graded: GradedRound, flags: DisputeFlags, table: GradeTable) -> Record:

@@ -32,6 +32,7 @@ def report_tables(report: Record) -> list[Table]:
         _consistency(report),
         _questions(report),
         *_fluctuation(report),
+        _given(report),
         _counts(report),
     ]  # fmt: skip
 
@@ -153,6 +154,24 @@ def _fluctuation(report: Record) -> Iterator[Table]:
         for one in changes
     ]
     yield ("What the change is made of", ["candidate", "dimension", *PARTS.values()], parts)
+
+
+def _given(report: Record) -> Table:
+    """The beginning of the table of grades: a row for each question and grader, a column for each candidate."""
+    told = report["given"]
+    shown = told["first"]
+    rows = [
+        [
+            dimension_name(row[0]),
+            shortened(row[1]),
+            str(row[2]),
+            *(DASH if value is None else f"{value:g}" for value in row[3:]),
+        ]
+        for row in shown
+    ]
+    which = f"the first {len(shown)} of {told['rows']:,} rows; all: --grades FILE" if len(shown) < told["rows"] else ""
+    header = [*told["columns"][:3], *(one["candidate"] for one in report["candidates"])]
+    return (f"Grades as they were given{f' ({which})' if which else ''}", header, rows)
 
 
 def _counts(report: Record) -> Table:

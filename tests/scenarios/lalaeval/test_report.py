@@ -113,7 +113,9 @@ def test_every_export_holds_what_the_report_says(tmp_path: Path) -> None:
         assert float(figures[one["candidate"], "grade", "overall"]) == one["grade"]["overall"]["value"]
     with files["grades"].open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 12 * 3
+    assert len(rows) == report["given"]["rows"] == 12 * 3
+    shown = [["" if value is None else str(value) for value in row] for row in report["given"]["first"]]
+    assert shown == [list(row.values()) for row in rows[:12]], "the report shows the beginning of the table"
     assert list(rows[0]) == ["dimension", "question", "grader", *(f"grade of {one}" for one in CANDIDATES)]
     assert parquet.read_table(files["parquet"]).num_rows == 12 * 3
     page = files["html"].read_text()
@@ -281,7 +283,8 @@ def test_consistency_decides_who_may_grade(tmp_path: Path) -> None:
 def test_tables_fit_a_terminal_and_a_folder_without_grades_is_told(tmp_path: Path) -> None:
     text = called("report", make_folder(tmp_path / "june")).stdout
     assert max(map(len, text.split("\n\n")[0].splitlines())) <= 80
-    for title in ("Grade, %", "Accuracy", "Disagreement", "Agreement of graders", "Consistency", "Questions to review"):
+    for title in ("Grade, %", "Accuracy", "Disagreement", "Agreement of graders", "Consistency", "Questions to review",
+                  "Grades as they were given (the first 12 of 36 rows; all: --grades FILE)"):  # fmt: skip
         assert title in text
     assert "there is no grade yet" in called("report", make_folder(tmp_path / "empty", graders=()), code=2).output
     assert "--tags" in called("report", tmp_path / "june", "--tags", tmp_path / "x.csv", code=2).output
