@@ -18,7 +18,7 @@ LEAN := -DLLAVA_BUILD=OFF '-DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/lean-llam
 PIP := CMAKE_ARGS="$(PLAIN) $(LEAN) $$CMAKE_ARGS" $(BIN)/pip
 HAS_AMX := from llama_cpp._ggml import libggml; raise SystemExit(not libggml.ggml_cpu_has_amx_int8())
 
-.PHONY: venv demo test lint browser bench peers clean
+.PHONY: venv demo test lint browser bench peers guidellm clean
 
 venv: .venv/.ready
 
@@ -71,6 +71,14 @@ lint: venv
 	$(PYTHON) -m venv .peers/lmeval
 	.peers/lmeval/bin/pip install --quiet torch==2.13.0
 	.peers/lmeval/bin/pip install --quiet 'lm-eval[hf]==0.4.13' gguf
+
+.peers/guidellm/bin/guidellm:
+	$(PYTHON) -m venv .peers/guidellm
+	.peers/guidellm/bin/pip install --quiet torch==2.13.0
+	.peers/guidellm/bin/pip install --quiet guidellm==0.8.1
+
+# Beside it benches/load.py measures, as far as it is there.
+guidellm: .peers/guidellm/bin/guidellm
 
 peers: .inspect/bin/python .peers/llama/bin/llama-server .peers/xllamacpp/bin/python .peers/lmeval/bin/python
 

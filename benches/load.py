@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,24 +23,26 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import table
-from running import ROOT, Line, PeerFailed, note
+from running import PEERS, ROOT, PeerFailed, note
 
-sys.path[:0] = [str(ROOT / "tests" / "servers"), str(ROOT / "tests" / "models")]
+sys.path[:0] = [str(PEERS), str(ROOT / "tests" / "servers"), str(ROOT / "tests" / "models")]
+from guidellm_load import GUIDELLM, guidellm_figures  # noqa: E402 - in a folder of its own
 from load_parts import requests  # noqa: E402
 from process import serving_port  # noqa: E402
 from queue_theory import mean_sojourn, sojourn_quantile  # noqa: E402
 
 from viva.engine.clock import RealClock  # noqa: E402
+from viva.engine.collector import tuned_collector  # noqa: E402
 from viva.orchestration.load.judges import open_judges  # noqa: E402
 from viva.orchestration.load.log_reading import LoadHistory  # noqa: E402
 from viva.orchestration.load.measured import Measured  # noqa: E402
 from viva.orchestration.load.settings import load_settings  # noqa: E402
 from viva.orchestration.load.steps import LoadTest  # noqa: E402
 
-GUIDELLM = ROOT / ".peers" / "guidellm" / "bin" / "guidellm"
 LOADS = (0.3, 0.5, 0.7, 0.9)
 SERVERS, MEAN = 32, 0.1  # seconds of service; many servers, so that a minute says enough of the queue's tail
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+_BESIDE, _BESIDE_RATE = {"servers": 40, "mean": 0.2, "seed": 5, "tokens": [8, 8]}, 100.0  # a load of a half
 RATES = (500, 1000, 1500, 2000, 2500, 3000)
 REACH: table.Reach = {
     "theory_worst_pct": ("<=", 5),
@@ -218,67 +219,69 @@ def _memory() -> float:
 
 
 def guidellm(where: Server, seconds: float) -> Figures:
-    """The same load by guidellm: percentiles, and CPU of the client for each request."""
+    """The same requests at the same times by guidellm: percentiles, and CPU of the client for each request.
+
+    CPU is that of a long load beyond that of a short one, so that neither pays for its imports.
+    """
     if not GUIDELLM.exists():
         note("guidellm is not there (make guidellm)")
         return {}
-    rate = 100.0
-    plan = {"servers": 16, "mean": 0.05, "seed": 5, "tokens": [8, 8]}
-    where.plan(**plan)
-    began = time.process_time()
-    [ours] = drive(where, rates=(rate,), arrivals="constant", seconds=seconds)
-    own_cpu = (time.process_time() - began) / ours.record["sent"]
-    where.plan(**plan)
+    few, many = round(_BESIDE_RATE * seconds / 6), round(_BESIDE_RATE * seconds)
     try:
-        theirs = _guidellm(where, rate, seconds)
+        short, theirs = [_theirs(where, count) for count in (few, many)]
     except PeerFailed as error:
         note(str(error))
         return {}
-    e2e, rows, worst = ours.record["latencies"]["e2e"], [], 0.0
-    for name in ("p50", "p90", "p95", "p99"):
-        off = e2e[name] / theirs[name] - 1
+    own_short, ours = [_ours(where, count) for count in (few, many)]
+    rows, worst = [], 0.0
+    for name in QUANTILES:
+        off = ours[name] / theirs[name] - 1
         worst = max(worst, abs(off))
-        rows.append([name, f"{1000 * e2e[name]:.1f}", f"{1000 * theirs[name]:.1f}", f"{100 * off:+.1f}%"])
-    rows.append(["CPU µs each", f"{1e6 * own_cpu:.0f}", f"{1e6 * theirs['cpu']:.0f}", ""])
-    rows.append(["requests", f"{ours.record['sent']:,}", f"{theirs['requests']:,.0f}", ""])
-    table.show("guidellm on the same server (ms)", ["figure", "viva", "guidellm", "off"], rows)
+        due = [f"{1000 * one[f'due_{name}']:.1f}" for one in (ours, theirs)]
+        rows.append([name, f"{1000 * ours[name]:.1f}", f"{1000 * theirs[name]:.1f}", f"{100 * off:+.1f}%", *due])
+    cpu = [(long["cpu"] - one["cpu"]) / (many - few) for long, one in ((ours, own_short), (theirs, short))]
+    table.show(
+        f"guidellm on the same server: {many:,} requests, {_BESIDE_RATE:g} a second (ms)",
+        ["", "viva", "guidellm", "off", "viva, from due", "guidellm, from due"], rows,
+    )  # fmt: skip
+    table.show("CPU of the client", ["", "viva", "guidellm"],
+               [["µs each", *(f"{1e6 * one:.0f}" for one in cpu)]])  # fmt: skip
     return {
         "guidellm_percentiles_worst_pct": 100 * worst,
-        "cpu_share_of_guidellm_pct": 100 * own_cpu / theirs["cpu"],
+        "guidellm_cpu_us": 1e6 * cpu[1],
+        "cpu_share_of_guidellm_pct": 100 * cpu[0] / cpu[1],
     }
 
 
-def _guidellm(where: Server, rate: float, seconds: float) -> Line:
-    """What guidellm says of its load.
+def _ours(where: Server, count: int) -> Figures:
+    """Our figures of a load beside guidellm: percentiles from the dispatch and from when requests were due."""
+    note(f"viva: {count:,} requests")
+    where.plan(**_BESIDE)
+    began = time.process_time()
+    [measured] = drive(where, rates=(_BESIDE_RATE,), arrivals="constant", requests=count, stop_at_saturation=False)
+    cpu, latencies = time.process_time() - began, measured.record["latencies"]
+    _see_all_answered(where, count)
+    return {"cpu": cpu, **{name: latencies["service"][name] for name in QUANTILES},
+            **{f"due_{name}": latencies["e2e"][name] for name in QUANTILES}}  # fmt: skip
+
+
+def _theirs(where: Server, count: int) -> Figures:
+    """guidellm's figures of the same load.
 
     :raises PeerFailed: it did not end well.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "report.json"
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run(
-            [
-                str(GUIDELLM), "benchmark", "run", "--target", where.root, "--model", "judge",
-                "--backend", "openai_http", "--profile", "constant", "--rate", f"{rate:g}",
-                "--max-seconds", f"{seconds:g}", "--request-type", "chat_completions",
-                "--data", json.dumps({"prompt_tokens": 20, "output_tokens": 8}),
-                "--processor", str(ROOT / ".peers" / "guidellm" / "tokenizer"), "--outputs", "json",
-                "--output-dir", folder, "--disable-console",
-            ],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        found = sorted(Path(folder).glob("*.json"))
-        if done.returncode or not found:
-            raise PeerFailed(f"guidellm ended with {done.returncode}:\n{(done.stderr or done.stdout).strip()[-1500:]}")
-        file = found[0]
-        [benchmark] = json.loads(file.read_text())["benchmarks"]
-    latency = benchmark["metrics"]["request_latency"]["successful"]
-    count = float(latency["count"])
-    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    percentiles = latency["percentiles"]
-    return {**{name: float(percentiles[name]) for name in ("p50", "p90", "p95", "p99")}, "requests": count,
-            "cpu": spent / count}  # fmt: skip
+    note(f"guidellm: {count:,} requests")
+    where.plan(**_BESIDE)
+    found = guidellm_figures(where.root, _BESIDE_RATE, count, list(QUANTILES))
+    _see_all_answered(where, count)
+    return found
+
+
+def _see_all_answered(where: Server, count: int) -> None:
+    """:raises PeerFailed: the server answered another number of requests: percentiles cannot be compared."""
+    answered = where.counts()["answered"]
+    if answered != count:
+        raise PeerFailed(f"{answered:,} requests were answered, not {count:,}")
 
 
 PARTS: dict[str, Callable[[Server, float], Figures]] = {
@@ -299,10 +302,21 @@ def main() -> None:
     if options.soak:
         lengths = {**lengths, "soak": options.soak}
     figures: Figures = {}
-    with server() as where:
+    with server() as where, tuned_collector():
         for name in options.only or lengths:
             figures |= PARTS[name](where, lengths.get(name, SECONDS[name]))
+    if options.only and not options.quick:
+        figures = _measured_before() | figures
     table.conclude("load", figures, REACH)
+
+
+def _measured_before() -> Figures:
+    """What the file of results has from this machine, so that parts can be measured one by one."""
+    try:
+        found = json.loads((table.RESULTS / "load.json").read_bytes())
+    except (OSError, json.JSONDecodeError):
+        return {}
+    return dict(found["figures"]) if found["machine"] == table.machine() else {}
 
 
 if __name__ == "__main__":
