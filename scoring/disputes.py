@@ -7,100 +7,18 @@ belongs here: who decides a dispute, and where grades are kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from viva.engine.blame import place_of
 from viva.engine.errors import ConfigurationError
-from viva.engine.pyfile import module_of
 
+from .dispute_criteria import ROUNDING, DisputeCriteria
 from .grade_table import Codes, Floats, GradeTable
 
 Flags = NDArray[np.bool_]
-GraderFunction = Callable[[float, tuple[float, ...]], bool]
-AnswerFunction = Callable[[tuple[float, ...]], bool]
-_GRADER, _ANSWER = "grader_dispute", "answer_dispute"  # the functions of a user's file
-_ROUNDING = 1e-9
-
-
-@dataclass(slots=True, frozen=True)
-class DisputeCriteria:
-    """When grades of one answer are in dispute. Those up to ``wrong`` count as wrong, others as right.
-
-    ``grader`` (F): a grader disputes an answer where they are ``alone`` on their side, all others being on the other
-    one; or where their grade is ``apart`` from the median of the others by ``distance`` at least. Where there are two
-    graders, one on each side, both dispute it; one grader alone disputes nothing.
-
-    ``answer`` (G): an answer is in dispute where ``halves`` of its graders are on either side. Of an odd number the
-    larger half has one more and the smaller half at least two, for one against two is the dispute of a grader. Or
-    where its highest and lowest grade ``spread`` over ``distance`` at least.
-
-    ``weights``: of G and of F in a question's dispute level. ``of_grader`` and ``of_answer`` are functions in place of
-    the rules: of a grade and the others' grades, and of all grades, sorted.
-    """
-
-    wrong: float = 0.0
-    grader: Literal["alone", "apart"] = "alone"
-    answer: Literal["halves", "spread"] = "halves"
-    distance: float = 2.0
-    weights: tuple[float, float] = (0.5, 0.5)
-    of_grader: GraderFunction | None = None
-    of_answer: AnswerFunction | None = None
-
-    @classmethod
-    def of(cls, rules: Mapping[str, Any] | None) -> DisputeCriteria:
-        """From plain data: ``wrong``, ``grader``, ``question`` (the rule of answers), ``distance``, ``weights``.
-
-        What is not named has its default; other entries are left alone.
-
-        :raises ConfigurationError: a value is none there is.
-        """
-        given = dict(rules or {})
-        default = cls()
-        grader, answer = given.get("grader", default.grader), given.get("question", default.answer)
-        if grader not in ("alone", "apart") or answer not in ("halves", "spread"):
-            raise ConfigurationError(
-                f"dispute rules: found grader '{grader}' and question '{answer}', expected alone or apart, and halves "
-                "or spread"
-            )
-        try:
-            first, second = map(float, given.get("weights", default.weights))
-            wrong, distance = float(given.get("wrong", default.wrong)), float(given.get("distance", default.distance))
-        except (TypeError, ValueError) as error:
-            raise ConfigurationError(f"dispute rules: {error}; expected numbers, and two weights") from None
-        return cls(wrong, grader, answer, distance, (first, second))
-
-    def by_file(self, file: Path) -> DisputeCriteria:
-        """The same with the functions of a Python file in place of the rules: ``grader_dispute(grade, others)`` and
-        ``answer_dispute(grades)``, or one of them.
-
-        :raises ConfigurationError: the file cannot be run, or has neither function.
-        """
-        module = module_of(file)
-        functions = [getattr(module, name, None) for name in (_GRADER, _ANSWER)]
-        if not any(map(callable, functions)):
-            raise ConfigurationError(f"{file}: expected a function {_GRADER}(grade, others) or {_ANSWER}(grades)")
-        of_grader, of_answer = (_guarded(one, file) if callable(one) else None for one in functions)
-        return replace(self, of_grader=of_grader, of_answer=of_answer)
-
-
-def _guarded(function: Callable[..., Any], file: Path) -> Callable[..., bool]:
-    """A user's function, remembered by its arguments, for few different ones occur."""
-
-    @cache
-    def asked(*arguments: Any) -> bool:
-        try:
-            return bool(function(*arguments))
-        except Exception as error:
-            raise ConfigurationError(f"{file}: {type(error).__name__}: {error} (at {place_of(error)})") from None
-
-    return asked
 
 
 @dataclass(slots=True, frozen=True)
@@ -148,13 +66,13 @@ def find_disputes(table: GradeTable, criteria: DisputeCriteria | None = None) ->
         rows[np.flatnonzero(present)[order]] = found
     elif rule.grader == "apart":
         off = np.abs(values[order] - _medians_of_others(grouped))
-        rows[np.flatnonzero(present)[order]] = off >= rule.distance - _ROUNDING
+        rows[np.flatnonzero(present)[order]] = off >= rule.distance - ROUNDING
     else:
         rows[present] = (n[places] > 1) & (np.where(values > rule.wrong, right[places], (n - right)[places]) == 1)
     if rule.of_answer is not None:
         divided = np.array([len(each) > 1 and rule.of_answer(tuple(each.tolist())) for each in grouped], dtype=np.bool_)
     elif rule.answer == "spread":
-        divided = (n > 1) & (high - low >= rule.distance - _ROUNDING)
+        divided = (n > 1) & (high - low >= rule.distance - ROUNDING)
     else:
         smaller = np.minimum(right, n - right)
         divided = (smaller > 0) & (2 * smaller == n) | (smaller > 1) & (2 * smaller == n - 1)

@@ -1,6 +1,6 @@
-"""Which answers an adjudicator decides: those whose graders disagree. Answers on which they agree stand by the rule.
+"""Which answers an adjudicator decides: those in dispute by the folder's rules. The others stand by the rule.
 
-What never belongs here: dispute levels of graders and questions (formulas of a report), pages.
+What never belongs here: the rules (``scoring.dispute_criteria``), dispute levels of graders and questions, pages.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from viva.scoring.dispute_criteria import DisputeCriteria
+
 from .store import GradeStore
 
-_ROUNDING = 1e-9
+# Grades that differ and how often they were given decide; of those that are all the same nothing needs to be read.
 _ROWS = """
-select a.question, a.position, a.id, count(*) as valid, sum(r.value > ?) as above, min(r.value), max(r.value),
+select a.question, a.position, a.id, group_concat(r.value, ' ') as given, min(r.value), max(r.value),
     (select count(*) from grades g join graders w on w.number = g.grader
      where g.answer = a.id and g.value is not null and w.kind = 'person') as people,
     q.overlap, (select d.adjudicator from decisions d where d.answer = a.id) as decided
@@ -23,25 +25,12 @@ group by a.id order by a.question, a.position
 """
 
 
-@dataclass(slots=True, frozen=True)
-class DisputeRule:
-    """When an answer goes to an adjudicator: some grades are up to ``wrong`` and others above it; or, where ``spread``
-    is given, the highest and the lowest grade are so far apart.
+def criteria_of(about: Mapping[str, Any] | None) -> DisputeCriteria:
+    """The rules that a folder states (``rules`` of its ``about``).
+
+    :raises ConfigurationError: a value is none there is.
     """
-
-    wrong: float = 0.0
-    spread: float | None = None
-
-    @classmethod
-    def of(cls, about: Mapping[str, Any] | None) -> DisputeRule:
-        """The rule that a folder states (``rules`` of its ``about``: wrong, question, distance).
-
-        :raises ConfigurationError: a value is none there is.
-        """
-        from viva.scoring.disputes import DisputeCriteria  # brings numpy, which serving pages does without
-
-        stated = DisputeCriteria.of((about or {}).get("rules"))
-        return cls(stated.wrong, stated.distance if stated.answer == "spread" else None)
+    return DisputeCriteria.of((about or {}).get("rules"))
 
 
 @dataclass(slots=True, frozen=True)
@@ -57,24 +46,22 @@ class DisputedAnswer:
 
 @dataclass(slots=True)
 class Disputes:
-    """The answers in dispute, in order; on how many at least two graders agree; how many have one grade so far."""
+    """The answers in dispute, in order; how many others have several grades; how many have one grade so far."""
 
     disputed: list[DisputedAnswer] = field(default_factory=list)
     agreed: int = 0
     single: int = 0
 
 
-def disputes_of(store: GradeStore, rule: DisputeRule) -> Disputes:
+def disputes_of(store: GradeStore, criteria: DisputeCriteria) -> Disputes:
     """The disputes of a folder by its valid grades; gold questions have none."""
     found = Disputes()
-    for number, position, name, valid, above, low, high, people, overlap, decided in store.connection.execute(
-        _ROWS, (rule.wrong,)
-    ):
-        apart = 0 < above < valid if rule.spread is None else high - low >= rule.spread - _ROUNDING
-        if apart:
+    for number, position, name, given, low, high, people, overlap, decided in store.connection.execute(_ROWS):
+        grades = [float(value) for value in given.split()]
+        if high > low and criteria.disputed(grades):
             complete = overlap is not None and people >= overlap
             found.disputed.append(DisputedAnswer(number, position, name, complete, decided))
-        elif valid > 1:
+        elif len(grades) > 1:
             found.agreed += 1
         else:
             found.single += 1

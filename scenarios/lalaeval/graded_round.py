@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viva.scoring.disputes import DisputeCriteria
+from viva.scoring.dispute_criteria import DisputeCriteria
 from viva.scoring.grade_table import GradeTable
 
 from .versions import Versions

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from viva.engine import seeds
-from viva.orchestration.grading.disputed import DisputedAnswer, DisputeRule, Disputes, disputes_of
+from viva.orchestration.grading.disputed import DisputedAnswer, Disputes, criteria_of, disputes_of
 from viva.orchestration.grading.records import Decision, Grader, GraderRole, Question
 from viva.orchestration.grading.seats import seats_of
 from viva.orchestration.grading.store import GradeStore
@@ -132,8 +132,8 @@ def docket_of(store: GradeStore, grader: Grader) -> Docket:
 
 
 def _disputes(store: GradeStore, grader: Grader) -> tuple[Disputes, set[int]]:
-    rule = DisputeRule.of(store.meta("about"))
-    return disputes_of(store, rule), {seat.question for seat in seats_of(store, grader)}
+    criteria = criteria_of(store.meta("about"))
+    return disputes_of(store, criteria), {seat.question for seat in seats_of(store, grader)}
 
 
 def case_of(store: GradeStore, grader: Grader, number: int, position: int) -> Case:

@@ -14,7 +14,7 @@ from typing import get_args
 
 from aiohttp import web
 
-from viva.orchestration.grading.disputed import DisputeRule, disputes_of
+from viva.orchestration.grading.disputed import criteria_of, disputes_of
 from viva.orchestration.grading.records import Grader, GraderRole, GraderState, Question, Standing
 from viva.orchestration.grading.seats import standing, whole_standing
 from viva.orchestration.grading.store import GradeStore
@@ -185,7 +185,7 @@ def overview_of(store: GradeStore, admin: Grader) -> Overview:
         last, count = activity.get(grader.number, (None, 0))
         linked, expires = links[grader.number]
         rows.append(GraderRow(grader, standing(store, grader), count, last, linked, expires))
-    disputed = disputes_of(store, DisputeRule.of(store.meta("about"))).disputed
+    disputed = disputes_of(store, criteria_of(store.meta("about"))).disputed
     questions = [
         tuple(row) for row in store.connection.execute("select number, invalid from questions order by number")
     ]

@@ -15,7 +15,7 @@ from viva.data.reading import read_records
 from viva.engine.errors import DatasetError
 from viva.orchestration.grading.store import GradeStore
 from viva.orchestration.grading.tabling import grade_table
-from viva.scoring.disputes import DisputeCriteria
+from viva.scoring.dispute_criteria import DisputeCriteria
 from viva.scoring.grade_table import GradeTable
 
 from ..graded_round import GoldGrade, GradedRound, RoundCounts

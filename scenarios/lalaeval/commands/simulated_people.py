@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from viva.engine import seeds
-from viva.orchestration.grading.disputed import DisputeRule, disputes_of
+from viva.orchestration.grading.disputed import criteria_of, disputes_of
 from viva.orchestration.grading.records import Answer, Grader, Question
 from viva.orchestration.grading.seats import next_seat, note_finished
 from viva.orchestration.grading.store import GradeStore
@@ -67,7 +67,7 @@ def decide_everything(store: GradeStore, adjudicator: str) -> int:
     """Have an adjudicator decide every disputed answer as it deserves; how many there were."""
     grader = store.grader(adjudicator)
     answers = {answer.id: (question, answer) for question in store.questions() for answer in question.answers}
-    disputed = disputes_of(store, DisputeRule.of(store.meta("about"))).disputed
+    disputed = disputes_of(store, criteria_of(store.meta("about"))).disputed
     with store.batch():
         for one in disputed:
             question, answer = answers[one.answer]

@@ -159,19 +159,14 @@ def _fluctuation(report: Record) -> Iterator[Table]:
 def _given(report: Record) -> Table:
     """The beginning of the table of grades: a row for each question and grader, a column for each candidate."""
     told = report["given"]
-    shown = told["first"]
     rows = [
-        [
-            dimension_name(row[0]),
-            shortened(row[1]),
-            str(row[2]),
-            *(DASH if value is None else f"{value:g}" for value in row[3:]),
-        ]
-        for row in shown
-    ]
-    which = f"the first {len(shown)} of {told['rows']:,} rows; all: --grades FILE" if len(shown) < told["rows"] else ""
+        [dimension_name(dimension), shortened(question), grader,
+         *(DASH if value is None else f"{value:g}" for value in values)]
+        for dimension, question, grader, *values in told["first"]
+    ]  # fmt: skip
+    which = f" (the first {len(rows)} of {told['rows']:,} rows; all: --grades FILE)" if told["rows"] > len(rows) else ""
     header = [*told["columns"][:3], *(one["candidate"] for one in report["candidates"])]
-    return (f"Grades as they were given{f' ({which})' if which else ''}", header, rows)
+    return (f"Grades as they were given{which}", header, rows)
 
 
 def _counts(report: Record) -> Table:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viva.orchestration.grading.disputed import DisputeRule, disputes_of
+from viva.orchestration.grading.disputed import criteria_of, disputes_of
 from viva.orchestration.grading.records import Answer, Label, Question, Said
 from viva.orchestration.grading.seats import LAPSE_SECONDS, new_seat, next_seat, regain_seat, seats_of
 from viva.orchestration.grading.store import GradeStore
@@ -39,9 +39,9 @@ def store(tmp_path: Path) -> Iterator[GradeStore]:
         yield made
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=4), st.booleans())
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=7), st.booleans())
 def test_an_answer_is_in_dispute_where_its_valid_grades_disagree(grades: list[tuple[int, bool]], wide: bool) -> None:
-    rule = DisputeRule.of({"rules": {"wrong": 1, "question": "spread" if wide else "halves", "distance": 2}})
+    rule = criteria_of({"rules": {"wrong": 1, "question": "spread" if wide else "halves", "distance": 2}})
     with tempfile.TemporaryDirectory() as folder, _store(Path(folder), count=1) as store:
         answer = store.question(1).answers[0].id
         for number, (value, valid) in enumerate(grades):
@@ -52,7 +52,9 @@ def test_an_answer_is_in_dispute_where_its_valid_grades_disagree(grades: list[tu
         found = disputes_of(store, rule)
         counted = [value for value, valid in grades if valid]
         right = [value > 1 for value in counted]
-        apart = bool(counted) and (max(counted) - min(counted) >= 2 if wide else any(right) and not all(right))
+        few, many = sorted([sum(right), len(right) - sum(right)])
+        alone, halves = few == 1 and many > 0, few > 1 and many - few < 2
+        apart = alone or (bool(counted) and max(counted) - min(counted) >= 2 if wide else halves)
         assert [one.answer for one in found.disputed] == ([answer] if apart else [])
         assert found.agreed == (not apart and len(counted) > 1)
         assert found.single == (len(counted) == 1)
@@ -69,7 +71,7 @@ def test_invalid_questions_and_gold_ones_are_never_in_dispute(store: GradeStore)
         for grader, value in zip(graders, (0, 3), strict=True):
             store.grade(grader, question.answers[0].id, value, submission=f"{question.number} {grader}")
     store.invalidate_question(2, "admin", "wrong standard answer")
-    assert [one.question for one in disputes_of(store, DisputeRule()).disputed] == [1, 3]
+    assert [one.question for one in disputes_of(store, criteria_of(None)).disputed] == [1, 3]
 
 
 def test_a_question_that_counts_no_more_holds_nobody_up(store: GradeStore) -> None:

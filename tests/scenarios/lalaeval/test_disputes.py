@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from viva.engine.errors import ConfigurationError
-from viva.scoring.disputes import DisputeCriteria, find_disputes, grader_levels, question_levels
+from viva.scoring.dispute_criteria import DisputeCriteria
+from viva.scoring.disputes import find_disputes, grader_levels, question_levels
 from viva.scoring.grade_table import GradeRow, GradeTable
 
 ROWS = st.lists(
@@ -120,6 +121,19 @@ def test_other_rules_equal_a_naive_transcription(rows: list[tuple[int, str, str,
         assert divided == (max(mine) - min(mine) >= 2)
 
 
+@given(ROWS, st.sampled_from(["alone", "apart"]), st.sampled_from(["halves", "spread"]), st.sampled_from([0.0, 1.0]))
+@settings(max_examples=50)
+def test_one_answer_alone_is_in_dispute_as_it_is_in_a_table(
+    rows: list[tuple[int, str, str, float | None]], grader: str, question: str, wrong: float
+) -> None:
+    criteria = DisputeCriteria.of({"grader": grader, "question": question, "wrong": wrong, "distance": 1.5})
+    table = table_of(rows)
+    flags = find_disputes(table, criteria)
+    for k, q, disputed in zip(flags.question, flags.candidate, flags.disputed, strict=True):
+        mine = [value for a, b, _, value in rows if (f"k{a}", b) == (table.questions[k], "ABC"[q])]
+        assert criteria.disputed([value for value in mine if value is not None]) == disputed
+
+
 def test_three_graders_one_alone_and_five_in_halves() -> None:
     one_alone = find_disputes(table_of([(0, "A", "u", 0.0), (0, "A", "v", 2.0), (0, "A", "w", 3.0)]))
     assert one_alone.rows.tolist() == [True, False, False]
@@ -137,6 +151,7 @@ def test_a_users_file_decides(tmp_path: Path) -> None:
     flags = find_disputes(table_of([(0, "A", "u", 3.0), (0, "A", "v", 2.0), (1, "A", "u", 3.0)]), criteria)
     assert flags.rows.tolist() == [True, False, False]
     assert flags.divided.tolist() == [False, False]
+    assert [criteria.disputed(grades) for grades in ([3.0, 2.0], [2.0, 2.0], [3.0])] == [True, False, False]
 
 
 def test_what_is_wrong_with_rules_is_said(tmp_path: Path) -> None:

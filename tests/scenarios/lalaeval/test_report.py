@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from viva.engine.errors import ConfigurationError
+from viva.orchestration.grading.disputed import criteria_of, disputes_of
 from viva.orchestration.grading.records import Answer, Label, Question, Said
 from viva.orchestration.grading.store import GradeStore
 from viva.orchestration.grading.tabling import grade_table
@@ -190,6 +191,18 @@ def test_changes_against_an_earlier_round(tmp_path: Path) -> None:
     tags.write_text("question,candidate,same\nq0,alpha,perhaps\n")
     with pytest.raises(ConfigurationError, match=r"tags\.csv:2: expected a question, and yes or no"):
         read_round(july, None, tags)
+
+
+def test_adjudicators_decide_what_the_report_calls_disputed(tmp_path: Path) -> None:
+    # Of six graders two against four are no dispute, neither of one grader nor in halves.
+    folder = make_folder(tmp_path / "june", graders=("Ada", "Ben", "Cleo", "Eve", "Finn", "Gil"))
+    with GradeStore.open(folder) as store:
+        found = disputes_of(store, criteria_of(store.meta("about")))
+    sides = [sum(value_of(k, q, i) > 0 for i in range(6)) for k in range(12) for q in range(3)]
+    assert 0 < len(found.disputed) < sum(0 < side < 6 for side in sides)
+    counts = grade_report(read_round(folder))["counts"]
+    assert counts["disputed"] == counts["undecided"] == len(found.disputed)
+    assert found.agreed == 36 - len(found.disputed)
 
 
 def test_decisions_count_and_original_grades_are_disputed(tmp_path: Path) -> None:

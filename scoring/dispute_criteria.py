@@ -1,0 +1,131 @@
+"""When grades of one answer are in dispute: the rules, read from plain data or a user's Python file, and asked of one
+answer at a time.
+
+Without numpy, for pages ask them too. What never belongs here: tables of grades and dispute levels (``disputes``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+from viva.engine.blame import place_of
+from viva.engine.errors import ConfigurationError
+from viva.engine.pyfile import module_of
+
+GraderFunction = Callable[[float, tuple[float, ...]], bool]
+AnswerFunction = Callable[[tuple[float, ...]], bool]
+ROUNDING = 1e-9
+_GRADER, _ANSWER = "grader_dispute", "answer_dispute"  # the functions of a user's file
+
+
+@dataclass(slots=True, frozen=True)
+class DisputeCriteria:
+    """When grades of one answer are in dispute. Those up to ``wrong`` count as wrong, others as right.
+
+    ``grader`` (F): a grader disputes an answer where they are ``alone`` on their side, all others being on the other
+    one; or where their grade is ``apart`` from the median of the others by ``distance`` at least. Where there are two
+    graders, one on each side, both dispute it; one grader alone disputes nothing.
+
+    ``answer`` (G): an answer is in dispute where ``halves`` of its graders are on either side. Of an odd number the
+    larger half has one more and the smaller half at least two, for one against two is the dispute of a grader. Or
+    where its highest and lowest grade ``spread`` over ``distance`` at least.
+
+    ``weights``: of G and of F in a question's dispute level. ``of_grader`` and ``of_answer`` are functions in place of
+    the rules: of a grade and the others' grades, and of all grades, sorted.
+    """
+
+    wrong: float = 0.0
+    grader: Literal["alone", "apart"] = "alone"
+    answer: Literal["halves", "spread"] = "halves"
+    distance: float = 2.0
+    weights: tuple[float, float] = (0.5, 0.5)
+    of_grader: GraderFunction | None = None
+    of_answer: AnswerFunction | None = None
+
+    @classmethod
+    def of(cls, rules: Mapping[str, Any] | None) -> DisputeCriteria:
+        """From plain data: ``wrong``, ``grader``, ``question`` (the rule of answers), ``distance``, ``weights``.
+
+        What is not named has its default; other entries are left alone.
+
+        :raises ConfigurationError: a value is none there is.
+        """
+        given = dict(rules or {})
+        default = cls()
+        grader, answer = given.get("grader", default.grader), given.get("question", default.answer)
+        if grader not in ("alone", "apart") or answer not in ("halves", "spread"):
+            raise ConfigurationError(
+                f"dispute rules: found grader '{grader}' and question '{answer}', expected alone or apart, and halves "
+                "or spread"
+            )
+        try:
+            first, second = map(float, given.get("weights", default.weights))
+            wrong, distance = float(given.get("wrong", default.wrong)), float(given.get("distance", default.distance))
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(f"dispute rules: {error}; expected numbers, and two weights") from None
+        return cls(wrong, grader, answer, distance, (first, second))
+
+    def by_file(self, file: Path) -> DisputeCriteria:
+        """The same with the functions of a Python file in place of the rules: ``grader_dispute(grade, others)`` and
+        ``answer_dispute(grades)``, or one of them.
+
+        :raises ConfigurationError: the file cannot be run, or has neither function.
+        """
+        module = module_of(file)
+        functions = [getattr(module, name, None) for name in (_GRADER, _ANSWER)]
+        if not any(map(callable, functions)):
+            raise ConfigurationError(f"{file}: expected a function {_GRADER}(grade, others) or {_ANSWER}(grades)")
+        of_grader, of_answer = (_guarded(one, file) if callable(one) else None for one in functions)
+        return replace(self, of_grader=of_grader, of_answer=of_answer)
+
+    def disputed(self, grades: Sequence[float]) -> bool:
+        """Whether one answer is in dispute by these rules: by any of its graders (F), or as a whole (G).
+
+        Functions of a user's file are asked too. Up to one grade nothing is in dispute.
+        """
+        if len(grades) < 2:
+            return False
+        grades = sorted(grades)
+        if self.of_answer is not None:
+            if self.of_answer(tuple(grades)):
+                return True
+        elif self.answer == "spread":
+            if grades[-1] - grades[0] >= self.distance - ROUNDING:
+                return True
+        elif in_halves(len(grades), sum(grade > self.wrong for grade in grades)):
+            return True
+        others = [grades[:at] + grades[at + 1 :] for at in range(len(grades))]
+        if self.of_grader is not None:
+            asked = self.of_grader
+            return any(asked(own, tuple(rest)) for own, rest in zip(grades, others, strict=True))
+        if self.grader == "apart":
+            return any(abs(own - median(rest)) >= self.distance - ROUNDING
+                       for own, rest in zip(grades, others, strict=True))  # fmt: skip
+        right = sum(grade > self.wrong for grade in grades)
+        return min(right, len(grades) - right) == 1
+
+
+def in_halves(graders: int, right: int) -> bool:
+    """Whether half of an answer's graders find it right; of an odd number one more may stand on either side, and two
+    at least on each.
+    """
+    smaller = min(right, graders - right)
+    return smaller > 0 and (2 * smaller == graders or (smaller > 1 and 2 * smaller == graders - 1))
+
+
+def _guarded(function: Callable[..., Any], file: Path) -> Callable[..., bool]:
+    """A user's function, remembered by its arguments, for few different ones occur."""
+
+    @cache
+    def asked(*arguments: Any) -> bool:
+        try:
+            return bool(function(*arguments))
+        except Exception as error:
+            raise ConfigurationError(f"{file}: {type(error).__name__}: {error} (at {place_of(error)})") from None
+
+    return asked
