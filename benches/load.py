@@ -16,11 +16,9 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
 import table
 from running import PEERS, ROOT, PeerFailed, note
@@ -28,8 +26,8 @@ from running import PEERS, ROOT, PeerFailed, note
 sys.path[:0] = [str(PEERS), str(ROOT / "tests" / "servers"), str(ROOT / "tests" / "models")]
 from guidellm_load import GUIDELLM, guidellm_figures  # noqa: E402 - in a folder of its own
 from load_parts import requests  # noqa: E402
-from process import serving_port  # noqa: E402
 from queue_theory import mean_sojourn, sojourn_quantile  # noqa: E402
+from queues import RunningQueue, running_queue  # noqa: E402
 
 from viva.engine.clock import RealClock  # noqa: E402
 from viva.engine.collector import tuned_collector  # noqa: E402
@@ -58,32 +56,7 @@ REACH: table.Reach = {
 Figures = dict[str, float]
 
 
-class Server:
-    """The queue in its own process."""
-
-    def __init__(self, port: int) -> None:
-        self.root = f"http://127.0.0.1:{port}"
-        self.model = f"openai:{self.root}/v1#judge"
-
-    def counts(self) -> dict[str, Any]:
-        """What it has counted."""
-        with urlopen(f"{self.root}/stats", timeout=60) as answer:
-            counted: dict[str, Any] = json.load(answer)
-        return counted
-
-    def plan(self, **plan: Any) -> None:
-        """Begin anew."""
-        urlopen(Request(f"{self.root}/plan", json.dumps(plan).encode()), timeout=60).close()
-
-
-@contextmanager
-def server() -> Iterator[Server]:
-    """A queue while entered."""
-    with serving_port([sys.executable, str(ROOT / "tests" / "servers" / "queue_server.py")]) as port:
-        yield Server(port)
-
-
-def drive(where: Server, each: Callable[[LoadTest, Path], None] | None = None, **fields: Any) -> list[Measured]:
+def drive(where: RunningQueue, each: Callable[[LoadTest, Path], None] | None = None, **fields: Any) -> list[Measured]:
     """The steps of a load on the server, without unloaded passes."""
     clock = RealClock()
     settings = load_settings(
@@ -102,7 +75,7 @@ def drive(where: Server, each: Callable[[LoadTest, Path], None] | None = None, *
         return clock.run(lambda: run(Path(folder)))
 
 
-def theory(where: Server, seconds: float) -> Figures:
+def theory(where: RunningQueue, seconds: float) -> Figures:
     """Percentiles and utilisation beside the theory of M/M/c."""
     rows, worst, busy_worst = [], 0.0, 0.0
     for load in LOADS:
@@ -124,7 +97,7 @@ def theory(where: Server, seconds: float) -> Figures:
     return {"theory_worst_pct": 100 * worst, "utilisation_worst_pct": 100 * busy_worst}
 
 
-def stall(where: Server, seconds: float) -> Figures:
+def stall(where: RunningQueue, seconds: float) -> Figures:
     """A server that stands still for 5 s, in an open and in a closed loop."""
     rows, figures = [], {}
     loads: dict[str, dict[str, Any]] = {"open": {"rates": (50.0,)}, "closed": {"concurrency": (4,)}}
@@ -139,7 +112,7 @@ def stall(where: Server, seconds: float) -> Figures:
     return figures
 
 
-def rates(where: Server, seconds: float) -> Figures:
+def rates(where: RunningQueue, seconds: float) -> Figures:
     """Counts of both sides, and up to which rate requests are dispatched as intended."""
     rows, highest, differ, missing, each = [], 0.0, 0, 0, 0.0
     for rate in RATES:
@@ -175,7 +148,7 @@ def rates(where: Server, seconds: float) -> Figures:
             "client_cpu_us": 1e6 * each}  # fmt: skip
 
 
-def soak(where: Server, seconds: float) -> Figures:
+def soak(where: RunningQueue, seconds: float) -> Figures:
     """Memory of a step of 500 requests a second: after a quarter of it, and at its end."""
     note(f"500 requests a second for {seconds:g} s")
     where.plan(servers=64, mean=0.01)
@@ -218,7 +191,7 @@ def _memory() -> float:
     return pages * resource.getpagesize() / 1e6
 
 
-def guidellm(where: Server, seconds: float) -> Figures:
+def guidellm(where: RunningQueue, seconds: float) -> Figures:
     """The same requests at the same times by guidellm: percentiles, and CPU of the client for each request.
 
     CPU is that of a long load beyond that of a short one, so that neither pays for its imports.
@@ -253,7 +226,7 @@ def guidellm(where: Server, seconds: float) -> Figures:
     }
 
 
-def _ours(where: Server, count: int) -> Figures:
+def _ours(where: RunningQueue, count: int) -> Figures:
     """Our figures of a load beside guidellm: percentiles from the dispatch and from when requests were due."""
     note(f"viva: {count:,} requests")
     where.plan(**_BESIDE)
@@ -265,7 +238,7 @@ def _ours(where: Server, count: int) -> Figures:
             **{f"due_{name}": latencies["e2e"][name] for name in QUANTILES}}  # fmt: skip
 
 
-def _theirs(where: Server, count: int) -> Figures:
+def _theirs(where: RunningQueue, count: int) -> Figures:
     """guidellm's figures of the same load.
 
     :raises PeerFailed: it did not end well.
@@ -277,14 +250,14 @@ def _theirs(where: Server, count: int) -> Figures:
     return found
 
 
-def _see_all_answered(where: Server, count: int) -> None:
+def _see_all_answered(where: RunningQueue, count: int) -> None:
     """:raises PeerFailed: the server answered another number of requests: percentiles cannot be compared."""
     answered = where.counts()["answered"]
     if answered != count:
         raise PeerFailed(f"{answered:,} requests were answered, not {count:,}")
 
 
-PARTS: dict[str, Callable[[Server, float], Figures]] = {
+PARTS: dict[str, Callable[[RunningQueue, float], Figures]] = {
     "theory": theory, "stall": stall, "rates": rates, "soak": soak, "guidellm": guidellm,
 }  # fmt: skip
 SECONDS = {"theory": 60.0, "stall": 40.0, "rates": 10.0, "soak": 300.0, "guidellm": 60.0}
@@ -302,7 +275,7 @@ def main() -> None:
     if options.soak:
         lengths = {**lengths, "soak": options.soak}
     figures: Figures = {}
-    with server() as where, tuned_collector():
+    with running_queue() as where, tuned_collector():
         for name in options.only or lengths:
             figures |= PARTS[name](where, lengths.get(name, SECONDS[name]))
     if options.only and not options.quick:

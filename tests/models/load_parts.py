@@ -83,9 +83,16 @@ def throttled(number: int) -> Exception:
 
 
 def carried_out(
-    folder: Path, clock: VirtualClock, judges: dict[str, Backend], work: list[LoadRequest], **fields: Any
+    folder: Path,
+    clock: VirtualClock,
+    judges: dict[str, Backend],
+    work: list[LoadRequest],
+    ready: Callable[[LoadTest], None] = lambda test: None,
+    **fields: Any,
 ) -> LoadTest:
-    """A load test that was carried out in virtual time; without unloaded passes unless they are asked for."""
+    """A load test that was carried out in virtual time, or went on; without unloaded passes and cool-down unless they
+    are asked for. ``ready`` is called before it begins.
+    """
     names = {label: f"simulated:{label}" for label in judges}
     settings = load_settings({"judges": names, "baseline": 0, "cool_down": 0.0, **fields})
     opened = [Judge(label, names[label], backend) for label, backend in judges.items()]
@@ -93,6 +100,7 @@ def carried_out(
 
     async def run() -> LoadTest:
         test = LoadTest(settings, work, opened, folder, clock)
+        ready(test)
         await test.run()
         return test
 

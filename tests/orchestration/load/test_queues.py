@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from queue_theory import mean_sojourn, sojourn_quantile
 from viva.engine.clock import VirtualClock
 from viva.orchestration.load.log_reading import LoadHistory
 from viva.orchestration.load.records import LoadRequest
+from viva.orchestration.load.steps import LoadTest
 
 _SERVERS, _MEAN = 4, 0.5
 
@@ -165,6 +169,69 @@ def test_recorded_times_are_replayed_once_as_they_were(tmp_path: Path) -> None:
     test = carried_out(tmp_path, clock, {"q": QueueJudge(clock, 8, 0.1)}, work, arrivals="replay")
     with LoadHistory(tmp_path) as history:
         assert [one.intended for one in history.sent(0, "q")] == came
+    assert test.results[0, "q"].measured.record["end"] == "done"
+
+
+def test_the_end_of_a_step_is_left_out_for_nothing_comes_behind_it(tmp_path: Path) -> None:
+    def counted(folder: str, **fields: Any) -> dict[str, Any]:
+        clock = VirtualClock()
+        judge = QueueJudge(clock, 30, 1.0, seed=4)
+        test = carried_out(
+            tmp_path / folder, clock, {"q": judge}, requests(10), warm_up=0.0, **{"cool_down": None, **fields}
+        )
+        return test.results[0, "q"].measured.record
+
+    opened = {"rates": (10.0,), "arrivals": "constant", "seconds": 100.0}
+    assert counted("all", **opened, cool_down=0.0)["requests"] == 1000
+    assert counted("given", **opened, cool_down=20.0)["requests"] == 800
+    found = counted("found", **opened)
+    assert (found["sent"], found["requests"]) == (1000, pytest.approx(990, abs=2)), "a mean latency of 1 s"
+    closed = counted("closed", concurrency=(8,), requests=400)
+    assert (closed["sent"], closed["requests"]) == (400, 392), "as many as were in flight"
+
+
+def test_a_pause_lies_between_steps_and_ends_when_asked_to(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    judge = QueueJudge(clock, 8, 0.1)
+    load: dict[str, Any] = {"rates": (5.0, 10.0), "seconds": 20.0, "pause": 1000.0}
+    began = clock.now()
+    test = carried_out(tmp_path / "whole", clock, {"q": judge}, requests(10), baseline=5, **load)
+    assert len(test.results) == 4
+    assert 1000 + 2 * 20 < clock.now() - began - 1000 < 1000 + 2 * 20 + 10, "two pauses: none at the end"
+
+    clock = VirtualClock()
+    asked: list[asyncio.TimerHandle] = []
+
+    def ready(test: LoadTest) -> None:
+        asked.append(asyncio.get_running_loop().call_later(50.0, test.interrupt))
+
+    began = clock.now()
+    test = carried_out(tmp_path / "stopped", clock, {"q": QueueJudge(clock, 8, 0.1)}, requests(10), ready=ready, **load)
+    assert test.interrupted
+    assert len(test.results) == 1
+    assert clock.now() - began == pytest.approx(50.0, abs=0.01)
+
+
+def test_a_replay_that_was_stopped_goes_on_at_its_own_pace(tmp_path: Path) -> None:
+    came = [0.0, 0.5, 0.5, 2.0, 7.5, 8.0, 30.0]
+    work = [replace(one, at=at) for one, at in zip(requests(7), came, strict=True)]
+    tests: list[LoadTest] = []
+
+    def stopping(number: int) -> None:
+        if number == 3:
+            tests[0].interrupt()
+
+    clock = VirtualClock()
+    carried_out(
+        tmp_path, clock, {"q": QueueJudge(clock, 8, 0.1, trouble=stopping)}, work, ready=tests.append,
+        arrivals="replay",
+    )  # fmt: skip
+    assert tests[0].interrupted
+    clock = VirtualClock()
+    test = carried_out(tmp_path, clock, {"q": QueueJudge(clock, 8, 0.1)}, work, arrivals="replay")
+    with LoadHistory(tmp_path) as history:
+        assert [(one.part, one.intended) for one in history.sent(0, "q")] == [
+            (0, 0.0), (0, 0.5), (0, 0.5), (0, 2.0), (1, 0.0), (1, 0.5), (1, 22.5)]  # fmt: skip
     assert test.results[0, "q"].measured.record["end"] == "done"
 
 

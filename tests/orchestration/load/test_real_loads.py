@@ -5,51 +5,22 @@ from __future__ import annotations
 import io
 import json
 import signal
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
 import pytest
-from process import serving_port
+from queues import RunningQueue, running_queue
 from viva_process import ended, started
 
 from viva.cli.main import app
 from viva.orchestration.load.log_reading import LoadHistory
 
-_SERVER = Path(__file__).parents[2] / "servers" / "queue_server.py"
-Counts = dict[str, Any]
-
-
-class QueueServer:
-    """A running M/M/c queue."""
-
-    def __init__(self, port: int) -> None:
-        self._root = f"http://127.0.0.1:{port}"
-        self.model = f"openai:{self._root}/v1#judge"
-
-    def counts(self, requests: int = 0) -> Counts:
-        """What it has counted, once so many requests have come."""
-        with urlopen(f"{self._root}/stats?requests={requests}", timeout=60) as answer:
-            counts: Counts = json.load(answer)
-        return counts
-
-    def plan(self, **plan: Any) -> None:
-        """Begin anew."""
-        urlopen(Request(f"{self._root}/plan", json.dumps(plan).encode()), timeout=60).close()
-
-
-@contextmanager
-def _server(**plan: Any) -> Iterator[QueueServer]:
-    with serving_port([sys.executable, str(_SERVER), "--plan", json.dumps(plan)]) as port:
-        yield QueueServer(port)
-
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[QueueServer]:
-    with _server() as running:
+def server() -> Iterator[RunningQueue]:
+    with running_queue() as running:
         yield running
 
 
@@ -84,7 +55,7 @@ def _bench(*arguments: str | Path) -> tuple[int, Any, str]:
 
 
 def test_both_sides_count_the_same_and_no_first_token_is_missing(
-    server: QueueServer, asked: Path, tmp_path: Path
+    server: RunningQueue, asked: Path, tmp_path: Path
 ) -> None:
     server.plan(servers=8, mean=0.004)
     code, record, said = _bench(
@@ -110,7 +81,7 @@ def test_both_sides_count_the_same_and_no_first_token_is_missing(
         assert step["judgement"]["figures"]
 
 
-def test_failures_of_a_server_are_told_by_kind(server: QueueServer, asked: Path, tmp_path: Path) -> None:
+def test_failures_of_a_server_are_told_by_kind(server: RunningQueue, asked: Path, tmp_path: Path) -> None:
     server.plan(servers=8, mean=0.002, fail_every=5)
     _, record, _ = _bench(
         asked, "--judge", server.model, "--rates", 200, "--requests", 100, "--baseline", 0, "--out", tmp_path / "test"
@@ -125,7 +96,7 @@ def test_failures_of_a_server_are_told_by_kind(server: QueueServer, asked: Path,
 
 
 def test_a_killed_test_keeps_what_has_ended_and_goes_on_where_it_stood(
-    server: QueueServer, asked: Path, tmp_path: Path
+    server: RunningQueue, asked: Path, tmp_path: Path
 ) -> None:
     server.plan(servers=8, mean=0.004)
     folder = tmp_path / "test"
@@ -164,7 +135,7 @@ def test_a_killed_test_keeps_what_has_ended_and_goes_on_where_it_stood(
 
 
 def test_a_missed_objective_and_a_judge_that_never_answers_have_exit_codes(
-    server: QueueServer, asked: Path, tmp_path: Path
+    server: RunningQueue, asked: Path, tmp_path: Path
 ) -> None:
     server.plan(servers=8, mean=0.004)
     code, record, _ = _bench(
