@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from viva.orchestration.grading.disputed import criteria_of, disputes_of
@@ -39,6 +39,7 @@ def store(tmp_path: Path) -> Iterator[GradeStore]:
         yield made
 
 
+@settings(max_examples=40)  # each makes a file
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=7), st.booleans())
 def test_an_answer_is_in_dispute_where_its_valid_grades_disagree(grades: list[tuple[int, bool]], wide: bool) -> None:
     rule = criteria_of({"rules": {"wrong": 1, "question": "spread" if wide else "halves", "distance": 2}})

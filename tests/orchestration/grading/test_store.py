@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from viva.engine.errors import ConfigurationError
@@ -52,6 +52,7 @@ _DEEDS = st.tuples(st.sampled_from(["claim", "grade", "pause", "resume", "retire
                    st.integers(0, 4), st.integers(0, 3))  # fmt: skip
 
 
+@settings(max_examples=50)  # each makes a file
 @given(st.lists(_DEEDS, max_size=60), st.integers(1, 3))
 def test_seats_are_never_shared_and_the_last_submission_counts(deeds: list[tuple[str, int, int]], overlap: int) -> None:
     clock = _Clock()
