@@ -31,6 +31,7 @@ _HEADERS = {"Content-Type": "application/json", "User-Agent": "viva", "Accept-En
 _MOST_REDIRECTS = 3
 _REDIRECTS = (301, 302, 303, 307, 308)
 _KEPT_METHOD = (307, 308)
+_MOST_STALE = 3  # kept connections in a row that the server had closed
 
 
 class Body:
@@ -117,13 +118,27 @@ class Body:
         raise Unavailable(f"the answer is packed as '{self._packing[:20]}', which was not asked for", model=self._label)
 
 
+class _Use:
+    """Which connection an exchange got: ``reused`` is true of one that was kept from an earlier exchange."""
+
+    __slots__ = ("answered", "reused")
+
+    def __init__(self) -> None:
+        self.reused = self.answered = False
+
+
+async def _mark_reused(session: aiohttp.ClientSession, context: Any, parameters: Any) -> None:
+    context.trace_request_ctx.reused = True
+
+
 class Endpoint:
     """An endpoint's HTTP session.
 
     :param base_url: stands for the endpoint in errors; nothing secret. :param headers: sent with each request; what is
         secret of them is known to ``redact``. :param timeout: seconds for one attempt; at most 10 of them to connect.
     :param longest: the most bytes of an answer, unpacked. :param key_advice: what to do about a refused key.
-    :param dialect: how the endpoint words its errors.
+    :param dialect: how the endpoint words its errors. :param repeatable: a request that may have arrived does no harm
+        when it arrives once more.
     """
 
     def __init__(
@@ -135,10 +150,11 @@ class Endpoint:
         headers: Mapping[str, str],
         key_advice: str = "check the key (key_env=NAME names its variable)",
         dialect: Dialect | None = None,
+        repeatable: bool = True,
     ) -> None:
         self.base_url, self.redact = base_url, redact
         self._dialect = dialect or Dialect()
-        self._longest, self._key_advice = longest, key_advice
+        self._longest, self._key_advice, self._repeatable = longest, key_advice, repeatable
         self._headers = CIMultiDict(_HEADERS)
         self._headers.update(headers)
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(10.0, timeout))
@@ -149,8 +165,11 @@ class Endpoint:
         """Make the session."""
         # limit=0: the pool's default of 100 connections would silently cap concurrency; the gate bounds them.
         connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300, keepalive_timeout=60)
+        reuse = aiohttp.TraceConfig()
+        reuse.on_connection_reuseconn.append(_mark_reused)
         self._session = aiohttp.ClientSession(
             connector=connector,
+            trace_configs=[reuse],
             headers=self._headers,
             timeout=self._timeout,
             auto_decompress=False,
@@ -228,16 +247,29 @@ class Endpoint:
         session = self._session
         if session is None:
             raise ConfigurationError(f"{label}: the backend is used outside its `async with`")
-        hops = 0
+        hops = stale = 0
         while True:
-            async with session.request(method, url, data=data, headers=headers, allow_redirects=False) as response:
-                if accept(response.status):
-                    return await receive(Body(response, self._longest, label))
-                if response.status not in _REDIRECTS or "Location" not in response.headers:
-                    body = await Body(response, self._longest, label).head()
-                    raise self.error(label, response.status, body, response.headers)
-                url = _redirected(response, method, label, self.redact, last=hops == _MOST_REDIRECTS)
-            hops += 1
+            use = _Use()
+            try:
+                async with session.request(
+                    method, url, data=data, headers=headers, allow_redirects=False, trace_request_ctx=use
+                ) as response:
+                    use.answered = True
+                    if accept(response.status):
+                        return await receive(Body(response, self._longest, label))
+                    if response.status not in _REDIRECTS or "Location" not in response.headers:
+                        body = await Body(response, self._longest, label).head()
+                        raise self.error(label, response.status, body, response.headers)
+                    url = _redirected(response, method, label, self.redact, last=hops == _MOST_REDIRECTS)
+                hops += 1
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                # Some servers close a connection that they said they keep (llama-server does behind each stream): what
+                # was sent on it met nobody, and goes out on another one at once. Without an error number nothing was
+                # written; else the server might have read it and died of it, which few others survive.
+                stale += 1
+                written = not isinstance(error, aiohttp.ClientOSError) or error.errno is not None
+                if not use.reused or use.answered or stale > _MOST_STALE or (written and not self._repeatable):
+                    raise
 
 
 def _redirected(response: aiohttp.ClientResponse, method: str, label: str, redact: Redactor, *, last: bool) -> str:

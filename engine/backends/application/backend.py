@@ -57,7 +57,7 @@ class _Opened:
         place = self.redact(self.urls[application.url].partition("?")[0])
         fixed = {name: value for name, value in headers.items() if name not in self.by_session}
         advice = _KEY_ADVICE if self.secrets else _NO_KEY_ADVICE
-        self.endpoint = Endpoint(place, self.redact, application.timeout, longest, fixed, advice)
+        self.endpoint = Endpoint(place, self.redact, application.timeout, longest, fixed, advice, repeatable=False)
 
     def _url(self, template: str, field: str) -> str:
         place, slash, rest = _split(template)
