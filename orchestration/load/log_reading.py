@@ -106,6 +106,11 @@ class LoadHistory:
         [(count,)] = self._rows(f"select count(*) from sent {where}", *([] if step is None else [step]))
         return int(count)
 
+    def messages(self, step: int, judge: str) -> dict[str, str]:
+        """What the first failure of each type said, of a judge's requests in a step."""
+        query = "select error, message, min(number) from sent where step = ? and judge = ? and error != '' group by 1"
+        return {error: message for error, message, _ in self._rows(query, step, judge)}
+
     def timings(self, step: int, judge: str) -> Iterator[tuple[int, int, Timing]]:
         """``(part, number, timing)`` of a judge's requests in a step, by number."""
         query = f"select part, number, {_TIMING} from sent where step = ? and judge = ? order by number"

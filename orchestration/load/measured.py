@@ -149,6 +149,7 @@ def measure(
         "windows": [[part, start, end] for part, (start, end) in windows.items()],
         "steady": _all([found.steady for found in steady.values()]),
         **speed.record(seconds, *prices),
+        "error_messages": history.messages(step.index, judge) if speed.errors else {},
         "throughput": within / seconds if seconds > 0 else None,
         "in_flight": busy / seconds if seconds > 0 else None,
         "most_in_flight": max((one.get("most_in_flight", 0) for one in judged), default=0),

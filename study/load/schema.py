@@ -166,6 +166,7 @@ class StepSpeed(BaseModel):
     requests: int
     answered: int
     errors: dict[str, int] = Field(description="By type of failure.")
+    error_messages: dict[str, str] = Field(description="What the first failure of each type said.")
     throughput: float | None = Field(description="Answers a second.")
     goodput: float | None = Field(description="Answers a second within the objective's latencies.")
     latencies: dict[str, Latency] = Field(

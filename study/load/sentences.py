@@ -51,9 +51,31 @@ def notes(report: Record) -> list[str]:
                 "it is not the load alone that moves it"
             )
         speeds = [step["speed"] for step in one["steps"] if step.get("speed")]
+        said += [f"{one['judge']}: {told}" for told in (*_failed(one), *_unsteady(one))]
         if slow := list(dict.fromkeys(speed["bottleneck"] for speed in speeds if speed.get("bottleneck"))):
             said.append(f"{one['judge']}: {slow[0]}")
     return said
+
+
+def _failed(judge: Record) -> list[str]:
+    """Why requests failed, by type."""
+    found: dict[str, tuple[int, str]] = {}
+    for step in judge["steps"]:
+        for kind, count in (step.get("speed") or {}).get("errors", {}).items():
+            before, message = found.get(kind, (0, step["speed"]["error_messages"].get(kind, "")))
+            found[kind] = before + count, message
+    return [
+        f"{counted(count, 'request')} failed with {kind}, the first: {' '.join(message.split())[:_EXCERPT]}"
+        for kind, (count, message) in found.items()
+    ]
+
+
+def _unsteady(judge: Record) -> list[str]:
+    """Loads at which latencies still had a trend when the step ended."""
+    loads = [step["judgement"]["load"] for step in judge["steps"] if (step.get("speed") or {}).get("steady") is False]
+    if not loads:
+        return []
+    return [f"latencies had not settled when the step at {joined(loads)} ended: a longer one (--duration) shows more"]
 
 
 def _unread(judge: Record) -> list[str]:
