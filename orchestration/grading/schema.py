@@ -18,6 +18,7 @@ from viva.engine.escapes import readable
 FILE = "grades.sqlite"
 VERSION = "1"
 _WAIT_SECONDS = 30.0  # for another process that writes
+_MOST_NAMED = 5
 _TABLES = """
 create table meta (name text primary key, value text not null) without rowid;
 create table questions (
@@ -104,7 +105,9 @@ def open_file(path: Path) -> sqlite3.Connection:
     :raises ConfigurationError: it is not, or is no file of grades of this version.
     """
     if not path.is_file():
-        raise ConfigurationError(f"{path.parent}: not a grading folder, for it holds no {FILE}")
+        below = sorted({file.parent for depth in ("*", "*/*") for file in path.parent.glob(f"{depth}/{FILE}")})
+        hint = f"; there is {', '.join(map(str, below[:_MOST_NAMED]))}" if below else ""
+        raise ConfigurationError(f"{path.parent}: not a grading folder, for it holds no {FILE}{hint}")
     try:
         connection = _connect(path)
         found = connection.execute("select value from meta where name = 'version'").fetchone()

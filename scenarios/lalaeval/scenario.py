@@ -46,6 +46,13 @@ class AskedQuestion(BaseModel):
 _TASK = TypeAdapter(AskedQuestion)
 
 
+class CollectedAnswers(Measures):
+    """Counts of collected answers. While they come nothing is said of their length, which is no score."""
+
+    def headline(self) -> str:
+        return ""
+
+
 class Answers(Scenario[AnswersSettings, GivenTask]):
     """Answers of candidates, to be graded by people."""
 
@@ -95,7 +102,7 @@ class Answers(Scenario[AnswersSettings, GivenTask]):
         return result["answers"]
 
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> Aggregate:
-        return Measures(manifest, CANDIDATE)
+        return CollectedAnswers(manifest, CANDIDATE)
 
     def forecast(
         self, settings: AnswersSettings, prepared: Prepared[GivenTask], pack: PromptPack | None

@@ -103,12 +103,13 @@ def list_(
             "near_duplicates": [asdict(one) for one in alike],
         })  # fmt: skip
         return
-    tables: list[Table] = [(
-        f"Questions of {opened.file.title}",
-        ["id", "state", "dimension", "difficulty", "question", "to be said"],
-        [[one.pair.id, one.state, one.pair.dimension, one.pair.difficulty, _short(one.pair.text),
-          "; ".join([*against[one.pair.id], *filter(None, [reasons.get(one.pair.id)])])] for one in chosen],
-    ), (
+    header = ["id", "state", "dimension", "difficulty", "question", "to be said"]
+    said = {name: "; ".join([*found, *filter(None, [reasons.get(name)])]) for name, found in against.items()}
+    rows = [[one.pair.id, one.state, one.pair.dimension, one.pair.difficulty, _short(one.pair.text), said[one.pair.id]]
+            for one in chosen]  # fmt: skip
+    if not any(row[-1] for row in rows):
+        header, rows = header[:-1], [row[:-1] for row in rows]
+    tables: list[Table] = [(f"Questions of {opened.file.title}", header, rows), (
         f"Plan against the bank on {on}",
         ["dimension", "difficulty", "wanted", "accepted", "missing", "under way"],
         [[one.dimension, one.difficulty, str(one.wanted), str(one.accepted),
@@ -157,7 +158,8 @@ def inspect(
     def able(opened: Project, one: Entry) -> bool:
         return one.state == "draft" and not problems(one.pair, opened, date.today())
 
-    _moved(project, ids, every, able, lambda bank, names: bank.inspect(names, _who(by), note), "inspected")
+    _moved(project, ids, every, able, lambda bank, names: bank.inspect(names, _who(by), note), "inspected",
+           "there is no draft without a problem (viva grade bank list)")  # fmt: skip
 
 
 def accept(
@@ -172,7 +174,8 @@ def accept(
     def able(opened: Project, one: Entry) -> bool:
         return one.state == "inspected"
 
-    _moved(project, ids, every, able, lambda bank, names: bank.accept(names, _who(by), note), "accepted")
+    _moved(project, ids, every, able, lambda bank, names: bank.accept(names, _who(by), note), "accepted",
+           "no question is inspected and waits (viva grade bank inspect)")  # fmt: skip
 
 
 def return_(
@@ -193,7 +196,9 @@ def _moved(
     able: Callable[[Project, Entry], bool],
     move: Callable[[Bank, Sequence[str]], None],
     state: str,
+    none: str = "",
 ) -> None:
+    """``none``: what is said where --all chooses nothing."""
     from viva.engine.errors import ConfigurationError
 
     from ..bank import Bank
@@ -205,7 +210,7 @@ def _moved(
     with Bank.open(opened) as bank:
         names = list(ids or [one.pair.id for one in bank.entries() if able(opened, one)])
         move(bank, names)
-    print(f"{len(names)} {state}")
+    print(f"{len(names)} {state}" + ("" if names else f"; {none}"))
 
 
 def _say_findings(opened: Project, bank: Bank, on: date, only: set[str]) -> None:

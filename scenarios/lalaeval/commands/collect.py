@@ -59,6 +59,7 @@ def collect(
     from viva.cli.run import hold, leave
     from viva.engine.errors import ConfigurationError
     from viva.orchestration.grading.schema import FILE
+    from viva.reports.page import counted
 
     from ..project import Project
     from .grading_folder import make_grading_folder
@@ -78,13 +79,18 @@ def collect(
         lacking = make_grading_folder(drawn, held_back)
         if lacking:
             print(f"viva: note: questions that lack an answer: {lacking}; the others are graded", file=sys.stderr)
-    if grades.exists():
-        print(f"{drawn.path}: {len(drawn.pairs)} questions and {len(drawn.gold)} gold ones, "
-              f"{len(launch.prepared.labels)} candidates, ready to grade: viva grade serve {drawn.path}")  # fmt: skip
-    elif outcome.how == "done":
-        print(f"viva: missing answers: {outcome.failed}; ask again with --retry-failed, or begin without them with "
-              f"--max-failures {outcome.failed}", file=sys.stderr)  # fmt: skip
-    leave(launch, held, max_failures)
+    try:
+        leave(launch, held, max_failures)
+    finally:  # what comes next is the last line
+        if grades.exists():
+            gold = f" and {counted(len(drawn.gold), 'gold question')}" if drawn.gold else ""
+            answered = (
+                f"{counted(len(drawn.pairs), 'question')}{gold}, {counted(len(launch.prepared.labels), 'candidate')}"
+            )
+            print(f"{drawn.path}: {answered}, ready to grade: viva grade serve {drawn.path}")
+        elif outcome.how == "done":
+            print(f"viva: missing answers: {outcome.failed}; ask again with --retry-failed, or begin without them with "
+                  f"--max-failures {outcome.failed}", file=sys.stderr)  # fmt: skip
 
 
 def launched(drawn: Drawn, given: dict[str, Any], *, retry_failed: bool = False) -> Launch:

@@ -32,6 +32,6 @@ def init(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder t
     named = shlex.quote(str(folder))
     typer.echo(f"{folder / _FILES[0]}: the project, with comments\n{folder / _FILES[1]}: eight questions for its bank")
     typer.echo(
-        f"go on with: viva grade bank import {named} {shlex.quote(str(folder / _FILES[1]))} && "
-        f"viva grade bank inspect {named} --all && viva grade bank accept {named} --all && viva grade check {named}"
+        f"go on with:\n  viva grade bank import {named} {shlex.quote(str(folder / _FILES[1]))}\n"
+        f"  viva grade bank inspect {named} --all\n  viva grade bank accept {named} --all\n  viva grade check {named}"
     )

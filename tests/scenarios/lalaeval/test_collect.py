@@ -40,7 +40,7 @@ def _contents(folder: Path) -> Any:
 def test_answers_stand_in_blind_positions_under_the_rubric_of_their_dimension(tmp_path: Path) -> None:
     accepted(tmp_path, [*_rows(), pair("golden", gold=GOLD)], PROJECT + "gold: 0.2\n")
     printed, _ = viva("grade", "collect", tmp_path, *TWO, "--round", "june", "-n", "7")
-    assert "7 questions and 1 gold ones, 2 candidates, ready to grade" in printed
+    assert "7 questions and 1 gold question, 2 candidates, ready to grade" in printed
     with GradeStore.open(tmp_path / "rounds" / "june") as store:
         questions = list(store.questions())
         about = store.meta("about")

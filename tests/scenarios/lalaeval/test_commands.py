@@ -17,13 +17,18 @@ def test_what_init_writes_goes_all_the_way_to_a_grading_folder(tmp_path: Path) -
     _, said = viva("grade", "init", folder, code=2)
     assert "holds project.yaml, questions.jsonl already; name another folder" in said
     viva("grade", "bank", "import", folder, folder / "questions.jsonl", "--by", "Ada")
+    assert viva("grade", "bank", "accept", folder, "--all")[0].startswith("0 accepted; no question is inspected")
     assert viva("grade", "bank", "inspect", folder, "--all")[0] == "8 inspected\n"
     assert viva("grade", "bank", "accept", folder, "--all")[0] == "8 accepted\n"
     printed, said = viva("grade", "check", folder)
     assert said == ""  # nothing is to be said against it
     assert "bank: 0 draft, 0 inspected, 8 accepted, 0 returned" in printed
     assert "P0 sports facilities/swimming pools/our pool" in printed
-    viva("grade", "collect", folder, "--candidate", "simulated:a", "--candidate", "simulated:b")
+    printed, said = viva("grade", "collect", folder, "--candidate", "simulated:a", "--candidate", "simulated:b")
+    assert printed.endswith(f"ready to grade: viva grade serve {folder / 'rounds' / '1'}\n")
+    assert "a 8" not in said  # the length of answers is no score
+    _, said = viva("grade", "report", folder, code=2)
+    assert f"not a grading folder, for it holds no grades.sqlite; there is {folder / 'rounds' / '1'}" in said
     printed, _ = viva("grade", "check", folder)
     assert "0 grades; 0 seats finished, 0 begun, 21 free" in printed
     with GradeStore.open(folder / "rounds" / "1") as store:
