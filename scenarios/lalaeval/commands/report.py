@@ -96,7 +96,8 @@ def _write(
 ) -> None:
     from viva.study.exports import write_rows
 
-    from ..report.exports import COLUMNS, TEXTS, figure_rows, grade_columns, grade_rows
+    from ..report.exports import COLUMNS, TEXTS, figure_rows
+    from ..report.grade_rows import grade_columns, grade_rows
 
     if csv is not None:
         write_rows(figure_rows(found), COLUMNS, TEXTS, csv)
@@ -120,7 +121,7 @@ def _write_parquet(graded: GradedRound, file: Path) -> None:
     import io
     from importlib import import_module
 
-    from ..report.exports import grade_columns, grade_rows
+    from ..report.grade_rows import grade_columns, grade_rows
 
     arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     columns, rows = grade_columns(graded), list(grade_rows(graded))
