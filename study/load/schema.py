@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from .speed_form import ObjectiveMet, StepSpeed
+
 Failure = Literal["parse", "truncated", "refused", "empty"]
 Unread = Annotated[
     dict[Failure, str],
@@ -150,35 +152,6 @@ class Judgement(_Form):
     steps: list[Judged]
 
 
-class Latency(BaseModel):
-    """Seconds; no field but the count where that is 0."""
-
-    model_config = ConfigDict(extra="allow")
-
-    count: int
-
-
-class StepSpeed(BaseModel):
-    """How fast a judge was in the steady part of a step. Errors are apart from all latencies."""
-
-    model_config = ConfigDict(extra="allow")
-
-    requests: int
-    answered: int
-    errors: dict[str, int] = Field(description="By type of failure.")
-    error_messages: dict[str, str] = Field(description="What the first failure of each type said.")
-    throughput: float | None = Field(description="Answers a second.")
-    goodput: float | None = Field(description="Answers a second within the objective's latencies.")
-    latencies: dict[str, Latency] = Field(
-        description="e2e: from the intended start to the last token. ttft: to the first token. itl: mean gap between "
-        "tokens. service: from dispatch to the last token. dispatch: from the intended start to dispatch."
-    )
-    distributions: dict[str, list[tuple[float, float]]] = Field(
-        description="Of each latency: seconds, and the share of requests that take at most so long."
-    )
-    bottleneck: str = Field(description="Why the client was the bottleneck; empty where it was not.")
-
-
 class LoadedStep(_Form):
     """One judge in one step."""
 
@@ -224,7 +197,7 @@ class LoadReport(_Form):
     settings: dict[str, Any] | None = Field(
         description="How the test was set up: the fields of load.json in the test's folder."
     )
-    objective: dict[str, Any] | None = Field(description="What was asked for, and the highest load that met it.")
+    objective: ObjectiveMet | None
     judges: list[LoadedJudge]
 
 

@@ -10,12 +10,14 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from queues import RunningQueue, running_queue
 from viva_process import ended, started
 
 from viva.cli.main import app
 from viva.orchestration.load.log_reading import LoadHistory
+from viva.study.load.schema import load_schema
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +66,7 @@ def test_both_sides_count_the_same_and_no_first_token_is_missing(
     )  # fmt: skip
     assert code == 0, said
     assert record["objective"]["met"] is True
+    jsonschema.validate(record, load_schema())
     counts = server.counts()
     with LoadHistory(tmp_path / "test") as history:
         rows = [one for step in history.steps() for one in history.sent(step.step.index, "judge")]
@@ -129,9 +132,15 @@ def test_a_killed_test_keeps_what_has_ended_and_goes_on_where_it_stood(
     [judge] = record["judges"]
     assert [step["speed"]["sent"] for step in judge["steps"]] == [400, 400, 400]
 
-    code, again, _ = _bench("--resume", folder)
-    assert (code, again) == (0, record), "a finished test is told again, and nothing is sent"
-    assert server.counts()["requests"] == arrived + len(now) - len(kept)
+
+def test_a_finished_test_is_told_again_without_its_judge(asked: Path, tmp_path: Path) -> None:
+    with running_queue(servers=8, mean=0.002) as queue:
+        code, record, said = _bench(
+            asked, "--judge", queue.model, "--rates", 100, "--requests", 50, "--baseline", 5, "--out", tmp_path / "test"
+        )
+        assert code == 0, said
+    code, again, said = _bench("--resume", tmp_path / "test")
+    assert (code, again) == (0, record), said
 
 
 def test_a_missed_objective_and_a_judge_that_never_answers_have_exit_codes(
@@ -170,6 +179,7 @@ def ended_bench(*arguments: str | Path) -> tuple[int, bytes, str]:
         (["FILE", "--judge", "simulated:a", "--rate-search", "1:8"], "give --slo"),
         (["FILE", "--judge", "simulated:a?rpm=60", "--rates", "1"], "a load test sets the load itself"),
         (["FILE", "--judge", "simulated:a", "--judge", "simulated:a?noise=1", "--rates", "1"], "two judges"),
+        (["FILE", "--judge", "openai:http://me:secret@host/v1#a", "--rates", "1"], "holds a user name or a password"),
         (["FILE", "--judge", "simulated:a", "--arrivals", "replay"], "need a time of each request"),
         (["FILE", "--judge", "simulated:a", "--rates", "1", "--slo", "speed<3s"], "unknown figure 'speed'"),
         (["--resume", "FOLDER", "--rates", "4"], "leave out --rates"),

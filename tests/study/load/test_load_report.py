@@ -20,13 +20,20 @@ from viva.study.load.sentences import notes, step_sentence
 from viva.study.load.tables import load_tables
 from viva.web.report.page import html
 
+_OBJECTIVE = {
+    "text": "drift<0.05",
+    "met": False,
+    "highest": [{"judge": "flat", "rate": 4.0}, {"judge": "small", "rate": None}],
+    "steps": [{"step": 2, "judge": "flat", "rate": 8.0, "met": False, "missed": ["drift<0.05"], "saturated": True,
+               "figures": {"drift": 0.1234}}],
+}  # fmt: skip
 _HABITS: dict[str, Habit] = {"steady": sound, "cutting": truncating, "flat": flattening, "small": smaller}
 
 
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
     """Four judges on 60 requests at three rates."""
-    return reported(_HABITS, models={"small": "openai:http://127.0.0.1:1/v1#small"}, objective={"text": "drift<0.05"})
+    return reported(_HABITS, models={"small": "openai:http://127.0.0.1:1/v1#small"}, objective=_OBJECTIVE)
 
 
 def flags(report: dict[str, Any]) -> dict[str, list[str]]:
@@ -140,6 +147,8 @@ def test_the_page_says_the_answer_first_and_draws_drift_against_load(report: dic
     page = load_page(report)
     first = "3 of 4 judges judge otherwise under load: cutting from 8/s on, flat from 8/s on, small from 4/s on."
     assert page.verdict == headline(report) == [first, *conclusions(report)]
+    assert "flat: drift<0.05 holds up to 4 requests a second; at 8 it misses drift<0.05 (0.123), and its queue grows " \
+        "without bound." in page.verdict  # fmt: skip
     assert page.decisive is not None
     assert page.decisive.anchor == "drift"
     text = html(page)
