@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from viva.orchestration.load.launch import LoadLaunch
     from viva.orchestration.load.live import LiveJudge, LiveStep
-    from viva.orchestration.load.steps import StepResult
+    from viva.orchestration.load.planning import StepResult
 
 _TERMINAL_SECONDS = 1.0
 _PLAIN_SECONDS = 10.0

@@ -1,11 +1,13 @@
 """The judges of a load test, from their models' names: backends as they are, without the limits and retries of runs.
 
+A test that is only told again opens none of them.
+
 What never belongs here: what judges are asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
@@ -22,23 +24,38 @@ _CHECK_SECONDS = 10.0
 
 
 @asynccontextmanager
+async def built_judges(
+    models: Mapping[str, str], clock: Clock
+) -> AsyncIterator[tuple[list[Judge], Callable[[], Awaitable[None]]]]:
+    """The judges by the labels and names of ``models``, and what opens them and sees that they can be reached.
+
+    :raises ConfigurationError: a name is wrong. :raises BackendError: on opening: a judge cannot be reached.
+    """
+    judges = [Judge(label, model, bare(build(model, clock))) for label, model in models.items()]
+    async with AsyncExitStack() as stack:
+
+        async def opening() -> None:
+            for judge in judges:
+                await stack.enter_async_context(judge.backend)
+            for judge in judges:
+                try:
+                    with anyio.fail_after(_CHECK_SECONDS):
+                        await judge.backend.check()
+                except TimeoutError:
+                    late = f"no answer within {_CHECK_SECONDS:g} s ({judge.model})"
+                    raise Unavailable(late, model=judge.label) from None
+
+        yield judges, opening
+
+
+@asynccontextmanager
 async def open_judges(models: Mapping[str, str], clock: Clock) -> AsyncIterator[list[Judge]]:
-    """The judges, open and reachable, by the labels and names of ``models``.
+    """The judges, open and reachable.
 
     :raises ConfigurationError: a name is wrong. :raises BackendError: a judge cannot be reached.
     """
-    async with AsyncExitStack() as stack:
-        judges = []
-        for label, model in models.items():
-            backend = bare(build(model, clock))
-            await stack.enter_async_context(backend)
-            judges.append(Judge(label, model, backend))
-        for judge in judges:
-            try:
-                with anyio.fail_after(_CHECK_SECONDS):
-                    await judge.backend.check()
-            except TimeoutError:
-                raise Unavailable(f"no answer within {_CHECK_SECONDS:g} s ({judge.model})", model=judge.label) from None
+    async with built_judges(models, clock) as (judges, opening):
+        await opening()
         yield judges
 
 

@@ -16,7 +16,7 @@ from viva.engine.errors import ConfigurationError
 from viva.scoring.load.objective import Objective
 
 from .judged_steps import StepFigures
-from .judges import open_judges
+from .judges import built_judges
 from .load_folder import LoadFolder
 from .settings import LoadSettings, load_settings
 from .steps import LoadTest
@@ -42,10 +42,12 @@ class LoadLaunch:
         """
         self.folder.lock()
         try:
-            async with open_judges(self.settings.judges, self.clock) as judges:
+            async with built_judges(self.settings.judges, self.clock) as (judges, opening):
                 objective = Objective.parse(self.settings.objective) if self.settings.objective else Objective(())
                 judged = StepFigures(self.work) if any(one.figure in _OF_VERDICTS for one in objective.terms) else None
                 self.test = LoadTest(self.settings, self.work.requests, judges, self.folder.path, self.clock, judged)
+                if self.test.is_left():
+                    await opening()
                 ready(self.test)
                 await self.test.run()
                 return self.test

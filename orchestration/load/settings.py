@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from viva.engine.backends.base import ModelSpec
+from viva.engine.backends.registry import full_path
 from viva.engine.errors import ConfigurationError
 from viva.scoring.load.objective import Objective
 from viva.scoring.load.search import RateList, RatePlan, RateSearch
@@ -19,7 +20,7 @@ from viva.scoring.load.search import RateList, RatePlan, RateSearch
 from .records import Arrivals
 
 # Options of a model's name that would slow the load down, or hide what it does.
-_GOVERNING = ("concurrency", "rpm", "rps", "tpm", "retries")
+_GOVERNING = ("concurrency", "rpm", "rps", "tpm", "adaptive", "retries")
 _USUAL_SECONDS = 60.0
 _USUAL_BASELINE = 200
 
@@ -128,9 +129,9 @@ def load_settings(fields: dict[str, Any], names: Mapping[str, str] | None = None
 
 
 def labelled(models: list[str]) -> dict[str, str]:
-    """Judges by the labels of their models' names.
+    """Judges by the labels of their models' names, which mean the same from any folder.
 
-    :raises ConfigurationError: two have the same label, or a name is wrong.
+    :raises ConfigurationError: two have the same label, or a name is wrong or holds a credential.
     """
     found: dict[str, str] = {}
     for model in models:
@@ -140,5 +141,5 @@ def labelled(models: list[str]) -> dict[str, str]:
                 f"two judges have the label '{label}': give one of them another with the option label, as in "
                 f"'{model}{'&' if '?' in model else '?'}label=second'"
             )
-        found[label] = model
+        found[label] = full_path(model)
     return found

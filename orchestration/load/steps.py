@@ -7,15 +7,14 @@ step, and the very requests, at which it stood. What never belongs here: timers 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 
 from viva.engine.clock import Clock
 from viva.engine.errors import JournalError, Unavailable
-from viva.scoring.load.objective import Objective, Term
-from viva.scoring.load.search import RatePlan, Tried
+from viva.scoring.load.objective import Objective
+from viva.scoring.load.search import RatePlan
 
 from .driver import DONE, INTERRUPTED, Bounds, PartDriver
 from .health import ClientHealth
@@ -23,7 +22,8 @@ from .live import LiveJudge, LiveStep
 from .log import FILE, LoadLog
 from .log_reading import LoadHistory, LoggedStep
 from .measured import Measured, ended, measure
-from .records import BASELINE, BASELINE_AGAIN, OTHER_SEEDS, Arrivals, LoadStep, Sent, Work
+from .planning import StepResult, planned_step, tried, unloaded_passes
+from .records import BASELINE, OTHER_SEEDS, Arrivals, LoadStep, Sent, Work
 from .sending import Judge, Sender
 from .settings import LoadSettings
 from .streams import check_recorded_times, planned, stream
@@ -31,20 +31,6 @@ from .streams import check_recorded_times, planned, stream
 # Figures of an ended step that are no figures of speed, such as ``drift`` and ``parse_fail``.
 Judged = Callable[[LoadHistory, LoadStep, str], Mapping[str, float | None]]
 _TRIED_FOR_NOTHING = 3  # requests of the first pass of which at least one must be answered
-
-
-@dataclass(slots=True)
-class StepResult:
-    """A judge in an ended step: its figures by name, and the terms of the objective that it missed."""
-
-    measured: Measured
-    figures: dict[str, float | None]
-    missed: tuple[Term, ...]
-
-    @property
-    def met(self) -> bool:
-        """Whether the step met the objective, without its queue growing without bound."""
-        return not self.missed and not self.measured.saturated
 
 
 class LoadTest:
@@ -100,7 +86,8 @@ class LoadTest:
             self._log = log
             with LoadHistory(self.folder) as history, self._scope:
                 self._history = history
-                await self._go_on()
+                for step in self._take_ended():
+                    await self._run_step(step)
                 if self.settings.baseline:
                     await self._run_unloaded()
                 for arrivals, plan in self.settings.phases:
@@ -112,65 +99,64 @@ class LoadTest:
 
     # -- what comes next ------------------------------------------------------------------------------------------
 
-    async def _go_on(self) -> None:
-        """Take the ended steps from the log, and go on with the one that has not ended."""
+    def is_left(self) -> bool:
+        """Whether anything is left to send. Takes the figures of all steps that have ended.
+
+        :raises JournalError: the log cannot be read.
+        """
+        if not (self.folder / FILE).exists():
+            return True
+        with LoadHistory(self.folder) as history:
+            self._history = history
+            return (
+                bool(self._take_ended())
+                or (self.settings.baseline > 0 and bool(self._unloaded_left()))
+                or any(
+                    plan.next(tried(self.results, judge.label, arrivals)) is not None
+                    for arrivals, plan in self.settings.phases
+                    for judge in self.judges
+                )
+            )
+
+    def _take_ended(self) -> list[LoadStep]:
+        """Take the figures of the ended steps from the log; returned are those that have begun and not ended."""
+        left = []
         for logged in self._history.steps():
             self._index = max(self._index, logged.step.index + 1)
             if logged.ends is None:
-                await self._run_step(logged.step)
-            else:
+                left.append(logged.step)
+            elif (logged.step.index, logged.step.judges[0]) not in self.results:
                 self._conclude(logged)
+        return left
+
+    def _unloaded_left(self) -> list[int]:
+        """The unloaded passes that have not begun."""
+        begun = {logged.step.index for logged in self._history.steps()}
+        return [index for index in unloaded_passes(self.work) if index not in begun]
 
     async def _run_unloaded(self) -> None:
-        passes = [BASELINE, BASELINE_AGAIN]
-        if any(one.sampling.temperature > 0 for one in self.work):
-            passes.append(OTHER_SEEDS)
-        begun = {logged.step.index for logged in self._history.steps()}
         labels = tuple(judge.label for judge in self.judges)
         requests = min(self.settings.baseline, len(self.work))
-        for index in passes:
-            if index not in begun:
-                await self._run_step(LoadStep(index, labels, "closed", concurrency=1, requests=requests))
+        for index in self._unloaded_left():
+            await self._run_step(LoadStep(index, labels, "closed", concurrency=1, requests=requests))
 
     async def _run_phase(self, arrivals: Arrivals, plan: RatePlan) -> None:
         while not self.interrupted:
-            wanted = [(judge.label, plan.next(self._tried(judge.label, arrivals))) for judge in self.judges]
+            wanted = [(judge.label, plan.next(tried(self.results, judge.label, arrivals))) for judge in self.judges]
             going = [(label, rate) for label, rate in wanted if rate is not None]
             if not going:
                 return
             if self.settings.together:
                 lowest = min(rate for _, rate in going)
                 await self._run_step(
-                    self._planned_step(arrivals, lowest, *(label for label, rate in going if rate == lowest))
+                    self._planned(arrivals, lowest, *(label for label, rate in going if rate == lowest))
                 )
             else:  # judges take turns at each rate, so that what changes with time changes for all of them
                 for label, rate in going:
-                    await self._run_step(self._planned_step(arrivals, rate, label))
+                    await self._run_step(self._planned(arrivals, rate, label))
 
-    def _tried(self, judge: str, arrivals: Arrivals) -> list[Tried]:
-        found = []
-        for (_, label), result in sorted(self.results.items()):
-            step = result.measured.step
-            if label == judge and step.arrivals == arrivals and not step.unloaded:
-                rate = float(step.concurrency or 0) if arrivals == "closed" else step.rate or 0.0
-                found.append(Tried(rate, result.met, result.measured.saturated))
-        return found
-
-    def _planned_step(self, arrivals: Arrivals, rate: float, *labels: str) -> LoadStep:
-        requests, seconds = self.settings.length
-        if arrivals == "replay" and self.settings.requests is None and self.settings.seconds is None:
-            requests, seconds = len(self.work), None  # all of the recording, once
-        closed = arrivals == "closed"
-        return LoadStep(
-            self._index,
-            labels,
-            arrivals,
-            rate=None if closed or not rate else rate,  # of a replay none: as it was recorded
-            concurrency=int(rate) if closed else None,
-            requests=requests,
-            seconds=seconds,
-            burst=self.settings.burst,
-        )
+    def _planned(self, arrivals: Arrivals, rate: float, *labels: str) -> LoadStep:
+        return planned_step(self.settings, self._index, labels, arrivals, rate, len(self.work))
 
     # -- one step -------------------------------------------------------------------------------------------------
 
