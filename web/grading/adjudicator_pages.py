@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import orjson
 from aiohttp import web
 
 from viva.engine import seeds
@@ -18,6 +19,7 @@ from viva.orchestration.grading.store import GradeStore
 
 from ..people.guarding import Refusal
 from ..people.markdown import ModelText, model_text
+from .shown import excerpt
 from .site import Site, note_seen
 from .submitting import MOST_COMMENT
 
@@ -73,11 +75,17 @@ class AdjudicatorPages:
         app.router.add_post(r"/g/{holder:\d{1,9}}/disputes/{number:\d{1,9}}/{position:\d{1,5}}", self._decide)
 
     async def _list(self, request: web.Request) -> web.Response:
-        def look(store: GradeStore, grader: Grader) -> tuple[Grader, Docket]:
-            return grader, docket_of(store, grader)
+        def look(store: GradeStore, grader: Grader) -> tuple[Grader, Docket, dict[int, str]]:
+            docket = docket_of(store, grader)
+            numbers = {one.question for one in (*docket.to_decide, *docket.decided)}
+            records = store.connection.execute("select number, record from questions")
+            excerpts = {
+                number: excerpt(orjson.loads(record)["text"]) for number, record in records if number in numbers
+            }
+            return grader, docket, excerpts
 
-        grader, docket = await self._site.ask(request, look, roles=ROLES)
-        return self._site.page(request, "disputes.html", docket=docket, grader=grader)
+        grader, docket, excerpts = await self._site.ask(request, look, roles=ROLES)
+        return self._site.page(request, "disputes.html", docket=docket, grader=grader, excerpts=excerpts)
 
     async def _case(self, request: web.Request) -> web.Response:
         number, position = _place(request)

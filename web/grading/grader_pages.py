@@ -16,11 +16,11 @@ from viva.orchestration.grading.seats import new_seat, next_seat, seats_of, stan
 from viva.orchestration.grading.store import GradeStore
 
 from ..people.guarding import Refusal
+from .shown import excerpt
 from .site import Site, seen_by
 from .submitting import MOST_COMMENT, read_form, read_json, seal_of, submit_all
 
 _MOST_OPEN = 5  # questions that a grader may have begun and put off
-_EXCERPT = 120  # characters of a question in a list
 _OWN = """
 select q.number, q.record, count(g.value), count(a.id) from seats s join questions q on q.number = s.question
 join answers a on a.question = q.number left join grades g on g.answer = a.id and g.grader = ?
@@ -187,13 +187,8 @@ def desk_of(store: GradeStore, grader: Grader, number: int) -> Desk:
 def own_questions(store: GradeStore, grader: Grader) -> list[Listed]:
     """A grader's own questions in the order in which they came."""
     rows = store.connection.execute(_OWN, (grader.number, grader.number))
-    return [Listed(number, _excerpt(orjson.loads(record)["text"]), graded, answers)
+    return [Listed(number, excerpt(orjson.loads(record)["text"]), graded, answers)
             for number, record, graded, answers in rows]  # fmt: skip
-
-
-def _excerpt(text: str) -> str:
-    line = " ".join(text[: 4 * _EXCERPT].split())
-    return line[:_EXCERPT] + "…" if len(line) > _EXCERPT else line
 
 
 def _to(path: str) -> web.Response:

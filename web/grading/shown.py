@@ -16,6 +16,7 @@ from viva.orchestration.grading.records import Label, Question, Said
 from ..people.markdown import ModelText, model_text
 
 _KEPT = 256  # rendered questions
+_EXCERPT = 120  # characters of a question in a list
 _LONG_CONTEXT = 3  # turns before the question; more are folded
 
 
@@ -108,3 +109,9 @@ def shown_labels(labels: Sequence[Label]) -> tuple[ShownLabel, ...]:
 
 def _turns(said: Sequence[Said], plain: bool) -> tuple[ShownTurn, ...]:
     return tuple(ShownTurn(one.role, model_text(one.text, plain=plain)) for one in said)
+
+
+def excerpt(text: str) -> str:
+    """The beginning of a text on one line, for lists."""
+    line = " ".join(text[: 4 * _EXCERPT].split())
+    return line[:_EXCERPT] + "…" if len(line) > _EXCERPT else line

@@ -68,10 +68,12 @@ def _do(store: GradeStore, deed: Deed, name: str, role: GraderRole, expires: str
 def _list(store: GradeStore) -> None:
     from viva.cli.output import print_tables
     from viva.orchestration.grading.seats import standing
+    from viva.reports.text import DASH
 
     rows = []
     for one in store.graders():
         found = standing(store, one)
-        counts = [str(count) for count in (found.finished, found.begun, found.left)]
+        left = str(found.left) if one.role == "grader" or found.finished + found.begun else DASH
+        counts = [str(found.finished), str(found.begun), left]
         rows.append([str(one.number), one.name, one.role, one.model or one.kind, one.state, *counts])
     print_tables([("Graders", ["", "name", "role", "kind", "state", "finished", "begun", "left"], rows)])

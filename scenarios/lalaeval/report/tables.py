@@ -62,7 +62,7 @@ def _differences(report: Record) -> Table:
         for one in report["differences"] if one["group"] == "overall"
     ]  # fmt: skip
     header = ["first", "second", "first − second", "interval", "Holm p", "questions"]
-    return ("Differences on the same questions, per cent points", header, rows)
+    return ("Differences on the same questions, percentage points", header, rows)
 
 
 def _disagreement(report: Record) -> Table:
@@ -102,7 +102,7 @@ def _graders(report: Record) -> Table:
         row = [grader_name(one), f"{one['grades']:,}", interval(one["disputes"]), interval(one["severity"], 2)]
         rows.append([*row, *([str(one["group"] or DASH)] if groups else []), ", ".join(one["retrain"]) or DASH])
     header = ["grader", "grades", "dispute level, %", "severity", *(["group"] if groups else []), "to retrain for"]
-    return ("Graders: disputed share of their grades; grades that they give less than the mean", header, rows)
+    return ("Graders: disputed share of their grades; severity, in grades below the mean", header, rows)
 
 
 def grader_name(one: Record) -> str:
@@ -111,14 +111,16 @@ def grader_name(one: Record) -> str:
 
 
 def _consistency(report: Record) -> Table:
+    """With the gate in trial rounds, which alone decide who may grade."""
+    trial = report["round"]["kind"] == "trial"
     rows = [
         [grader_name(one), interval(one["consistency"]), number(one["near"]),
          *(f"{one['references'].get(kind, 0):,}" for kind in ("gold", "decided", "others")),
-         one["gate"] if one["sure"] or one["gate"] == "too few" else f"{one['gate']}, not sure"]
+         *([one["gate"] if one["sure"] or one["gate"] == "too few" else f"{one['gate']}, not sure"] if trial else [])]
         for one in report["graders"] if one["answers"]
     ]  # fmt: skip
-    return ("Consistency: share of grades equal to the reference (gold, decision, most others), %",
-            ["grader", "equal", "within 1", "gold", "decided", "others", "gate"], rows)  # fmt: skip
+    header = ["grader", "equal", "within 1", "gold", "decided", "others", *(["gate"] if trial else [])]
+    return ("Consistency: share of grades equal to the reference (gold, decision, most others), %", header, rows)
 
 
 def _questions(report: Record) -> Table:
@@ -147,7 +149,7 @@ def _fluctuation(report: Record) -> Iterator[Table]:
          _moved(one["change"])]
         for one in changes
     ]  # fmt: skip
-    yield ("Change since the earlier round, per cent points",
+    yield ("Change since the earlier round, percentage points",
            ["candidate", "dimension", "before", "after", "change"], rows)  # fmt: skip
     parts = [
         [one["candidate"], dimension_name(one["dimension"]), *(_moved(one["parts"][part]) for part in PARTS)]
