@@ -45,7 +45,7 @@ def grade_page(report: Record) -> Page:
 
 def _plots(report: Record) -> Iterator[Plot]:
     names = [*report["dimensions"], "overall"] if len(report["dimensions"]) > 1 else ["overall"]
-    leaf = {name: dimension_name(name) for name in names}
+    leaf = _leaves(names)
     panels = []
     for some in _portions(report["candidates"], style.LINES):
         things = {
@@ -64,13 +64,14 @@ def _plots(report: Record) -> Iterator[Plot]:
 
 def _heat(report: Record) -> Iterator[Plot]:
     graders = [one for one in report["graders"] if one["by_dimension"]]
+    leaf = _leaves(report["dimensions"])
     cells = {
-        (dimension_name(name), one["grader"]): cell["value"]
+        (leaf[name], one["grader"]): cell["value"]
         for one in graders for name, cell in one["by_dimension"].items() if cell["value"] is not None
     }  # fmt: skip
     if not cells:
         return
-    rows = [dimension_name(name) for name in report["dimensions"]]
+    rows = list(leaf.values())
     panels = [
         (heat_map("Disputes by grader, %", rows, [one["grader"] for one in some], cells, max(20.0, *cells.values())),
          f"Shares of disputed grades of {joined(one['grader'] for one in some)}")
@@ -91,6 +92,14 @@ def _waterfalls(report: Record) -> Iterator[Plot]:
     if panels:
         yield Plot("fluctuation", "What changes are made of", "A bar is a part of the change, its line the 95% "
                    "interval.", "", panels)  # fmt: skip
+
+
+def _leaves(paths: Sequence[str]) -> dict[str, str]:
+    """Dimensions as drawings show them: the last step of a path where no other one ends in it."""
+    last = [path.rpartition("/")[2] for path in paths]
+    return {
+        path: dimension_name(leaf if last.count(leaf) == 1 else path) for path, leaf in zip(paths, last, strict=True)
+    }
 
 
 def _portions(things: Sequence[Record], size: int) -> list[Sequence[Record]]:

@@ -122,6 +122,8 @@ def test_every_export_holds_what_the_report_says(tmp_path: Path) -> None:
     page = files["html"].read_text()
     assert page.count("<svg") >= 2
     assert "Grade by dimension" in page
+    assert all(f">{one.rpartition('/')[2]}</text>" in page or f"<!-- {one.rpartition('/')[2]} -->" in page
+               for one in DIMENSIONS), "a drawing names the last step of a path"  # fmt: skip
     assert sorted(path.name for path in files["inspect"].iterdir()) == ["alpha.jsonl", "beta.jsonl", "gamma-7b.jsonl"]
     records = [json.loads(line) for line in (files["inspect"] / "beta.jsonl").read_text().splitlines()]
     assert len({record["id"] for record in records}) == len(records) == 12
