@@ -6,7 +6,8 @@ loop; requests and tokens counted by both sides, and up to which rate the offere
 step (``--soak SECONDS``); and, where ``make guidellm`` has made it a home, guidellm on the same server.
 
 ``--quick`` takes short steps, whose percentiles are rough: they have no reach. Other programs beside it lengthen the
-server's answers, too: theory needs a quiet machine, or one that serves this bench first. What never belongs here: the load itself.
+server's answers, too: theory needs a quiet machine, or one that serves this bench first. What never belongs here: the
+load itself.
 """
 
 from __future__ import annotations
