@@ -68,19 +68,22 @@ class RateJudgement:
 
     @property
     def drift(self) -> Estimate | None:
-        """How far the judge is from its unloaded self, as a share of its scale: the size of the change of its main
-        score.
+        """How far the judge is from its unloaded self, as a share of its scale: the larger of two changes of its main
+        score. One is the size of the change of the mean; the other is how much farther verdicts lie from unloaded ones
+        than these from each other, which grows too where a judge flattens, or another one of the same mean answers.
 
         Where it gives labels alone, the share of verdicts that change beyond those that change between unloaded
         passes. An end is 0 where the change may be none. None where there is neither.
         """
+        found = []
         if (one := self.of("scores")) is not None:
             value, low, high = (end / one.bound for end in (one.change.value, one.change.low, one.change.high))
             least = 0.0 if low <= 0.0 <= high else min(abs(low), abs(high))
-            return Estimate(abs(value), least, max(abs(low), abs(high)))
+            found.append(Estimate(abs(value), least, max(abs(low), abs(high))))
         if (one := self.of("verdicts")) is not None:
-            return Estimate(*(max(0.0, end / one.bound) for end in (one.change.value, one.change.low, one.change.high)))
-        return None
+            ends = (one.change.value, one.change.low, one.change.high)
+            found.append(Estimate(*(max(0.0, end / one.bound) for end in ends)))
+        return max(found, key=lambda estimate: estimate.value, default=None)
 
 
 @dataclass(slots=True, frozen=True)

@@ -34,7 +34,7 @@ SHARES = {
     "goodput_share": "requests answered within the objective's latencies",
 }
 PLAIN = {
-    "drift": "largest change of the verdicts against the unloaded pass, as a share of the scale",
+    "drift": "how far verdicts move from the unloaded ones, as a share of the scale",
     "throughput": "answers a second",
     "goodput": "answers a second within the objective's latencies",
     "cost": "cost of 1,000 verdicts",

@@ -114,8 +114,8 @@ def _drift(report: Record) -> Iterator[Plot]:
         yield Plot(
             "drift",
             "Drift against load",
-            "How far the mean score moves from the unloaded one, with its interval; crosses mark loads at which "
-            "verdicts change beyond the judge's own noise.",
+            "How far verdicts move from the unloaded ones, as a share of the scale, with its interval; crosses mark "
+            "loads at which they change beyond the judge's own noise.",
             "",
             [(svg, f"Drift by load: {told}")],
         )
@@ -253,7 +253,8 @@ def _methods(report: Record) -> list[tuple[str, str]]:
         ("Intervals", f"{100 * (1 - alpha):g}%, Student's, clustered by item; each by itself."),
         (
             "Drift",
-            "The size of the change of the mean score as a share of its scale; of labels alone, the share of verdicts "
+            "As a share of the scale the larger of two: the size of the change of the mean score, and how much farther "
+            "verdicts lie from the unloaded ones than these from each other. Of labels alone, the share of verdicts "
             "that change beyond those that change between unloaded passes.",
         ),
         (

@@ -103,8 +103,9 @@ class Judged(_Form):
     p: float | None = Field(description="Of the judge being as it is unloaded; null where nothing was compared.")
     flagged: bool = Field(description="p is at most alpha: it does not judge there as it does unloaded.")
     drift: Interval | None = Field(
-        description="Size of the change of the main score as a share of its scale; of labels alone, the share of "
-        "verdicts that change beyond those that change between unloaded passes."
+        description="The larger of two changes of the main score as a share of its scale: the size of the change of "
+        "its mean, and how much farther verdicts lie from unloaded ones than these from each other. Of labels alone, "
+        "the share of verdicts that change beyond those that change between unloaded passes."
     )
     figures: list[Changed]
     failures: dict[Failure, Failed]

@@ -144,13 +144,18 @@ def test_few_items_cannot_be_told_apart_from_chance(clusters: int, least: float)
     assert rate.p == pytest.approx(least, rel=0.25)
 
 
-def test_drift_is_the_share_of_the_scale_by_which_the_mean_moves() -> None:
+def test_drift_is_the_share_of_the_scale_by_which_verdicts_move() -> None:
     first = {f"r{at}": Verdict({"score": 5.0}) for at in range(50)}
     most = {id_: Verdict({"score": 4.0 if int(id_[1:]) % 5 else 5.0}) for id_ in first}
     drift = judged([most], first, first)[0].drift
     assert drift is not None
     assert drift.value == pytest.approx(0.8 / 9)
     assert drift.low < drift.value < drift.high
+    unsteady = {f"r{at}": Verdict({"score": 1.0 + at % 9}) for at in range(45)}
+    turned = {id_: Verdict({"score": 10.0 - one.scores["score"]}) for id_, one in unsteady.items()}
+    [other] = judged([turned], unsteady, unsteady)
+    assert other.drift is not None
+    assert other.drift.value == pytest.approx(np.mean([abs(2 * at - 8) for at in range(9)]) / 9), "the mean is the same"
     loaded, *unloaded = (
         {f"r{at}": Verdict(label="A" if at < known else "B") for at in range(50)} for known in (25, 20, 20)
     )
