@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..project_file import Counts
     from .rounds import Drawn, Kind
 
+_NO_CANDIDATE = "name the models that answer: --candidate MODEL, once or several times"
 EXAMPLE = """\b
 Examples:
   viva grade collect library --candidate openai:gpt-4o --candidate llama:ours.gguf --round 2026-06
@@ -63,12 +64,16 @@ def collect(
 
     from ..project import Project
     from .grading_folder import make_grading_folder
+    from .rounds import is_drawn
 
     if n is not None and quota is not None:
         raise ConfigurationError("-n and --quota: give one of them")
     opened = Project.open(project)
     kind: Kind = "trial" if trial else "evaluation"
-    drawn = _drawn(opened, round_ or _next_name(opened), kind, seed, n, _quota(quota, opened))
+    name = round_ or _next_name(opened)
+    if not candidate and not is_drawn(opened.round(name)):
+        raise ConfigurationError(_NO_CANDIDATE)  # before anything is drawn
+    drawn = _drawn(opened, name, kind, seed, n, _quota(quota, opened))
     given: dict[str, Any] = {"candidate": candidate, "temperature": temperature, "candidate_tokens": candidate_tokens}
     given |= {"pack": pack, "concurrency": concurrency, "max_cost": max_cost}
     launch = launched(drawn, {name: value for name, value in given.items() if value}, retry_failed=retry_failed)
@@ -112,7 +117,7 @@ def launched(drawn: Drawn, given: dict[str, Any], *, retry_failed: bool = False)
             raise ConfigurationError(f"{', '.join(fixed)}: name the candidates too, or leave it out to go on as begun")
         return resumed_run(drawn.answers, changes=given, retry_failed=retry_failed)
     if "candidate" not in given:
-        raise ConfigurationError("name the models that answer: --candidate MODEL, once or several times")
+        raise ConfigurationError(_NO_CANDIDATE)
     settings = {"questions": str(drawn.questions), "seed": drawn.record.seed, **given}
     return continued_run(
         SCENARIO, read_settings(SCENARIO.settings, settings, None), drawn.answers, retry_failed=retry_failed

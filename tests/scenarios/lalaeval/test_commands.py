@@ -24,6 +24,9 @@ def test_what_init_writes_goes_all_the_way_to_a_grading_folder(tmp_path: Path) -
     assert said == ""  # nothing is to be said against it
     assert "bank: 0 draft, 0 inspected, 8 accepted, 0 returned" in printed
     assert "P0 sports facilities/swimming pools/our pool" in printed
+    _, said = viva("grade", "collect", folder, code=2)
+    assert "name the models that answer" in said
+    assert not (folder / "rounds").exists()
     printed, said = viva("grade", "collect", folder, "--candidate", "simulated:a", "--candidate", "simulated:b")
     assert printed.endswith(f"ready to grade: viva grade serve {folder / 'rounds' / '1'}\n")
     assert "a 8" not in said  # the length of answers is no score
