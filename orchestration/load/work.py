@@ -18,6 +18,7 @@ from viva.engine.errors import ConfigurationError, DatasetError
 from viva.scenarios.registry import is_file, scenario, scenarios
 
 from .judging import known_reader, scales_of
+from .load_folder import NAME as LOAD_FILE
 from .records import LoadRequest
 from .work_judgments import judgment_requests
 from .work_lengths import PREFIX, drawn_requests
@@ -123,6 +124,11 @@ def _opened(source: str, options: WorkOptions) -> OpenedWork:
     if source.startswith(PREFIX):
         return OpenedWork(source, "lengths", drawn_requests(source, options.seed))
     path = Path(source)
+    if (path / LOAD_FILE).exists():
+        raise ConfigurationError(
+            f"{source} is a load test and no run; `viva bench judge --resume {source}` goes on with it, or tells "
+            "again what came of it"
+        )
     if path.is_dir():
         return OpenedWork(source, "transcripts", *recorded_requests(path, options.role))
     named = _NAMED.fullmatch(source)

@@ -217,6 +217,12 @@ def test_mistakes_in_names_are_told(source: str, message: str) -> None:
     assert message in str(found.value)
 
 
+def test_a_load_test_is_not_taken_for_a_run(tmp_path: Path) -> None:
+    (tmp_path / "load.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match="is a load test and no run; `viva bench judge --resume"):
+        open_work(str(tmp_path))
+
+
 @given(st.integers(0, 5), st.integers(1, 300), st.integers(1, 50), st.floats(0.0, 1.0), st.integers(1, 3))
 def test_drawn_requests_have_their_lengths_and_shared_prefixes(
     seed: int, prompt: int, output: int, shared: float, groups: int
