@@ -197,8 +197,6 @@ class PartDriver:
         if not sent.error:
             stream.queue.answered(sent.finished - sent.intended)
         self._hear(sent)
-        if not stream.in_flight:
-            self._changed.set()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

@@ -3,7 +3,7 @@
 Writing belongs to one thread, as in the engine's journal: the event loop only appends to a queue, the thread lets rows
 gather, writes them with few statements and commits once (WAL, group commit). What was committed outlives the process; a
 kill loses the requests of some tens of milliseconds. Nothing here ever slows the load down: if the disk is slower than
-the load, rows wait in memory, and ``waiting`` says how many.
+the load, rows wait in memory.
 
 What never belongs here: figures. Reading back is in ``log_reading``.
 """
@@ -64,7 +64,6 @@ class LoadLog:
         self._closing = False
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._thread = threading.Thread(target=self._write_forever, name="viva-load-log", daemon=True)
-        self.written = 0
 
     path: Path
     failure: JournalError | None
@@ -140,11 +139,6 @@ class LoadLog:
         """A step has ended, for each judge by a reason."""
         self._change("update steps set ends = ? where step = ?", (orjson.dumps(ends).decode(), step))
 
-    @property
-    def waiting(self) -> int:
-        """Requests that are not yet written."""
-        return len(self._sent)
-
     async def flush(self) -> None:
         """Wait until all that was recorded so far is committed.
 
@@ -212,7 +206,6 @@ class LoadLog:
         for statement, values in changes:
             connection.execute(statement, values)
         connection.execute("commit")
-        self.written += len(sent)
 
     def _answer(self, waiters: list[asyncio.Future[None]]) -> None:
         if waiters:

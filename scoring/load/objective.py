@@ -97,10 +97,6 @@ class Objective:
         """The terms that these figures do not meet."""
         return tuple(term for term in self.terms if not term.met(figures.get(term.figure)))
 
-    def needs(self, names: Mapping[str, str]) -> bool:
-        """Whether a term is about one of these figures."""
-        return any(term.figure in names for term in self.terms)
-
     def limits(self) -> dict[str, float]:
         """For each timed thing the most seconds that one request may take to count as goodput."""
         most: dict[str, float] = {}

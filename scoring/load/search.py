@@ -48,19 +48,16 @@ class RateList:
 class RateSearch:
     """Doubles from ``low`` until a rate fails or ``high`` is reached, then halves the gap (by its geometric mean) until
     the two ends differ by less than ``tolerance`` as a share. If ``low`` fails, it halves down to a hundredth of it.
-
-    ``whole``: rates are whole numbers, as numbers in flight are.
     """
 
     low: float
     high: float
     tolerance: float = 0.05
-    whole: bool = False
 
     def next(self, tried: Sequence[Tried]) -> float | None:
         """The next rate, None where the highest one is known well enough."""
         if not tried:
-            return self._round(self.low)
+            return _rounded(self.low)
         failed = [one.rate for one in tried if not one.met]
         # One that met the objective above a rate that failed was lucky: what counts is below the lowest failure.
         worst = min(failed, default=None)
@@ -68,20 +65,21 @@ class RateSearch:
         best = max(met, default=None)
         if best is None:
             assert worst is not None
-            lower = self._round(worst / 2)
+            lower = _rounded(worst / 2)
             return lower if lower >= self.low / 100 and lower < worst else None
         if worst is None:
-            return self._round(min(2 * best, self.high)) if best < self._round(self.high) else None
+            return _rounded(min(2 * best, self.high)) if best < _rounded(self.high) else None
         if worst <= best * (1 + self.tolerance):
             return None
-        middle = self._round((best * worst) ** 0.5)
+        middle = _rounded((best * worst) ** 0.5)
         return middle if best < middle < worst else None
-
-    def _round(self, rate: float) -> float:
-        return float(max(1, round(rate))) if self.whole else float(f"{rate:.4g}")
 
 
 def highest(tried: Sequence[Tried]) -> float | None:
     """The highest rate that met the objective below every rate that did not; None where none did."""
     worst = min((one.rate for one in tried if not one.met), default=None)
     return max((one.rate for one in tried if one.met and (worst is None or one.rate < worst)), default=None)
+
+
+def _rounded(rate: float) -> float:
+    return float(f"{rate:.4g}")
