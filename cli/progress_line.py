@@ -120,7 +120,9 @@ class Progress:
             parts.append(f"{tally.failed} failed")
         if self._retried:
             parts.append(f"{self._retried} retries ({self._throttled} throttled)")
-        if self._waits is not None and tally.in_flight and time.monotonic() - self._moved >= STALLED_SECONDS:
+        if self._waits is not None and (paused := self._waits.paused()):
+            parts.append(paused)
+        elif self._waits is not None and tally.in_flight and time.monotonic() - self._moved >= STALLED_SECONDS:
             parts += filter(None, [self._waits.describe()])
         if self.note:
             parts.append(self.note)

@@ -140,6 +140,9 @@ def _resume(
     max_calls: Annotated[int | None, typer.Option("--max-calls", min=1, help="Calls from here on at most.")] = None,
     max_tokens_total: Annotated[int | None, typer.Option("--max-tokens-total", min=1, help="Tokens likewise.")] = None,
     max_seconds: Annotated[float | None, typer.Option("--max-seconds", help="Seconds likewise.")] = None,
+    patience: Annotated[
+        float | None, typer.Option("--patience", min=0, help="Wait so many seconds for a model that is gone.")
+    ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed conversations again.")] = False,
     json: Json = False,
     max_failures: MaxFailures = 0,
@@ -154,6 +157,7 @@ def _resume(
         "max_calls": max_calls,
         "max_tokens_total": max_tokens_total,
         "max_seconds": max_seconds,
+        "patience": patience,
     }
     given = {name: value for name, value in changes.items() if value is not None}
     if is_sweep(run):

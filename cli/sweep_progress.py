@@ -89,7 +89,9 @@ class SweepProgress:
         failed = sum(run.failed for run in runs)
         parts += [f"{failed} conversations failed"] if failed else []
         parts += [f"{self._retried} retries ({self._throttled} throttled)"] if self._retried else []
-        if calls != self._calls:
+        if paused := self._waits.paused():
+            parts.append(paused)
+        elif calls != self._calls:
             self._calls, self._moved = calls, time.monotonic()
         elif any(run.in_flight for run in runs) and time.monotonic() - self._moved >= STALLED_SECONDS:
             parts += filter(None, [self._waits.describe()])

@@ -13,6 +13,7 @@ VivaError
 │   ├── Throttled             429: retried, after ``retry_after`` seconds where the endpoint named them
 │   ├── Unavailable           5xx, refused or reset connection, half a stream: retried
 │   │   └── NoDescriptor      this process has too many open files: waits, which is no failed try
+│   ├── Unreachable           nobody was there for as long as patience lasts: stops the run, every call would wait again
 │   ├── AnswerTooLarge        an answer beyond the bound on its bytes
 │   ├── TimedOut              no answer in time: retried
 │   │   └── Unanswered        no person answered in time: not retried, for they have been asked
@@ -68,7 +69,10 @@ class BackendError(VivaError):
     """A model call failed.
 
     ``model`` is the label of the model that was asked; ``retry_after`` is in seconds, None where no time was named.
+    ``absent``: nobody was there to answer, as far as can be seen.
     """
+
+    absent = False
 
     def __init__(
         self, message: str, *, model: str, status: int | None = None, retry_after: float | None = None
@@ -115,6 +119,10 @@ class Unavailable(BackendError):
 
 class NoDescriptor(Unavailable):
     """No connection could be opened: this process, or the system, has no open file left."""
+
+
+class Unreachable(BackendError):
+    """The endpoint is gone, and did not come back while calls waited for it."""
 
 
 class AnswerTooLarge(BackendError):

@@ -141,6 +141,21 @@ class Retried(Event):
 
 
 @dataclass(slots=True)
+class EndpointLost(Event):
+    """Nobody is there any more where a model was: calls to it wait until it is back. ``reason`` is the last error's."""
+
+    model: str
+    reason: str
+
+
+@dataclass(slots=True)
+class EndpointBack(Event):
+    """A model that was gone answers again."""
+
+    model: str
+
+
+@dataclass(slots=True)
 class LimitHit(Event):
     """A budget took effect; ``limit`` names it."""
 

@@ -19,8 +19,10 @@ from dataclasses import dataclass
 import anyio
 from asyncio_throttle.throttler import Throttler
 
+from .adaptive import AdaptiveLimit, Sent
+from .breaker import Breaker
 from .clock import Clock
-from .errors import ConfigurationError
+from .errors import BackendError, ConfigurationError
 from .stopping import waiting
 
 # Two requests leave evenly spaced but arrive unevenly; the window is widened by this much so that the count at the
@@ -107,20 +109,40 @@ class _TokenWindow:
 
 
 class Permit:
-    """One admitted call; report its real token count before leaving it."""
+    """One admitted call; report its real token count before leaving it, and how the endpoint took it."""
 
-    __slots__ = ("_departure", "_entry", "_limits")
+    __slots__ = ("_departure", "_entry", "_left", "_limits", "_probe", "_sent")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._entry: list[float] | None = None
         self._departure: list[float] | None = None
+        self._sent: Sent | None = None
+        self._left = 0.0
+        self._probe = False
 
     def used(self, tokens: int) -> None:
         """Correct the reservation by the call's real token count."""
         if self._entry is not None and self._limits._tokens is not None:
             self._limits._tokens.correct(self._entry, tokens)
             self._limits._changed.set()
+
+    def taken(self) -> None:
+        """The endpoint answered."""
+        self._limits._heard(self, "taken")
+
+    def refused(self) -> None:
+        """The endpoint said that this is too much at once."""
+        self._limits._heard(self, "refused")
+
+    def strained(self) -> None:
+        """The endpoint is there and does not keep up."""
+        self._limits._heard(self, "strained")
+
+    def unreachable(self, error: BackendError) -> None:
+        """There is no endpoint behind the name now."""
+        self._probe = False
+        self._limits._lost(error)
 
 
 class Limits:
@@ -133,10 +155,13 @@ class Limits:
         concurrency: int | None = None,
         requests: Rate | None = None,
         tokens: Rate | None = None,
+        adaptive: AdaptiveLimit | None = None,
+        breaker: Breaker | None = None,
     ) -> None:
         if concurrency is not None and concurrency < 1:
             raise ConfigurationError(f"concurrency must be at least 1, not {concurrency}")
         self.concurrency = concurrency
+        self.adaptive, self.breaker = adaptive, breaker
         self._clock = clock
         self._throttler = _pace(clock, requests) if requests else None
         self._tokens = _TokenWindow(clock, tokens) if tokens else None
@@ -166,6 +191,8 @@ class Limits:
                 # Cancelled at the moment it was served: pass the permit on.
                 if turn.done() and not turn.cancelled():
                     permit.used(0)
+                    if permit._probe and self.breaker is not None:
+                        self.breaker.abandoned(self._clock.now())
                     self._release()
                 else:
                     turn.cancel()
@@ -176,10 +203,12 @@ class Limits:
                 # one keeps its distance from the time of sending, or a window would hold one request too many.
                 permit._departure[0] = self._clock.now()
         else:
-            self._occupy()
+            self._occupy(permit)
         try:
             yield permit
         finally:
+            if permit._probe and self.breaker is not None:
+                self.breaker.abandoned(self._clock.now())
             self._release()
 
     def pause(self, seconds: float) -> None:
@@ -187,19 +216,32 @@ class Limits:
         self._paused_until = max(self._paused_until, self._clock.now() + seconds)
         self._changed.set()
 
+    def waits_for_endpoint(self, error: BackendError) -> bool:
+        """Whether a call that met nobody waits until somebody is there again.
+
+        :raises Unreachable: it waited for as long as patience lasts.
+        """
+        if self.breaker is None or not self.breaker.open:
+            return False
+        self.breaker.give_up(self._clock.now(), error)
+        return True
+
     @property
     def counts_tokens(self) -> bool:
         """Whether a call's tokens matter for its admission."""
         return self._tokens is not None
 
     def statistics(self) -> dict[str, float]:
-        """Calls in flight, the most there ever were, waiters, permits granted, tokens in the window."""
+        """Calls in flight, the most there ever were, waiters, permits granted, tokens in the window, and what was found
+        out of the endpoint's own limits.
+        """
         return {
             "in_flight": self._in_use,
             "most_in_flight": self._most_in_use,
             "waiting": len(self._waiting),
             "granted": self._granted,
             "tokens_in_window": self._tokens.used if self._tokens else 0,
+            **(self.adaptive.statistics() if self.adaptive is not None else {}),
         }
 
     def _must_queue(self) -> bool:
@@ -209,11 +251,32 @@ class Limits:
             or self._throttler is not None
             or self._tokens is not None
             or (self.concurrency is not None and self._in_use >= self.concurrency)
-            or self._paused_until > self._clock.now()
+            or self._paused_until > (now := self._clock.now())
+            or (self.adaptive is not None and self.adaptive.wait(now, self._in_use) > 0.0)
+            or (self.breaker is not None and self.breaker.wait(now) > 0.0)
         )
 
-    def _occupy(self) -> None:
+    def _heard(self, permit: Permit, how: str) -> None:
+        """The endpoint is there, and took a call in this way."""
+        now = self._clock.now()
+        permit._probe = False
+        if self.breaker is not None:
+            self.breaker.reached(permit._left)
+        if self.adaptive is not None and permit._sent is not None:
+            getattr(self.adaptive, how)(permit._sent, now)
+        self._changed.set()
+
+    def _lost(self, error: BackendError) -> None:
+        if self.breaker is not None:
+            self.breaker.lost(self._clock.now(), error)
+        self._changed.set()
+
+    def _occupy(self, permit: Permit) -> None:
         self._in_use += 1
+        if self.adaptive is not None:
+            permit._sent = self.adaptive.sent(self._clock.now(), self._in_use)
+        if self.breaker is not None:
+            permit._left, permit._probe = self._clock.now(), self.breaker.sent()
         self._granted += 1
         self._most_in_use = max(self._most_in_use, self._in_use)
 
@@ -244,7 +307,7 @@ class Limits:
                     permit._entry = self._tokens.take(tokens)
                 if self._throttler is not None:
                     permit._departure = await self._throttler.acquire()
-                self._occupy()
+                self._occupy(permit)
                 turn.set_result(None)
         finally:
             self._dispatcher = None
@@ -252,7 +315,12 @@ class Limits:
     def _wait(self, tokens: int) -> float:
         if self.concurrency is not None and self._in_use >= self.concurrency:
             return math.inf
-        waits = [self._paused_until - self._clock.now()]
+        now = self._clock.now()
+        waits = [self._paused_until - now]
+        if self.adaptive is not None:
+            waits.append(self.adaptive.wait(now, self._in_use))
+        if self.breaker is not None:
+            waits.append(self.breaker.wait(now))
         if self._tokens is not None:
             waits.append(self._tokens.wait(tokens))
         if self._throttler is not None:

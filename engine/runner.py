@@ -24,7 +24,15 @@ from .budget import Budget, Meter
 from .clock import Clock
 from .computation import Computer
 from .conversation import Conversation, ConversationStopped
-from .errors import ConfigurationError, Forbidden, JournalError, LimitReached, Unauthorized, VivaError
+from .errors import (
+    ConfigurationError,
+    Forbidden,
+    JournalError,
+    LimitReached,
+    Unauthorized,
+    Unreachable,
+    VivaError,
+)
 from .events import (
     ConversationFailed,
     ConversationFinished,
@@ -44,7 +52,8 @@ from .stream import EventStream
 from .turnstile import Turnstile
 
 # Errors after which a conversation may go on in a resumed run.
-_INTERRUPTS = (asyncio.CancelledError, LimitReached, RunStopping, ConfigurationError, JournalError, Unauthorized)
+_NOT_ITS_OWN = (ConfigurationError, JournalError, Unauthorized, Unreachable)  # the next conversation would meet it too
+_INTERRUPTS = (asyncio.CancelledError, LimitReached, RunStopping, *_NOT_ITS_OWN)
 
 
 @dataclass(slots=True)
@@ -309,12 +318,11 @@ class Runner:
                 self._outcome.how, self._outcome.error = "budget", error
         except RunStopping:
             self._interrupted(plan)
-        except (ConfigurationError, JournalError, Unauthorized) as error:
+        except _NOT_ITS_OWN as error:
             if isinstance(error, Unauthorized) and self._answered_before(plan, error):
                 said = str(error).removeprefix(f"{error.model}: ")
                 self._failed(plan, Forbidden(said, model=error.model, status=error.status))
                 return
-            # Not this conversation's fault, and the next one would meet it too.
             self._interrupted(plan)
             self._end("failed", error)
         except (Exception, SystemExit) as error:  # a protocol cannot end the program

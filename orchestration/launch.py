@@ -68,7 +68,7 @@ class Launch:
         self.clock = clock
         self.events = EventStream()
         self.runner: Runner | None = None
-        self.pool = BackendPool(clock, self.events.publish, given)
+        self.pool = BackendPool(clock, self.events.publish, given, self.settings.patience, prepared.chaos)
         self.journal_statistics: dict[str, int] = {}
         self._resumed, self._retry_failed = resumed, retry_failed
 

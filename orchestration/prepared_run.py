@@ -9,9 +9,11 @@ What never belongs here: running (``launch``), and anything about one system.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from viva.engine.backends.base import Backend, ModelSpec
+from viva.engine.backends.chaos import read_chaos
 from viva.engine.backends.registry import fingerprint, local_file_breaks_identity
 from viva.engine.errors import ConfigurationError
 from viva.engine.folder import versions
@@ -37,7 +39,8 @@ class PreparedRun:
         self.labels = model_labels(many_role(self.roles).models(settings))
         self.pack = which.open_pack(settings)
         self.opened = which.prepare(settings)
-        self.notes = self.opened.notes
+        self.chaos = None if settings.chaos is None else read_chaos(Path(settings.chaos))
+        self.notes = [*self.opened.notes, *([f"faults on purpose: {settings.chaos}"] if self.chaos else [])]
         self.models = list(dict.fromkeys(model for role in self.roles for model in role.models(settings)))
         self.repeats = which.repeats(settings)
         self._check_keys()

@@ -24,6 +24,12 @@ class RunSettings(BaseModel):
         default=None, gt=0, description="Stop the run after this much money (see price_in, price_out)."
     )
     max_seconds: float | None = Field(default=None, gt=0, description="Stop the run after this many seconds.")
+    patience: float = Field(
+        default=600.0,
+        ge=0,
+        description="Wait so many seconds for a model that is gone, then stop; 0: do not wait.",
+    )
+    chaos: str | None = Field(default=None, description="YAML file of faults to meet on purpose (docs/models.md).")
     strict: bool = Field(
         default=False, description="Refuse models that cannot give byte-identical transcripts (tier C)."
     )
@@ -83,9 +89,14 @@ class RunSettings(BaseModel):
             raise ValueError(f"Input should be a whole number from {-(2**63)} to {2**63 - 1}")
         return value
 
+    @field_validator("chaos")
+    @classmethod
+    def _faults_by_full_path(cls, name: str | None, info: ValidationInfo) -> str | None:
+        return full_file(name, folder_of(info))
+
     # Settings that may change between the parts of one run without making it another experiment.
     circumstances: ClassVar[frozenset[str]] = frozenset(
-        {"concurrency", "max_tokens_total", "max_calls", "max_cost", "max_seconds"}
+        {"concurrency", "max_tokens_total", "max_calls", "max_cost", "max_seconds", "patience"}
     )
 
 

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from ipaddress import ip_address
+
+from yarl import URL
 
 from ..clock import Clock
 from ..messages import Completion, Request
@@ -26,6 +29,7 @@ class EndpointBackend(Backend):
 
     def __init__(self, clock: Clock, endpoint: Endpoint, model: str) -> None:
         self.base_url, self.model = endpoint.base_url, model
+        self.nearby = _is_nearby(endpoint.base_url)  # a server of this machine's own, which queues what it cannot take
         self._clock, self._endpoint = clock, endpoint
         self._trust = Trust()
 
@@ -74,3 +78,11 @@ class EndpointBackend(Backend):
         completion.latency = self._clock.now() - began
         estimated(completion, request)
         return completion
+
+
+def _is_nearby(url: str) -> bool:
+    try:
+        host = URL(url).host or ""
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

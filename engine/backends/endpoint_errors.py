@@ -30,6 +30,7 @@ from .secrets import Redactor
 
 # Endpoints agree on neither code nor words for "the prompt is too long"; these are the ones in the field.
 _CONTEXT_CODES = {"context_length_exceeded", "string_above_max_length", "exceed_context_size_error"}
+_NOBODY = (502, 503, 504)  # what stands before an endpoint says so where there is none behind it
 _CONTEXT_WORDS = ("maximum context length", "context window", "context length", "exceeds the available context size")
 
 
@@ -71,7 +72,9 @@ def error_from_response(
     if kind is Rejected and status >= 500:
         status = 422  # what the endpoint reports as its own fault is the request's
     after = dialect.retry_after(error, headers) if kind.retryable else None
-    return kind(text, model=label, status=status, retry_after=after)
+    failure = kind(text, model=label, status=status, retry_after=after)
+    failure.absent = status in _NOBODY
+    return failure
 
 
 def _usual(status: int, code: str, message: str) -> type[BackendError]:
@@ -94,7 +97,9 @@ def _usual(status: int, code: str, message: str) -> type[BackendError]:
 def transport_error(label: str, url: str, error: BaseException, redact: Redactor) -> BackendError:
     """The typed error for a failure below HTTP: refused, reset, half a body, timed out."""
     if isinstance(error, asyncio.TimeoutError):
-        return TimedOut(f"{url}: no answer in time", model=label)
+        late = TimedOut(f"{url}: no answer in time", model=label)
+        late.absent = isinstance(error, aiohttp.ConnectionTimeoutError)
+        return late
     if isinstance(error, aiohttp.InvalidURL):
         return Rejected(f"{url}: not a URL", model=label)
     if isinstance(error, UnicodeError):
@@ -103,7 +108,9 @@ def transport_error(label: str, url: str, error: BaseException, redact: Redactor
     text = redact(f"{url}: {type(cause).__name__}: {cause}")[:500]
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return NoDescriptor(f"{text}; too many open files, raise the limit (ulimit -n)", model=label)
-    return Unavailable(text + _advice(error, cause), model=label)
+    failure = Unavailable(text + _advice(error, cause), model=label)
+    failure.absent = isinstance(error, aiohttp.ClientConnectorError)
+    return failure
 
 
 def loosen(error: BaseException) -> None:

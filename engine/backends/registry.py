@@ -15,11 +15,15 @@ from pathlib import Path
 
 import anyio
 
+from ..adaptive import FIRST_WINDOW, AdaptiveLimit
+from ..breaker import PATIENCE, Breaker
 from ..clock import Clock
-from ..errors import ConfigurationError, Unavailable
+from ..errors import BackendError, ConfigurationError, Unavailable
+from ..events import EndpointBack, EndpointLost
 from ..limits import Limits, Rate
 from ..plugins import registered
 from .base import Backend, EventSink, ModelSpec
+from .chaos import ChaosPlan, Chaotic
 from .checked import Checked
 from .credentials import refuse_credentials
 from .inline_place import inline_place
@@ -42,11 +46,18 @@ _CHECK_SECONDS = 10.0
 Factory = Callable[[ModelSpec, Clock], Backend]
 
 
-def build(text: str, clock: Clock, publish: EventSink | None = None) -> Backend:
+def build(
+    text: str,
+    clock: Clock,
+    publish: EventSink | None = None,
+    patience: float = PATIENCE,
+    chaos: ChaosPlan | None = None,
+) -> Backend:
     """The backend for a model name, wrapped in the limits and retries that its options ask for.
 
-    Options of every kind: ``label``, ``concurrency``, ``rpm``, ``rps``, ``tpm``, ``retries``, ``price_in``,
-    ``price_out`` (per million tokens).
+    Options of every kind: ``label``, ``concurrency``, ``rpm``, ``rps``, ``tpm``, ``adaptive``, ``retries``,
+    ``price_in``, ``price_out`` (per million tokens). ``patience``: seconds for which calls wait for an endpoint that is
+    gone; ``chaos``: faults to meet on purpose.
 
     :raises ConfigurationError: unknown kind or option, or a value out of range.
     """
@@ -59,15 +70,42 @@ def build(text: str, clock: Clock, publish: EventSink | None = None) -> Backend:
     per_minute, per_second = spec.whole("rpm"), spec.whole("rps")
     tokens, concurrency = spec.whole("tpm"), spec.whole("concurrency")
     attempts = spec.whole("retries", low=0)
+    adaptive = spec.one_of("adaptive", ("on", "off"), "on") == "on"
     spec.finish()
     if per_minute and per_second:
         raise ConfigurationError(f"model '{text}': give rpm or rps, not both")
+    if chaos is not None:
+        inner = Chaotic(inner, chaos, clock)
     if not (per_minute or per_second or tokens or concurrency or attempts) and not needs_retries(inner):
         return inner  # nothing to govern: no wrapper on the hot path
     rate = Rate(per_minute, 60.0) if per_minute else Rate(per_second, 1.0) if per_second else None
-    limits = Limits(clock, concurrency=concurrency, requests=rate, tokens=Rate(tokens) if tokens else None)
+    learning = None
+    if adaptive and needs_retries(inner):
+        known = concurrency is not None or getattr(inner, "nearby", True)
+        learning = AdaptiveLimit(clock.now(), None if known else FIRST_WINDOW)
+    limits = Limits(
+        clock,
+        concurrency=concurrency,
+        requests=rate,
+        tokens=Rate(tokens) if tokens else None,
+        adaptive=learning,
+        breaker=_breaker(inner, clock, publish, patience),
+    )
     policy = RetryPolicy() if attempts is None else RetryPolicy(attempts=attempts + 1)
     return Governed(inner, limits, clock, policy, publish)
+
+
+def _breaker(backend: Backend, clock: Clock, publish: EventSink | None, patience: float) -> Breaker | None:
+    """What makes calls wait while the endpoint is gone, and says so; None where nobody is to wait."""
+
+    def changed(error: BackendError | None) -> None:
+        if publish is not None and error is not None:
+            said = str(error).removeprefix(f"{error.model}: ")
+            publish(EndpointLost(clock.wall(), "", backend.label, said))
+        elif publish is not None:
+            publish(EndpointBack(clock.wall(), "", backend.label))
+
+    return Breaker(patience, changed) if patience > 0.0 and needs_retries(backend) else None
 
 
 def _factory(spec: ModelSpec) -> Factory:
@@ -140,13 +178,19 @@ def needs_retries(backend: Backend) -> bool:
 
 class BackendPool:
     """The open backends of one run, or of runs that go on side by side; one per name. Use ``async with``; ``open``
-    inside it. ``publish`` hears of retries; ``given`` are backends that somebody has made, by their names.
+    inside it. ``publish`` hears of retries; ``given`` are backends that somebody has made, by their names. ``patience``
+    and ``chaos`` as for ``build``.
     """
 
     def __init__(
-        self, clock: Clock, publish: EventSink | None = None, given: Mapping[str, Backend] | None = None
+        self,
+        clock: Clock,
+        publish: EventSink | None = None,
+        given: Mapping[str, Backend] | None = None,
+        patience: float = PATIENCE,
+        chaos: ChaosPlan | None = None,
     ) -> None:
-        self._clock, self._publish = clock, publish
+        self._clock, self._publish, self._patience, self._chaos = clock, publish, patience, chaos
         self._given = given or {}
         self._open: dict[str, Backend] = {}
         self._reached: set[str] = set()
@@ -169,16 +213,24 @@ class BackendPool:
         async with self._opening:
             if text not in self._open:
                 made = self._given.get(text)
-                made = build(text, self._clock, self._publish) if made is None else self._governed(made)
+                made = (
+                    build(text, self._clock, self._publish, self._patience, self._chaos)
+                    if made is None
+                    else self._governed(made)
+                )
                 self._open[text] = await made.__aenter__()
         return self._open[text]
 
     def _governed(self, backend: Backend) -> Backend:
         """A backend that somebody has made, with the usual retries where its calls can fail for passing reasons."""
         backend = Checked(backend)
+        if self._chaos is not None:
+            backend = Chaotic(backend, self._chaos, self._clock)
         if not needs_retries(backend):
             return backend
-        return Governed(backend, Limits(self._clock), self._clock, RetryPolicy(), self._publish)
+        breaker = _breaker(backend, self._clock, self._publish, self._patience)
+        limits = Limits(self._clock, adaptive=AdaptiveLimit(self._clock.now(), None), breaker=breaker)
+        return Governed(backend, limits, self._clock, RetryPolicy(), self._publish)
 
     async def close(self, text: str) -> None:
         """Close the backend of this name, if it is open: nobody needs it any more."""

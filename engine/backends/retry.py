@@ -1,7 +1,8 @@
 """Retries around a backend and its limits: exponential backoff with seeded jitter, and Retry-After.
 
 A call holds no permit while it waits for its next attempt. Whether an error is worth a retry is a property of its type
-(``errors``).
+(``errors``). The limits hear how the endpoint took each call, from which they find out what it takes, and whether it is
+there; while it is not, calls wait, which is no attempt.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import anyio
 
 from .. import seeds
 from ..clock import Clock
-from ..errors import BackendError, FormRefused, NoDescriptor
+from ..errors import BackendError, FormRefused, NoDescriptor, Throttled, TimedOut, Unavailable
 from ..events import Retried
 from ..likelihood import Reading
-from ..limits import Limits
+from ..limits import Limits, Permit
 from ..messages import Completion, Request
 from ..stopping import waiting
 from .base import Backend, EventSink
@@ -130,7 +131,12 @@ class Governed(Backend):
         while True:
             try:
                 async with self.limits.permit(estimate) as permit:
-                    completion = await attempt()
+                    try:
+                        completion = await attempt()
+                    except BackendError as error:
+                        _tell(permit, error)
+                        raise
+                    permit.taken()
                     permit.used(completion.prompt_tokens + completion.completion_tokens)
                 completion.attempts = failures + 1
                 return completion
@@ -143,13 +149,15 @@ class Governed(Backend):
                     raise
                 await self._back_off(error, waits, seed, conversation)
             except BackendError as error:
-                failures += 1
+                gone = error.absent and self.limits.waits_for_endpoint(error)
+                failures += not gone
                 if error.retry_after is not None:
                     # Retry-After holds for the endpoint, not for this call alone.
                     self.limits.pause(min(error.retry_after, self._policy.longest_retry_after))
                 if not error.retryable or failures >= self._policy.attempts:
                     raise
-                await self._back_off(error, failures, seed, conversation)
+                if not gone:
+                    await self._back_off(error, failures, seed, conversation)
             if on_restart is not None:
                 on_restart()
 
@@ -163,3 +171,18 @@ class Governed(Backend):
 
     def statistics(self) -> dict[str, Any]:
         return {**self.limits.statistics(), "retries": self._retries, **self.inner.statistics()}
+
+
+def _tell(permit: Permit, error: BackendError) -> None:
+    """Tell the limits how the endpoint took a call that failed."""
+    match error:
+        case NoDescriptor():
+            pass  # it never saw the call
+        case BackendError(absent=True):
+            permit.unreachable(error)
+        case Throttled():
+            permit.refused()
+        case TimedOut() | Unavailable(status=int()):
+            permit.strained()
+        case _:
+            permit.taken()

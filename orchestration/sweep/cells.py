@@ -147,7 +147,7 @@ def _settings(
         given |= part.scenario.in_random_order(file.until.cluster)
     given |= own
     given |= {part.scenario.data: entry.dataset, part.candidate: file.candidates[:1], "seed": seed}
-    given["concurrency"] = file.concurrency
+    given |= {"concurrency": file.concurrency, "patience": file.patience, "chaos": file.chaos}
     if judge is not None:
         given[part.judge(given) or ""] = judge
     try:

@@ -29,7 +29,7 @@ from viva.engine.backends.registry import full_path
 from viva.engine.errors import ConfigurationError
 from viva.engine.yamlfile import read_yaml
 from viva.scenarios.models import model_labels
-from viva.scenarios.settings import folder_of
+from viva.scenarios.settings import folder_of, full_file
 from viva.scoring.sequential import Until
 
 from .parts import parts
@@ -61,6 +61,8 @@ class SweepFile(BaseModel):
     evaluators: list[str] | None = Field(default=None, min_length=1)
     parts: dict[str, dict[str, Any]] = {}
     concurrency: StrictInt = Field(default=500, ge=1)
+    patience: float = Field(default=600.0, ge=0)
+    chaos: str | None = None
     local_models: StrictInt = Field(default=1, ge=1)
     until: Until | None = None
     _own_judges: dict[str, list[str]] = PrivateAttr(default_factory=dict)
@@ -98,6 +100,11 @@ class SweepFile(BaseModel):
     @classmethod
     def _named(cls, models: list[str] | None, info: ValidationInfo) -> list[str] | None:
         return None if models is None else _models(models, folder_of(info))
+
+    @field_validator("chaos")
+    @classmethod
+    def _faults_by_full_path(cls, name: str | None, info: ValidationInfo) -> str | None:
+        return full_file(name, folder_of(info))
 
     @field_validator("seeds")
     @classmethod

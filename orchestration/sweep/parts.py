@@ -25,7 +25,7 @@ class SweepPart:
     def of_the_grid(self) -> dict[str, str]:
         """The settings that the grid itself decides on, and the file's fields for them."""
         named = {self.scenario.data: "datasets", self.candidate: "candidates"}
-        return named | {"seed": "seeds", "concurrency": "concurrency"}
+        return named | {"seed": "seeds", "concurrency": "concurrency", "patience": "patience", "chaos": "chaos"}
 
     @property
     def fields(self) -> set[str]:

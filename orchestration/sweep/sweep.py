@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 
 from viva.data.selection import CheckedDatasets
+from viva.engine.backends.chaos import read_chaos
 from viva.engine.backends.registry import BackendPool
 from viva.engine.blame import place_of
 from viva.engine.clock import Clock, RealClock
@@ -63,7 +64,8 @@ class Sweep:
         self.events = EventStream()
         self.runs = [CellRun(cell) for cell in recorded.cells]
         self._concurrency = concurrency or file.concurrency
-        self._local_models = file.local_models
+        self._chaos = None if file.chaos is None else read_chaos(Path(file.chaos))
+        self._patience, self._local_models = file.patience, file.local_models
         self.retry_failed = retry_failed
         self._stopping = False
         self._active: list[CellRun] = []
@@ -124,7 +126,9 @@ class Sweep:
                 if ready is not None:
                     ready(self)
                 units = self._survey()
-                async with BackendPool(self.clock, self.events.publish) as pool:
+                async with BackendPool(
+                    self.clock, self.events.publish, patience=self._patience, chaos=self._chaos
+                ) as pool:
                     computer = Computer(self.clock)
                     self._shared = SharedResources(pool, Slots(self._concurrency), Turnstile(), computer)
                     self._loaded = LoadedModels(pool, [unit.models for unit in units], self._local_models)

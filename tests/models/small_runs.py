@@ -9,7 +9,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from viva.engine.backends.chaos import ChaosPlan
 from viva.engine.backends.registry import build
+from viva.engine.breaker import PATIENCE
 from viva.engine.budget import Budget
 from viva.engine.clock import Clock, VirtualClock
 from viva.engine.conversation import Conversation
@@ -51,6 +53,8 @@ def small_run(
     conversation_budget: Budget | None = None,
     prepare: Callable[[Runner, EventStream], None] | None = None,
     last: Callable[[], Awaitable[None]] | None = None,
+    chaos: ChaosPlan | None = None,
+    patience: float = PATIENCE,
 ) -> tuple[Outcome, list[Event]]:
     """Run ``count`` conversations over one model, journal in ``folder``; the outcome and all events.
 
@@ -63,7 +67,8 @@ def small_run(
     async def main() -> Outcome:
         stream = EventStream()
         stream.listen(events.append)
-        async with build(model, clock, stream.publish) as backend, Journal(folder / "journal.sqlite", clock) as journal:
+        built = build(model, clock, stream.publish, patience, chaos)
+        async with built as backend, Journal(folder / "journal.sqlite", clock) as journal:
             history = History(folder / "journal.sqlite") if resume else None
             runner = Runner(
                 seed=seed,
