@@ -1,8 +1,9 @@
-"""A judge in a process of its own that changes under load: from so many requests in flight on it cuts its JSON, gives
-everything nearly the same score, or has a smaller model answer.
+"""A judge in a process of its own that changes under load: from so many requests in flight on, or above a rate, it cuts
+its JSON, gives everything nearly the same score, or has a smaller model answer.
 
 Started as a script with the plan as JSON: ``habit`` (sound, truncate, flatten, smaller), ``limit`` (requests in flight
-that it still judges as it should), and for local models ``models``, two GGUF files, the second of which is the smaller.
+that it still judges as it should) or ``rate`` (requests a second, over the last half of one), ``work`` (seconds an
+answer takes), and for local models ``models``, two GGUF files, the second of which is the smaller.
 It prints its port as JSON and serves until it is ended. What never belongs here: assertions.
 """
 
@@ -11,7 +12,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import sys
+import time
+from collections import deque
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -22,32 +26,50 @@ from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.messages import Message, Request, Sampling
 
-_WORK_SECONDS = 0.004  # that an answer of the mock takes, so that requests meet
+_WINDOW_SECONDS = 0.5
+_WORK_SECONDS = 0.004  # an answer of the mock takes some time, so that requests meet
 
 
 class LoadedJudge:
     """Counts what is in flight, and answers by it."""
 
     def __init__(self, plan: dict[str, Any], backends: list[Backend]) -> None:
-        self._habit, self._limit, self._backends = plan["habit"], int(plan["limit"]), backends
+        self._habit, self._backends = plan["habit"], backends
+        self._limit, self._rate = plan.get("limit", math.inf), plan.get("rate", math.inf)
+        self._work = plan.get("work", _WORK_SECONDS)
         self._in_flight = 0
+        self._came = deque[float]()
 
-    async def chat(self, request: web.Request) -> web.Response:
+    async def chat(self, request: web.Request) -> web.StreamResponse:
         """``POST /v1/chat/completions``."""
         body = await request.json()
         self._in_flight += 1
-        over = self._in_flight > self._limit
+        over = self._in_flight > self._limit or self._recent() > _WINDOW_SECONDS * self._rate
         try:
             if self._backends:
                 text, finish = await self._local(body, over)
             else:
-                await asyncio.sleep(_WORK_SECONDS)
+                await asyncio.sleep(self._work)
                 text, finish = self._mock(body, over)
         finally:
             self._in_flight -= 1
-        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
         usage = {"prompt_tokens": 10, "completion_tokens": len(text) // 4, "total_tokens": 10 + len(text) // 4}
-        return web.json_response({"id": "x", "object": "chat.completion", "choices": [choice], "usage": usage})
+        said = {"role": "assistant", "content": text}
+        if not body.get("stream"):
+            choice = {"index": 0, "message": said, "finish_reason": finish}
+            return web.json_response({"id": "x", "object": "chat.completion", "choices": [choice], "usage": usage})
+        choice = {"index": 0, "delta": said, "finish_reason": finish}
+        chunk = {"id": "x", "object": "chat.completion.chunk", "choices": [choice], "usage": usage}
+        events = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n"
+        return web.Response(text=events, content_type="text/event-stream")
+
+    def _recent(self) -> int:
+        """How many requests have come in the last window, this one among them."""
+        now = time.monotonic()
+        self._came.append(now)
+        while self._came[0] < now - _WINDOW_SECONDS:
+            self._came.popleft()
+        return len(self._came)
 
     def _mock(self, body: dict[str, Any], over: bool) -> tuple[str, str]:
         score = 1 + _digit("large", body) % 10

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 import signal
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
+from bench_command import bench
 from queues import RunningQueue, running_queue
 from viva_process import ended, started
 
-from viva.cli.main import app
 from viva.orchestration.load.log_reading import LoadHistory
 from viva.study.load.schema import load_schema
 
@@ -42,25 +39,11 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def _bench(*arguments: str | Path) -> tuple[int, Any, str]:
-    """The command in this process: its exit code, the record that it prints, and what it says."""
-    out, err, code = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO(), 0
-    with redirect_stdout(out), redirect_stderr(err):
-        try:
-            app(["bench", "judge", *map(str, arguments), "--json"], standalone_mode=False)
-        except SystemExit as left:
-            code = int(left.code or 0)
-        out.flush()
-    assert isinstance(out.buffer, io.BytesIO)
-    printed = out.buffer.getvalue()
-    return code, json.loads(printed) if printed else None, err.getvalue()
-
-
 def test_both_sides_count_the_same_and_no_first_token_is_missing(
     server: RunningQueue, asked: Path, tmp_path: Path
 ) -> None:
     server.plan(servers=8, mean=0.004)
-    code, record, said = _bench(
+    code, record, said = bench(
         asked, "--judge", server.model, "--rates", "150,300", "--requests", 300, "--baseline", 20,
         "--slo", "p95_e2e<5s, drift<0.05, parse_fail<1%", "--out", tmp_path / "test",
     )  # fmt: skip
@@ -86,7 +69,7 @@ def test_both_sides_count_the_same_and_no_first_token_is_missing(
 
 def test_failures_of_a_server_are_told_by_kind(server: RunningQueue, asked: Path, tmp_path: Path) -> None:
     server.plan(servers=8, mean=0.002, fail_every=5)
-    _, record, _ = _bench(
+    _, record, _ = bench(
         asked, "--judge", server.model, "--rates", 200, "--requests", 100, "--baseline", 0, "--out", tmp_path / "test"
     )
     [judge] = record["judges"]
@@ -116,7 +99,7 @@ def test_a_killed_test_keeps_what_has_ended_and_goes_on_where_it_stood(
     arrived = server.counts()["requests"]
     assert 20 + 400 < len(kept) <= arrived
 
-    code, record, said = _bench("--resume", folder)
+    code, record, said = bench("--resume", folder)
     assert code == 0, said
     with LoadHistory(folder) as history:
         now = {(one.step, one.number): one for step in range(-2, 3) for one in history.sent(step, "judge")}
@@ -135,11 +118,11 @@ def test_a_killed_test_keeps_what_has_ended_and_goes_on_where_it_stood(
 
 def test_a_finished_test_is_told_again_without_its_judge(asked: Path, tmp_path: Path) -> None:
     with running_queue(servers=8, mean=0.002) as queue:
-        code, record, said = _bench(
+        code, record, said = bench(
             asked, "--judge", queue.model, "--rates", 100, "--requests", 50, "--baseline", 5, "--out", tmp_path / "test"
         )
         assert code == 0, said
-    code, again, said = _bench("--resume", tmp_path / "test")
+    code, again, said = bench("--resume", tmp_path / "test")
     assert (code, again) == (0, record), said
 
 
@@ -147,22 +130,22 @@ def test_a_missed_objective_and_a_judge_that_never_answers_have_exit_codes(
     server: RunningQueue, asked: Path, tmp_path: Path
 ) -> None:
     server.plan(servers=8, mean=0.004)
-    code, record, _ = _bench(
+    code, record, _ = bench(
         asked, "--judge", server.model, "--concurrency", 2, "--requests", 40, "--baseline", 5,
         "--slo", "p50_e2e<1us", "--out", tmp_path / "missed",
     )  # fmt: skip
     assert (code, record["objective"]["met"]) == (3, False)
     server.plan(servers=8, mean=0.001, fail_every=1)
-    code, _, said = ended_bench(asked, "--judge", server.model, "--rates", "5", "--out", tmp_path / "dead")
+    code, _, said = endedbench(asked, "--judge", server.model, "--rates", "5", "--out", tmp_path / "dead")
     assert code == 1
     assert "the first 3 requests, sent one by one, have all failed" in said
     assert "overloaded" in said
     # A folder stands in nobody's way where nothing has begun.
-    code, _, said = _bench(asked, "--judge", "openai:http://127.0.0.1:1/v1#a", "--rates", "5", "--out", tmp_path / "no")
+    code, _, said = bench(asked, "--judge", "openai:http://127.0.0.1:1/v1#a", "--rates", "5", "--out", tmp_path / "no")
     assert (code, (tmp_path / "no").exists()) == (1, False), said
 
 
-def ended_bench(*arguments: str | Path) -> tuple[int, bytes, str]:
+def endedbench(*arguments: str | Path) -> tuple[int, bytes, str]:
     """The command in a process of its own."""
     return ended(started("bench", "judge", *arguments))
 
@@ -189,7 +172,7 @@ def ended_bench(*arguments: str | Path) -> tuple[int, bytes, str]:
 def test_what_is_wrong_is_named(asked: Path, tmp_path: Path, arguments: list[str], named: str) -> None:
     words = [str(asked) if word == "FILE" else str(tmp_path) if word == "FOLDER" else word for word in arguments]
     out = ["--out", str(tmp_path / "none")] if "--resume" not in words else []
-    code, _, said = _bench(*words, *out)
+    code, _, said = bench(*words, *out)
     assert code == 2
     assert named in said
     assert not (tmp_path / "none").exists()
