@@ -82,6 +82,8 @@ def _check(request: web.Request, hosts: frozenset[str]) -> None:
             raise Refusal(403, "Not from here", "A page of another site cannot send this form.")
         if request.content_type not in _FORMS:
             raise Refusal(415, "Not a form", "A form is expected.")
+        if (request.charset or "utf-8").lower() != "utf-8":  # other ones may fail to decode, or give half characters
+            raise Refusal(415, "Not UTF-8", "A form in UTF-8 is expected.")
 
 
 def _refusal_of(error: Exception) -> Refusal:

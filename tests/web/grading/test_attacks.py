@@ -131,9 +131,10 @@ def test_a_character_cut_in_two_loses_no_grade(ada: Visitor, folder: Path) -> No
     items = [_item(number, seal, position=place, comment=text) for place, text in ((1, "cut \ud83d"), (2, "whole"))]
     status, told = ada.grade(*items)
     assert (status, set(map(str, told["results"].values()))) == (200, {"{}"})
-    odd = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-7"}
     fields = {"name": "n", "seal": seal, "value-3": "2", "comment-3": "+2D0-", "had-3": "", "said-3": ""}
-    assert ada.post(f"q/{number}", fields, odd)[0] < 500
+    for charset in ("utf-7", "utf-16", "undefined", "bogus"):
+        odd = {"Content-Type": f"application/x-www-form-urlencoded; charset={charset}"}
+        assert ada.post(f"q/{number}", fields, odd)[0] == 415
     with GradeStore.open(folder) as store:
         assert {"cut \ufffd", "whole"} <= {one.comment for one in store.grades() if one.value is not None}
 
