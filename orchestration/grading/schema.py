@@ -107,6 +107,8 @@ def open_file(path: Path) -> sqlite3.Connection:
     if not path.is_file():
         below = sorted({file.parent for depth in ("*", "*/*") for file in path.parent.glob(f"{depth}/{FILE}")})
         hint = f"; there is {', '.join(map(str, below[:_MOST_NAMED]))}" if below else ""
+        if (path.parent / "manifest.json").is_file():
+            hint = f"; it is a run, and `viva grade queue {path.parent} --out FOLDER` makes one of it"
         raise ConfigurationError(f"{path.parent}: not a grading folder, for it holds no {FILE}{hint}")
     try:
         connection = _connect(path)

@@ -132,6 +132,11 @@ def test_the_order_of_answers_says_nothing_of_whose_they_are(run: Path, tmp_path
     assert 3 <= first.count("alpha") <= 17
 
 
+def test_a_run_is_told_from_a_grading_folder(run: Path) -> None:
+    _, err = _viva("grade", "report", run, ok=False)
+    assert f"it is a run, and `viva grade queue {run} --out FOLDER` makes one of it" in err
+
+
 def test_verdicts_are_graded_with_what_they_are_about(run: Path, tmp_path: Path) -> None:
     _viva("grade", "queue", run, "--verdicts", "-n", "10", "--out", tmp_path / "queue")
     with GradeStore.open(tmp_path / "queue") as store:
