@@ -82,15 +82,22 @@ class Redactor:
     def _may_begin(self, text: str, at: int) -> bool:
         if any(fragment.startswith(text[at:]) for fragment in self._fragments):
             return True
-        last = at
+        reached = {at}  # several places: of a key with a "u", both r"\u" and r"\u0075" may be this character
         for step in self._steps:
-            found = step.match(text, at)
-            if found is None:
-                # An escape of which only the beginning has come?
-                return any(text[one] in _MARKS and len(text) - one < _LONGEST_ESCAPE for one in (last, at))
-            last, at = at, found.end()
-            if at == len(text):
+            ends = set[int]()
+            for place in reached:
+                if text[place] not in _MARKS:
+                    ends |= {place + 1} if step.match(text, place) else set()
+                elif len(text) - place < _LONGEST_ESCAPE:
+                    return True  # perhaps an escape of which only the beginning has come
+                else:
+                    last = place + _LONGEST_ESCAPE
+                    ends.update(end for end in range(place + 1, last + 1) if step.fullmatch(text, place, end))
+            if len(text) in ends:
                 return True
+            if not ends:
+                return False
+            reached = ends
         return False
 
 

@@ -69,6 +69,21 @@ def test_line_18_a_key_in_pieces_is_not_handed_on(key: str, encoding: str, cuts:
     assert key not in said
 
 
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("key", ["k7-unux", "x0u-%25&amp;#38;lt;", "u;&;%u&#;x0"])
+def test_a_key_of_the_signs_of_escapes_in_pieces_is_not_handed_on(key: str, encoding: str) -> None:
+    # A backslash and a "u" may be an escaped "u" of the key, or the beginning of one: what follows tells.
+    key += "-Ju4x&Q9%TzLw2NfR8sKb5Yk"
+    text = f"so {ENCODINGS[encoding](key)} and so on"
+    for size in (1, 9):
+        pieces: list[str] = []
+        stream = Streamed(Redactor(key), pieces.append)
+        for start in range(0, len(text), size):
+            stream.feed(text[start : start + size])
+        stream.finish()
+        assert "".join(pieces).replace(";", "") == "so *** and so on"
+
+
 @given(some.text())
 def test_line_18_other_texts_stay_as_they_are(text: str) -> None:
     redactor, pieces = Redactor("sk-0123456789abcdef"), list[str]()
