@@ -92,10 +92,12 @@ def theory(where: RunningQueue, seconds: float) -> Figures:
         rows.append(
             [f"{load:g}", f"{measured.record['answered']:,}", f"{busy:.3f}"]
             + [f"{1000 * e2e[name]:.0f} ({100 * off[name]:+.1f}%)" for name in ("mean", *QUANTILES)]
+            + [f"{1000 * measured.record['latencies']['dispatch']['p99']:.1f}"]
         )
         worst = max(worst, *map(abs, off.values()))
         busy_worst = max(busy_worst, abs(busy / load - 1))
-    table.show("Beside the theory of M/M/c (ms, and how far off)", ["load", "n", "busy", "mean", *QUANTILES], rows)
+    table.show("Beside the theory of M/M/c (ms, and how far off)", ["load", "n", "busy", "mean", *QUANTILES, "dispatch p99"],
+               rows)  # fmt: skip
     return {"theory_worst_pct": 100 * worst, "utilisation_worst_pct": 100 * busy_worst}
 
 
@@ -127,7 +129,7 @@ def stall(where: RunningQueue, seconds: float) -> Figures:
 def rates(where: RunningQueue, seconds: float) -> Figures:
     """Counts of both sides, and up to which rate requests are dispatched as intended."""
     rows, highest, differ, missing, each = [], 0.0, 0, 0, 0.0
-    for rate in RATES:
+    for rate in RATES if seconds > QUICK["rates"] else RATES[:3]:
         note(f"{rate} requests a second for {seconds:g} s")
         where.plan(servers=64, mean=0.01)
         counted: dict[str, int] = {}
@@ -188,11 +190,20 @@ def soak(where: RunningQueue, seconds: float) -> Figures:
         measured = clock.run(lambda: run(Path(folder)))
     early = max(memory for at, memory in seen if at <= seconds / 4)
     late = max(memory for at, memory in seen if at >= 0.9 * seconds)
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     table.show(
         "Memory of the client, MB",
-        ["seconds", "requests", "first quarter", "last tenth", "peak, figures taken"],
-        [[f"{seconds:g}", f"{measured.record['sent']:,}", f"{early:.1f}", f"{late:.1f}", f"{after:.1f}"]],
+        ["seconds", "requests", "most in flight", "first quarter", "last tenth", "peak, figures taken"],
+        [
+            [
+                f"{seconds:g}",
+                f"{measured.record['sent']:,}",
+                f"{measured.record['most_in_flight']:,}",
+                f"{early:.1f}",
+                f"{late:.1f}",
+                f"{after:.1f}",
+            ]
+        ],
     )
     return {"soak_seconds": seconds, "soak_requests": measured.record["sent"], "soak_growth_mb": late - early}
 

@@ -55,7 +55,7 @@ def _judge(
     context: typer.Context,
     work: Annotated[
         str | None,
-        typer.Argument(metavar="[RUN|FILE]", help="What judges are asked: a run's folder, or a file of requests."),
+        typer.Argument(metavar="RUN|FILE", help="What judges are asked: a run's folder, a file, or SYSTEM:FILE."),
     ] = None,
     synthetic: Annotated[
         str | None, typer.Option("--synthetic", metavar="LENGTHS", help="Requests of drawn lengths instead.")
@@ -79,7 +79,8 @@ def _judge(
     burst: Annotated[float, typer.Option("--burst", help="Squared variation of the gaps of bursty arrivals.")] = 4.0,
     requests: Annotated[int | None, typer.Option("--requests", min=1, help="Requests a step, for each judge.")] = None,
     duration: Annotated[
-        float | None, typer.Option("--duration", metavar="SECONDS", help="Length of a step (default: 60).")
+        float | None,
+        typer.Option("--duration", metavar="SECONDS", help="Length of a step (default: 60, or --requests)."),
     ] = None,
     warm_up: Annotated[
         float | None,
