@@ -96,8 +96,8 @@ def theory(where: RunningQueue, seconds: float) -> Figures:
         )
         worst = max(worst, *map(abs, off.values()))
         busy_worst = max(busy_worst, abs(busy / load - 1))
-    table.show("Beside the theory of M/M/c (ms, and how far off)", ["load", "n", "busy", "mean", *QUANTILES, "dispatch p99"],
-               rows)  # fmt: skip
+    header = ["load", "n", "busy", "mean", *QUANTILES, "dispatch p99"]
+    table.show("Beside the theory of M/M/c (ms, and how far off)", header, rows)
     return {"theory_worst_pct": 100 * worst, "utilisation_worst_pct": 100 * busy_worst}
 
 
