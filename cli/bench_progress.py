@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _TERMINAL_SECONDS = 1.0
 _PLAIN_SECONDS = 10.0
 _HEADER = ("judge", "load", "answered", "per s", "p50", "p95", "failed", "state")
-_LONGEST_NAME = 16
+_LONGEST_NAME = 12
 Row = tuple[str, ...]
 
 
