@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _TERMINAL_SECONDS = 1.0
 _PLAIN_SECONDS = 10.0
 _HEADER = ("judge", "load", "answered", "per s", "p50", "p95", "failed", "state")
-_LONGEST_NAME = 12
+_LONGEST_NAME, _SHORTEST_NAME = 16, 6
 Row = tuple[str, ...]
 
 
@@ -48,7 +48,7 @@ class BenchProgress:
         console = Console(stderr=True)
         with Live("", console=console, auto_refresh=False, transient=True) as live:
             while True:
-                live.update(self.table(console.height), refresh=True)
+                live.update(self.table(console.width, console.height), refresh=True)
                 await anyio.sleep(_TERMINAL_SECONDS)
 
     def line(self, *, latencies: bool = True) -> str:
@@ -71,8 +71,8 @@ class BenchProgress:
         parts += [f"dispatch delay p99 {_seconds(late)}"] if late > 0.005 else []
         return one_line(" · ".join(parts + [self.note] * bool(self.note)))
 
-    def table(self, height: int) -> RenderableType:
-        """The steps so far, the latest ones where not all have room; fits 80 columns."""
+    def table(self, width: int, height: int) -> RenderableType:
+        """The steps so far, the latest ones where not all have room; names are cut where 80 columns are too few."""
         from rich.box import SIMPLE_HEAD
         from rich.console import Group
         from rich.table import Table
@@ -80,11 +80,13 @@ class BenchProgress:
 
         rows = self.rows()
         room = max(1, height - 6)
+        columns = list(zip(_HEADER, *rows[-room:], strict=True))
+        taken = sum(max(map(len, column)) + 2 for column in columns[1:]) + 3  # by all but names
         table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for place, title in enumerate(_HEADER):
             table.add_column(title, justify="right" if 2 <= place <= 6 else "left", no_wrap=True)
         for row in rows[-room:]:
-            table.add_row(*(Text(cell) for cell in row))
+            table.add_row(*(Text(cell) for cell in (_cut(row[0], width - taken), *row[1:])))
         hidden = [Text(f"  … and {len(rows) - room} steps before")] if len(rows) > room else []
         return Group(*hidden, table, Text(self.line(latencies=False)))
 
@@ -111,7 +113,7 @@ def _ended(label: str, result: StepResult) -> Row:
     state = "saturated" if result.measured.saturated else "missed" if result.missed else "done"
     rate = "–" if record["throughput"] is None else f"{record['throughput']:.4g}"
     return (
-        _name(label),
+        one_line(label),
         _load(result.measured.step),
         f"{record['answered']:,}",
         rate,
@@ -128,7 +130,7 @@ def _running(live: LiveStep, judge: LiveJudge) -> Row:
     stream = judge.stream
     waits = stream is not None and stream.end
     return (
-        _name(judge.label),
+        one_line(judge.label),
         _load(live.step),
         f"{len(judge.e2e):,}",
         f"{len(judge.e2e) / seconds:.4g}" if seconds > 0 else "–",
@@ -148,7 +150,12 @@ def _load(step: object) -> str:
 
 
 def _name(label: str) -> str:
-    return one_line(label if len(label) <= _LONGEST_NAME else f"{label[: _LONGEST_NAME - 1]}…")
+    return _cut(one_line(label), _LONGEST_NAME)
+
+
+def _cut(name: str, longest: int) -> str:
+    longest = max(_SHORTEST_NAME, longest)
+    return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
 
 def _seconds(value: float | None) -> str:
