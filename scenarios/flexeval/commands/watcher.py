@@ -150,7 +150,8 @@ class PreparedBatch(PreparedRun):
     """The watched run, with the tasks of one batch alone; ``first`` is the number of its first conversation."""
 
     def __init__(self, whole: PreparedRun, tasks: list[DialogTask], first: int) -> None:
-        for name in ("scenario", "settings", "roles", "labels", "pack", "notes", "models", "repeats", "converse"):
+        same = ("scenario", "settings", "roles", "labels", "pack", "notes", "chaos", "models", "repeats", "converse")
+        for name in same:
             setattr(self, name, getattr(whole, name))
         self.opened: Prepared[Any] = Prepared(tasks, whole.opened.records)
         self.first = first
