@@ -85,7 +85,8 @@ def test_what_fails_in_passing_is_asked_again_on_a_permit_of_its_own(chaos: Star
     plan = {"schedule": {"0": "503", "3": "429", "5": "reset"}}
     completion, counted = read(chaos(plan).model("m"), FOUR)
     assert values(completion) == values(read(chaos({}).model("m"), FOUR)[0])
-    assert (counted["granted"], counted["retries"], completion.attempts) == (7, 3, 7)
+    # The reset one had gone out on a kept connection, and goes out once more at once: no failure of the endpoint's.
+    assert (counted["granted"], counted["retries"], completion.attempts) == (6, 2, 6)
 
 
 @pytest.mark.parametrize(
