@@ -94,6 +94,7 @@ bench: venv peers
 	$(BIN)/python benches/fusion.py $(QUICK)
 	$(BIN)/python benches/certified.py $(QUICK)
 	$(BIN)/python benches/grading.py $(QUICK)
+	$(BIN)/python benches/load.py $(QUICK)
 	$(BIN)/python benches/judgement.py $(QUICK)
 	$(BIN)/python benches/local_judges.py $(QUICK)
 	$(BIN)/python benches/serve.py $(QUICK)

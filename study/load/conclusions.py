@@ -14,6 +14,8 @@ from viva.scoring.load.objective import SHARES, Objective
 
 from .sentences import seconds, step_sentence
 
+_KEEPS_UP = 0.9  # of the rate at which requests are due
+
 
 def conclusions(report: Record) -> list[str]:
     """For each judge: up to which load it judges as it does unloaded, what happens beyond, how many verdicts it
@@ -102,7 +104,7 @@ def _sustained(judge: Record, missed: Collection[int]) -> str:
     best: tuple[float, Record] | None = None
     for step in judge["steps"]:
         speed, verdicts = step.get("speed"), step.get("verdicts_per_minute")
-        if not speed or not verdicts or speed["end"] in (SATURATED, TOO_MANY):
+        if not speed or not verdicts or speed["end"] in (SATURATED, TOO_MANY) or _falls_behind(speed):
             continue
         fit = not step["judgement"]["flagged"] and step["step"] not in missed
         if fit and (best is None or verdicts > best[0]):
@@ -117,6 +119,12 @@ def _sustained(judge: Record, missed: Collection[int]) -> str:
     lost = sum(speed["errors"].values()) / speed["requests"] if speed["requests"] else 0.0
     beside += f"; {percent(lost)} of its requests fail" if lost else ""
     return f"It sustains {verdicts:,.0f} {what} a minute at {step['judgement']['load']}{beside}."
+
+
+def _falls_behind(speed: Record) -> bool:
+    """Whether answers came clearly slower than requests of an open loop, so that its queue grew in what was seen."""
+    offered = speed["offered_rate"] if speed["rate"] is not None else None
+    return bool(offered and speed["throughput"] < _KEEPS_UP * offered)
 
 
 def _reads_nothing(judge: Record) -> bool:
