@@ -48,7 +48,8 @@ class AdaptiveLimit:
     def __init__(self, now: float, first: int | None = FIRST_WINDOW) -> None:
         self.window = math.inf if first is None else float(first)
         self.pace = math.inf  # calls a second
-        self._announced = math.inf  # the pace that the endpoint itself named
+        self._announced = math.inf  # the slowest pace that the endpoint itself named
+        self._named: dict[str, float] = {}  # such paces, by what they are of
         self._slow_start = first is not None
         self._since = -math.inf  # the last refusal that changed anything
         self._refusals = 0  # since then, without a call that was taken
@@ -122,18 +123,19 @@ class AdaptiveLimit:
             self.window = max(1.0, math.floor(_STRAIN * min(self.window, call.level)))
             self._begin(now, narrowing=False)
 
-    def announced(self, now: float, remaining: float, seconds: float) -> None:
-        """The endpoint says that it takes ``remaining`` more calls, and that all is well again in ``seconds``.
+    def announced(self, now: float, what: str, remaining: float, seconds: float) -> None:
+        """The endpoint says that its bound on ``what`` leaves ``remaining`` more calls, and all again in ``seconds``.
 
         To spread what remains over that time is right for both kinds of counting that endpoints do: a window of time
         that begins anew, and a bucket that fills (where the pace meets the filling at half a bucket).
         """
         if seconds <= 0.0:
-            self._announced = math.inf
+            self._named[what] = math.inf
         elif remaining >= 1.0:
-            self._announced = remaining / seconds
+            self._named[what] = remaining / seconds
         else:
             self._free = max(self._free, now + seconds)
+        self._announced = min(self._named.values(), default=math.inf)
 
     def statistics(self) -> dict[str, float]:
         """The bounds, where there are any: ``window`` of calls in flight, ``pace`` of calls a second."""

@@ -123,6 +123,8 @@ class Permit:
 
     def used(self, tokens: int) -> None:
         """Correct the reservation by the call's real token count."""
+        usual = self._limits._usual_tokens
+        self._limits._usual_tokens = usual + 0.1 * (tokens - usual) if usual else float(tokens)
         if self._entry is not None and self._limits._tokens is not None:
             self._limits._tokens.correct(self._entry, tokens)
             self._limits._changed.set()
@@ -169,6 +171,7 @@ class Limits:
         self._changed = asyncio.Event()
         self._dispatcher: asyncio.Task[None] | None = None
         self._paused_until = 0.0
+        self._usual_tokens = 0.0  # of a call, smoothed
         self._in_use = 0
         self._most_in_use = 0
         self._granted = 0
@@ -225,6 +228,15 @@ class Limits:
             return False
         self.breaker.give_up(self._clock.now(), error)
         return True
+
+    def announced(self, what: str, remaining: float, seconds: float) -> None:
+        """The endpoint says how many more requests or tokens it takes, and in how many seconds all are there again."""
+        if self.adaptive is None:
+            return
+        share = 1.0 if what == "requests" else self._usual_tokens
+        if share > 0.0:
+            self.adaptive.announced(self._clock.now(), what, remaining / share, seconds)
+            self._changed.set()
 
     @property
     def counts_tokens(self) -> bool:

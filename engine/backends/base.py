@@ -19,6 +19,7 @@ from ..errors import ConfigurationError
 from ..events import Event
 from ..likelihood import Reading
 from ..messages import Completion, Request
+from .allowance import Hear
 from .credentials import refuse_credentials
 from .inline_place import inline_place
 
@@ -72,6 +73,9 @@ class Backend(ABC):
 
         :raises BackendError: it cannot, with the place and the cause.
         """
+
+    def hear_allowance(self, hear: Hear) -> None:
+        """Tell what the endpoint says that it still takes, where it says so."""
 
     async def __aenter__(self) -> Backend:
         return self

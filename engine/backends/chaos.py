@@ -20,6 +20,7 @@ from ..likelihood import Reading
 from ..messages import Completion, Request
 from ..stopping import waiting
 from ..yamlfile import read_yaml
+from .allowance import Hear
 from .base import Backend
 
 _GARBAGE = '{"score": �ÿ][,, \\u12 <|im_end|> 5 5 5 Ã©…'
@@ -83,6 +84,9 @@ class Chaotic(Backend):
         self._opened = clock.now()
         self._tries: dict[bytes, int] = {}  # of calls that have not been answered yet
         self._met: dict[str, int] = {}
+
+    def hear_allowance(self, hear: Hear) -> None:
+        self.inner.hear_allowance(hear)
 
     async def __aenter__(self) -> Backend:
         await self.inner.__aenter__()

@@ -17,6 +17,7 @@ from ..errors import ConfigurationError
 from ..escapes import readable
 from ..likelihood import Reading
 from ..messages import Completion, Request
+from .allowance import Hear
 from .base import Backend
 
 _log = logging.getLogger("viva")
@@ -35,6 +36,9 @@ class Checked(Backend):
         self.continues_text = inner.continues_text
         self._said: set[str] = set()
         self.fallible = getattr(inner, "fallible", False)
+
+    def hear_allowance(self, hear: Hear) -> None:
+        self.inner.hear_allowance(hear)
 
     async def __aenter__(self) -> Backend:
         await self.inner.__aenter__()

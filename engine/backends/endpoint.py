@@ -19,6 +19,7 @@ from yarl import URL
 
 from ..descriptors import Gate
 from ..errors import AnswerTooLarge, BackendError, ConfigurationError, Redirected, Unavailable
+from .allowance import Hear, allowances
 from .endpoint_errors import Dialect, error_from_response, loosen, transport_error
 from .secrets import Redactor
 
@@ -160,6 +161,7 @@ class Endpoint:
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(10.0, timeout))
         self._session: aiohttp.ClientSession | None = None
         self._gate = Gate(base_url)
+        self.hear_allowance: Hear | None = None
 
     async def open(self) -> None:
         """Make the session."""
@@ -255,6 +257,9 @@ class Endpoint:
                     method, url, data=data, headers=headers, allow_redirects=False, trace_request_ctx=use
                 ) as response:
                     use.answered = True
+                    if self.hear_allowance is not None:
+                        for allowance in allowances(response.headers):
+                            self.hear_allowance(allowance)
                     if accept(response.status):
                         return await receive(Body(response, self._longest, label))
                     if response.status not in _REDIRECTS or "Location" not in response.headers:

@@ -13,6 +13,7 @@ from yarl import URL
 
 from ..clock import Clock
 from ..messages import Completion, Request
+from .allowance import Hear
 from .base import Backend
 from .endpoint import Body, Endpoint
 from .key_trust import Trust
@@ -41,6 +42,9 @@ class EndpointBackend(Backend):
     def _is_there(self, status: int) -> bool:
         """Whether an answer to the request for the list shows that the endpoint is there and takes the key."""
         return status not in (401, 403) and not 300 <= status < 400
+
+    def hear_allowance(self, hear: Hear) -> None:
+        self._endpoint.hear_allowance = hear
 
     async def __aenter__(self) -> Backend:
         await self._endpoint.open()

@@ -65,6 +65,7 @@ class Governed(Backend):
         self.continues_text = inner.continues_text
         self._clock, self._policy, self._publish = clock, policy, publish
         self._retries = 0
+        inner.hear_allowance(lambda told: limits.announced(told.what, told.remaining, told.seconds))
 
     async def __aenter__(self) -> Backend:
         await self.inner.__aenter__()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from limited_endpoint import AtOnce, Bucket, EachWindow, Limit, course
 
 from viva.engine.adaptive import AdaptiveLimit
+from viva.engine.backends.allowance import allowances
 from viva.engine.backends.base import Backend
 from viva.engine.backends.retry import Governed, RetryPolicy
 from viva.engine.clock import VirtualClock
@@ -123,3 +124,42 @@ def test_no_call_of_2000_fails_at_an_endpoint_that_takes_twenty(first: int | Non
     # Without a first window all 2000 leave at once, as at a server of one's own.
     assert backend.refused < (40 if first else 2200)
     assert clock.now() < 1.15 * 2000 / 20 * 0.5 + (0 if first else 5)
+
+
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [
+        ({"x-ratelimit-remaining-requests": "4999", "x-ratelimit-reset-requests": "12ms"}, ("requests", 4999, 0.012)),
+        ({"x-ratelimit-remaining-tokens": "150", "x-ratelimit-reset-tokens": "6m0.5s"}, ("tokens", 150, 360.5)),
+        ({"ratelimit-remaining": "5", "ratelimit-reset": "53"}, ("requests", 5, 53)),
+        (
+            {
+                "Date": "Wed, 25 Nov 2026 10:00:00 GMT",
+                "anthropic-ratelimit-requests-remaining": "3",
+                "anthropic-ratelimit-requests-reset": "2026-11-25T10:00:30Z",
+            },
+            ("requests", 3, 30),
+        ),
+        (
+            {
+                "Date": "Wed, 25 Nov 2026 10:00:00 GMT",
+                "ratelimit-remaining": "0",
+                "ratelimit-reset": str(1795600810),
+            },
+            ("requests", 0, 10),
+        ),
+    ],
+)
+def test_what_remains_is_read_from_each_providers_headers(
+    headers: dict[str, str], told: tuple[str, float, float]
+) -> None:
+    [found] = allowances(headers)
+    assert (found.what, found.remaining) == told[:2]
+    assert found.seconds == pytest.approx(told[2])
+
+
+@given(st.text(max_size=12), st.text(max_size=12))
+def test_headers_that_mean_nothing_say_nothing(remaining: str, reset: str) -> None:
+    for found in allowances({"ratelimit-remaining": remaining, "ratelimit-reset": reset}):
+        assert found.remaining >= 0
+        assert found.seconds >= 0

@@ -154,5 +154,5 @@ def course(
                 endpoint.leave()
             paused = max(paused, now + (after or 0.0))
             if headers:
-                limit.announced(now, *endpoint.remaining(now))
+                limit.announced(now, "requests", *endpoint.remaining(now))
     return found

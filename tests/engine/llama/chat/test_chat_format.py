@@ -221,3 +221,32 @@ def test_text_without_a_template(model: NativeModel, text: str) -> None:
     assert chat.bos_tokens.tolist() == [model.bos]
     assert not any(model.controls[token] for token in chat.plain_tokens(text))
     assert spelled(model, chat.plain_tokens(text).tolist()) == text
+
+
+_REACH = "''.__class__.__mro__[1].__subclasses__()"
+HOSTILE = [
+    "{{ " + _REACH + " }}",
+    "{% for one in " + _REACH + " %}{{ one('touch MARK', shell=True) }}{% endfor %}",
+    "{{ cycler.__init__.__globals__.os.system('touch MARK') }}",
+    "{{ raise_exception.__globals__['__builtins__']['open']('MARK', 'w') }}",
+    "{{ strftime_now.__func__.__globals__ }}",
+    "{{ messages.append.__self__.__class__.__base__ }}",
+    "{{ (''|attr('__class__')).__mro__ }}",
+    "{{ '{0.__class__.__mro__}'.format('') }}{{ '{0.__class__}'.format_map({'0': ''}) }}",
+    "{% include 'MARK' %}",
+    "{% import '/etc/passwd' as x %}{{ x }}",
+    "{% extends 'MARK' %}",
+    "{{ messages.clear() }}",
+    "{{ lipsum.__globals__['os'].popen('touch MARK').read() }}",
+    "{{ self.__init__.__globals__ }}",
+]
+
+
+@pytest.mark.parametrize("source", HOSTILE)
+def test_a_template_runs_nothing_and_reaches_no_file(model: NativeModel, tmp_path: Path, source: str) -> None:
+    mark = tmp_path / "mark"
+    said = "{% for one in messages %}{{ one['content'] }}{% endfor %}"
+    chat = ChatFormat(model, template(tmp_path, source.replace("MARK", str(mark)) + said))
+    with pytest.raises(Rejected, match="template"):
+        chat.segments(talk_of(("user", "Hello")))
+    assert not mark.exists()
