@@ -93,6 +93,8 @@ def _library(text: str) -> Any:
         )
         raise ConfigurationError(message) from None
     library.disable_progress_bars()
+    # A dataset may come with a script that says how it is loaded. Older versions of the package run it unasked.
+    library.config.HF_DATASETS_TRUST_REMOTE_CODE = False
     return library
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import nsmallest
@@ -81,9 +81,10 @@ class DialogTask(BaseModel):
 
     @field_validator("python")
     @classmethod
-    def _can_be_found(cls, name: str | None) -> str | None:
-        if name is not None:
-            python_tool(name)
+    def _is_a_place(cls, name: str | None) -> str | None:
+        # Not looked up here: a task is data, and also read from records that somebody else may have written.
+        if name is not None and not all(name.partition(":")):
+            raise ValueError(f"'{name}': expected module:function")
         return name
 
     @model_validator(mode="after")
@@ -114,14 +115,18 @@ class DialogTask(BaseModel):
         return self.model_dump(mode="json", exclude_unset=True)
 
 
-def python_tool(name: str) -> PythonTool:
+def python_tool(name: str, modules: Sequence[str]) -> PythonTool:
     """The function that ``module:function`` names.
 
-    :raises ValueError: there is none.
+    :param modules: those that the user trusts; a file of tasks alone makes nothing run.
+    :raises ValueError: it is of another module, or there is none.
     """
-    module, colon, function = name.partition(":")
-    if not colon:
-        raise ValueError(f"'{name}': expected module:function")
+    module, _, function = name.partition(":")
+    if module not in modules:
+        raise ValueError(
+            f"'{name}': tasks may run functions only of modules that you name; if you trust this one, add "
+            f"--python-tools {module}"
+        )
     try:
         found: PythonTool = getattr(importlib.import_module(module), function)
     except Exception as error:  # whatever a module of somebody else's does when it is imported
@@ -140,12 +145,13 @@ class Workshop:
 
     task: DialogTask
     state: dict[str, Any]
+    modules: Sequence[str] = ()
     calls: list[Made] = field(default_factory=list)
 
     @classmethod
-    def of(cls, task: DialogTask) -> Workshop:
-        """The workshop at the beginning of a dialog."""
-        return cls(task, copy.deepcopy(task.state))
+    def of(cls, task: DialogTask, modules: Sequence[str] = ()) -> Workshop:
+        """The workshop at the beginning of a dialog; ``modules`` as in ``python_tool``."""
+        return cls(task, copy.deepcopy(task.state), modules)
 
     def answer(self, call: ToolCall) -> str:
         """The result of a call as the candidate is told it; what cannot be done is told as ``{"error": …}``."""
@@ -165,7 +171,7 @@ class Workshop:
         if absent:  # a tool may rely on them
             return _text({"error": f"{call.name} requires {', '.join(absent)}"})
         try:
-            return _text(python_tool(self.task.python)(call.name, copy.deepcopy(arguments), self.state))
+            return _text(python_tool(self.task.python, self.modules)(call.name, copy.deepcopy(arguments), self.state))
         except ValueError as error:  # how a tool refuses; anything else is a fault of its own
             return _text({"error": str(error)})
 
@@ -202,14 +208,22 @@ def _text(result: Any) -> str:
 class DialogTasks:
     """The chosen tasks of a file, all held: a task is small, and dialogs share it."""
 
-    def __init__(self, data: str, *, limit: int | None, seed: int) -> None:
-        """:raises ConfigurationError: the file or a task in it is wrong, or an id comes twice."""
+    def __init__(self, data: str, *, limit: int | None, seed: int, modules: Sequence[str] = ()) -> None:
+        """
+        :param modules: as in ``python_tool``.
+        :raises ConfigurationError: the file or a task in it is wrong, or an id comes twice.
+        """
         path = SHIPPED if data == EXAMPLES else Path(data)
         self.name = EXAMPLES if data == EXAMPLES else path.stem
         self.digest = file_digest([path])
         every: dict[str, DialogTask] = {}
         for line, raw in _records(path):
             task = _task(raw, path, line)
+            if task.python is not None:
+                try:
+                    python_tool(task.python, modules)
+                except ValueError as error:
+                    raise DatasetError(str(error), path=str(path), line=line, field="python") from None
             if task.id in every:
                 raise DatasetError(f"a second task has the id '{task.id}'", path=str(path), line=line, field="id")
             every[task.id] = task
