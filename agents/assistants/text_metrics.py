@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.lazy_import import imported
 
 EXTRA = "metrics"
 # Without nltk's own tokenizer, which needs downloaded data: runs of letters and digits, and single other characters.
@@ -64,8 +65,7 @@ def meteor(text: str, reference: str) -> float:
     the end, which may count a run more than the original's search for the fewest. WordNet is data that nltk does not
     bring along: where it is not installed (``has_wordnet``), synonyms do not match and figures are somewhat lower.
     """
-    from nltk.translate.meteor_score import single_meteor_score
-
+    single_meteor_score = imported("nltk.translate.meteor_score").single_meteor_score
     words, others = _WORDS.findall(text), _WORDS.findall(reference)
     if not words or not others:
         return 0.0
@@ -78,8 +78,7 @@ def has_wordnet() -> bool:
 
     :raises ImportError: nltk is not installed.
     """
-    from nltk.corpus import wordnet
-
+    wordnet = imported("nltk.corpus").wordnet
     try:
         wordnet.ensure_loaded()
     except LookupError:
@@ -119,30 +118,22 @@ def _bounded(value: float) -> float:
 
 @cache
 def _scorer(kind: str) -> Any:
-    from rouge_score.rouge_scorer import RougeScorer
-
-    return RougeScorer([kind], tokenizer=_tokenizer())
+    return imported("rouge_score.rouge_scorer").RougeScorer([kind], tokenizer=_tokenizer())
 
 
 @cache
 def _tokenizer() -> Any:
-    from rouge_score.tokenizers import DefaultTokenizer
-
-    return DefaultTokenizer(use_stemmer=True)
+    return imported("rouge_score.tokenizers").DefaultTokenizer(use_stemmer=True)
 
 
 @cache
 def _bleu() -> Any:
-    from sacrebleu.metrics.bleu import BLEU
-
-    return BLEU(effective_order=True)
+    return imported("sacrebleu.metrics.bleu").BLEU(effective_order=True)
 
 
 @cache
 def _chrf() -> Any:
-    from sacrebleu.metrics.chrf import CHRF
-
-    return CHRF()
+    return imported("sacrebleu.metrics.chrf").CHRF()
 
 
 class _NoSynonyms:
@@ -155,6 +146,4 @@ class _NoSynonyms:
 def _wordnet() -> Any:
     if not has_wordnet():
         return _NoSynonyms()
-    from nltk.corpus import wordnet
-
-    return wordnet
+    return imported("nltk.corpus").wordnet

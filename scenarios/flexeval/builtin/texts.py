@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from viva.engine.lazy_import import imported
+
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
 _SENTENCE = re.compile(r"[^.!?。！？…]+(?:[.!?。！？…]+|$)")
 _SHORTEST = 20  # characters; of less no language can be told
@@ -60,9 +62,7 @@ def _textstat(formula: str, text: str) -> float | None:
 
 
 def _needed(name: str) -> Any:
-    from importlib import import_module
-
     try:
-        return import_module(name)
+        return imported(name)
     except ImportError:
         raise ImportError(f"needs the package {name}: pip install 'viva-exam[suites]'") from None
