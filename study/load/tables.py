@@ -28,14 +28,14 @@ _FIGURES = {
 
 def load_tables(report: Record, *, brief: bool = False) -> list[Table]:
     """All tables; those without rows are left out when they are printed. ``brief``: of what changes only the loads at
-    which a judge is flagged, for at the others nothing does.
+    which a judge is flagged, for at the others nothing does; and verdicts alone are compared, not answers byte by byte.
     """
     return [
         _judgement(report),
         _speed(report),
         _latencies(report),
         _changes(report, brief),
-        _agreement(report),
+        _agreement(report, brief),
         _failures(report),
         _noise(report),
         _throughput(report),
@@ -130,7 +130,7 @@ def _changes(report: Record, brief: bool) -> Table:
     return "What changes (* beyond noise; p for all loads and figures at once)", header, rows
 
 
-def _agreement(report: Record) -> Table:
+def _agreement(report: Record, brief: bool) -> Table:
     rows = []
     with_what = {"agreement": "unloaded", "seeds": "other seeds", "reference": "reference"}
     several = len(report["judges"]) > 1
@@ -144,7 +144,7 @@ def _agreement(report: Record) -> Table:
                     rows.append(
                         [*name, load, told, *_same(found), number(found["beyond_chance"], 2), f"{found['n']:,}"]
                     )
-            if record["texts"] is not None:
+            if record["texts"] is not None and not brief:
                 found = record["texts"]
                 rows.append([*name, load, "unloaded, bytes", *_same(found), DASH, f"{found['n']:,}"])
             if record["position"] is not None:
@@ -173,6 +173,8 @@ def _noise(report: Record) -> Table:
         unloaded, digits = judge["judgement"]["unloaded"], digits_of(judge["judgement"])
         noise = unloaded["noise"]
         same = unloaded["agreement"]
+        if same is None and unloaded["mean"] is None:
+            continue
         rows.append([
             judge["judge"],
             unloaded["second_pass"],
