@@ -65,7 +65,7 @@ def _each_step(report: Record) -> Table:
         for judge in report["judges"]
         for step in judge["judgement"]["steps"]
     ]
-    return "Each load in a sentence", ["judge" if several else "load", "what becomes of the verdicts"], rows
+    return "Each load in a sentence", ["judge" if several else "load", "verdicts"], rows
 
 
 def _objective(report: Record) -> str:
