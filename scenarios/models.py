@@ -15,7 +15,7 @@ from viva.engine.errors import ConfigurationError, JournalError
 
 from .settings import RunSettings
 
-_FREE = ("simulated", "oracle", "recorded", "replay", "llama")  # kinds of models that nobody is paid for
+_FREE = ("simulated", "oracle", "recorded", "replay", "llama", "hf")  # kinds of models that nobody is paid for
 
 
 def model_labels(models: list[str]) -> dict[str, str]:

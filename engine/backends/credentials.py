@@ -13,7 +13,7 @@ from ..errors import ConfigurationError
 from .inline_place import inline_place
 
 # Kinds whose place is a file or folder: "@" and ":" are ordinary characters there.
-_PATHS = ("llama", "replay", "human")
+_PATHS = ("llama", "hf", "replay", "human")
 _URL = re.compile(r"(?:[a-z][a-z0-9+.-]*:[/\\]+|https?:|[/\\]{2})[/\\]*", re.IGNORECASE)
 # user:password@host with a port or a path; a version, as in model:8b@2024, is part of a name.
 _WITHOUT_SCHEME = re.compile(r"[^/?#@:]+:[^/?#@]+@[^/?#@]*(?:/|:\d+(?:[?#]|$))")

@@ -36,6 +36,7 @@ KINDS: dict[str, str] = {
     "http": "viva.engine.backends.application.backend",
     "simulated": "viva.engine.backends.simulated",
     "llama": "viva.engine.backends.llama.backend",
+    "hf": "viva.engine.backends.hf.backend",
     "replay": "viva.engine.backends.replay",
     "python": "viva.engine.backends.python_file",
     "human": "viva.engine.backends.human.backend",
@@ -137,7 +138,9 @@ def full_path(text: str, folder: Path = Path()) -> str:
     kind, _, rest = text.partition(":")
     where, mark, options = rest.partition("?")
     where, hash_, fragment = where.partition("#") if kind in ("python", "http") else (where, "", "")
-    if kind not in ("llama", "replay", "python", "http", "human") or not where or inline_place(text) is not None:
+    if kind not in ("llama", "hf", "replay", "python", "http", "human") or not where or inline_place(text) is not None:
+        return text
+    if kind == "hf" and not (folder / Path(where).expanduser()).is_dir():  # a name on the hub
         return text
     if kind == "http" and where.startswith("//"):  # a URL, which is refused as such
         return text
@@ -149,6 +152,9 @@ def fingerprint(text: str) -> str | None:
     of both of its ends.
     """
     spec = ModelSpec.parse(text)
+    if spec.kind == "hf":
+        found: str | None = import_module("viva.engine.backends.hf.loading").fingerprint(Path(spec.where))
+        return found
     if spec.kind not in ("llama", "http"):
         return None
     try:
