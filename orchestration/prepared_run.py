@@ -135,6 +135,8 @@ def breaks_identity(models: Iterable[str]) -> list[str]:
             reasons.append(f"{text}: an endpoint does not promise the same answer twice")
         elif spec.kind == "human":
             reasons.append(f"{text}: a person does not say the same twice")
+        elif spec.kind == "hf":
+            reasons.append(f"{text}: computes requests of several conversations together")
         elif spec.kind == "llama" and spec.take("strict") == "off":
             reasons.append(f"{text}: strict=off computes prompts of several conversations together")
         elif spec.kind == "llama" and spec.take("gpu_layers", "0") != "0":
