@@ -232,6 +232,11 @@ def test_what_the_api_does_not_have_is_refused_by_name(asked: dict[str, Any], re
     assert server.log() == []
 
 
+def test_a_stop_string_of_blanks_is_refused_before_the_api_does(replanned: StartChaos) -> None:
+    with pytest.raises(ConfigurationError, match="no stop string of blanks alone"):
+        answer(replanned({}).anthropic("m"), asking(stop=("Q:", "\n")))
+
+
 def test_reading_is_refused_by_name() -> None:
     async def main() -> None:
         await governed("anthropic:http://127.0.0.1:9#m").read(Reading("a", ("b",)))

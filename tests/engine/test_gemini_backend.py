@@ -222,6 +222,8 @@ def test_log_probabilities(replanned: StartChaos, streaming: bool) -> None:
 def test_what_the_api_does_not_have_is_refused_by_name(replanned: StartChaos) -> None:
     with pytest.raises(ConfigurationError, match="the Gemini API has no min_p, repeat_penalty"):
         answer(replanned({}).gemini("m"), asking(min_p=0.1, repeat_penalty=1.2))
+    with pytest.raises(ConfigurationError, match="the Gemini API takes 5 stop strings, not 6"):
+        answer(replanned({}).gemini("m"), asking(stop=tuple("abcdef")))
 
 
 def test_reading_is_refused_by_name() -> None:

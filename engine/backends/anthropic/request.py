@@ -93,6 +93,8 @@ def _refuse_unknown(sampling: Sampling, model: str) -> None:
         raise ConfigurationError(
             f"{model}: the Messages API has no {', '.join(asked)}; leave it off, or ask a model that has it"
         )
+    if not all(stop.strip() for stop in sampling.stop):
+        raise ConfigurationError(f"{model}: the Messages API takes no stop string of blanks alone; name another one")
 
 
 def _tools(tools: Toolbox) -> dict[str, Any]:

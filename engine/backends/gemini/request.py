@@ -20,6 +20,7 @@ from ..returned_parts import ReturnedParts
 _OWN_ID = re.compile(r"call-\d+")  # given by the engine where the API gave none
 # What a sampling may ask for and the API does not know, with the value that asks for nothing.
 _UNKNOWN = {"min_p": 0.0, "repeat_penalty": 1.0}
+_MOST_STOPS = 5
 _SEEDS = 2**31 - 1  # seeds are whole numbers of 32 bits
 # From this generation on a call must come back with its signature; the API documents this one for calls without any.
 _SIGNED = re.compile(r"gemini-(\d+)")
@@ -87,6 +88,8 @@ def _generation(request: Request, model: str, options: RequestOptions, form: str
         raise ConfigurationError(
             f"{model}: the Gemini API has no {', '.join(asked)}; leave it off, or ask a model that has it"
         )
+    if len(sampling.stop) > _MOST_STOPS:
+        raise ConfigurationError(f"{model}: the Gemini API takes {_MOST_STOPS} stop strings, not {len(sampling.stop)}")
     config: dict[str, Any] = {"maxOutputTokens": sampling.max_tokens + options.budget, "seed": request.seed & _SEEDS}
     if options.sampling:
         config |= {"temperature": sampling.temperature, "topP": sampling.top_p}
