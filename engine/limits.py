@@ -239,6 +239,11 @@ class Limits:
             self._changed.set()
 
     @property
+    def free(self) -> bool:
+        """Whether a call would be admitted at once."""
+        return not self._waiting and self._wait(0) <= 0.0
+
+    @property
     def counts_tokens(self) -> bool:
         """Whether a call's tokens matter for its admission."""
         return self._tokens is not None

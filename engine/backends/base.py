@@ -93,7 +93,7 @@ class Backend(ABC):
 
 
 # Names of files may hold blanks and semicolons, so there only a kind of ours counts as the next model.
-_SEVERAL = re.compile(r",\s*\w+:|[;|\s]\s*(?:openai|anthropic|gemini|llama|simulated|oracle|replay|human):")
+_SEVERAL = re.compile(r",\s*\w+:|[;|\s]\s*(?:openai|anthropic|gemini|llama|simulated|oracle|replay|human|pool):")
 _WITHOUT_COMMA = ("openai", "anthropic", "gemini", "simulated")  # kinds whose names are no paths of files
 MOST = 2**31 - 1  # of whole numbers: more than anything counts, and what llama.cpp takes
 

@@ -40,7 +40,9 @@ KINDS: dict[str, str] = {
     "replay": "viva.engine.backends.replay",
     "python": "viva.engine.backends.python_file",
     "human": "viva.engine.backends.human.backend",
+    "pool": "viva.engine.backends.pool",
 }
+_KINDS_WITH_PATHS = ("llama", "hf", "replay", "python", "http", "human", "pool")
 GROUP = "viva.backends"
 GIVEN = "object"  # the kind of a backend that a program has made itself
 _CHECK_SECONDS = 10.0
@@ -138,7 +140,11 @@ def full_path(text: str, folder: Path = Path()) -> str:
     kind, _, rest = text.partition(":")
     where, mark, options = rest.partition("?")
     where, hash_, fragment = where.partition("#") if kind in ("python", "http") else (where, "", "")
-    if kind not in ("llama", "hf", "replay", "python", "http", "human") or not where or inline_place(text) is not None:
+    if (
+        kind not in ("llama", "hf", "replay", "python", "http", "human", "pool")
+        or not where
+        or inline_place(text) is not None
+    ):
         return text
     if kind == "hf" and not (folder / Path(where).expanduser()).is_dir():  # a name on the hub
         return text
@@ -155,7 +161,7 @@ def fingerprint(text: str) -> str | None:
     if spec.kind == "hf":
         found: str | None = import_module("viva.engine.backends.hf.loading").fingerprint(Path(spec.where))
         return found
-    if spec.kind not in ("llama", "http"):
+    if spec.kind not in ("llama", "http", "pool"):
         return None
     try:
         with Path(spec.where).open("rb") as file:

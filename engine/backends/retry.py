@@ -84,9 +84,7 @@ class Governed(Backend):
         self.inner.interrupted(affinity)
 
     async def generate(self, request: Request) -> Completion:
-        estimate = 0
-        if self.limits.counts_tokens:
-            estimate = request.characters // _CHARACTERS_PER_TOKEN + request.sampling.max_tokens
+        estimate = estimated_tokens(request) if self.limits.counts_tokens else 0
         return await self._persist(
             lambda: self.inner.generate(request), estimate, request.seed, request.conversation, request.on_restart
         )
@@ -135,7 +133,7 @@ class Governed(Backend):
                     try:
                         completion = await attempt()
                     except BackendError as error:
-                        _tell(permit, error)
+                        tell(permit, error)
                         raise
                     permit.taken()
                     permit.used(completion.prompt_tokens + completion.completion_tokens)
@@ -174,7 +172,12 @@ class Governed(Backend):
         return {**self.limits.statistics(), "retries": self._retries, **self.inner.statistics()}
 
 
-def _tell(permit: Permit, error: BackendError) -> None:
+def estimated_tokens(request: Request) -> int:
+    """About how many tokens a call will take, its longest answer counted whole."""
+    return request.characters // _CHARACTERS_PER_TOKEN + request.sampling.max_tokens
+
+
+def tell(permit: Permit, error: BackendError) -> None:
     """Tell the limits how the endpoint took a call that failed."""
     match error:
         case NoDescriptor():

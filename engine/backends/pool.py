@@ -1,0 +1,223 @@
+"""``pool:FILE``: several endpoints, or one with several keys, behind one name.
+
+Each member has limits and health of its own. A conversation keeps to one member, where its prefix is cached, and goes
+to another while that one is full, refuses, or is gone; only where all have failed is it a failure of the pool, which is
+then tried again as any endpoint is. What never belongs here: retries (``retry``), and what a member is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from ..clock import Clock
+from ..errors import BackendError, ConfigurationError
+from ..likelihood import Reading
+from ..limits import Limits
+from ..messages import Completion, Request
+from ..yamlfile import read_yaml
+from .base import Backend, ModelSpec
+from .retry import Governed, estimated_tokens, tell
+
+_log = logging.getLogger("viva")
+_FOREIGN = ("retries", "label", "price_in", "price_out")  # what stands in the pool's own name
+
+
+class MemberEntry(BaseModel):
+    """A member as it is written: a model's name, and its ``weight`` beside the others'."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str
+    weight: float = Field(default=1.0, gt=0.0)
+
+
+class PoolFile(BaseModel):
+    """The members; a name alone has the weight 1."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    members: list[MemberEntry] = Field(min_length=1)
+
+    @field_validator("members", mode="before")
+    @classmethod
+    def _names_alone(cls, entries: Any) -> Any:
+        if not isinstance(entries, list):
+            return entries
+        return [{"model": one} if isinstance(one, str) else one for one in entries]
+
+
+@dataclass(slots=True)
+class Member:
+    """One endpoint, with the limits that are its own."""
+
+    name: str
+    backend: Backend
+    limits: Limits
+    weight: float
+
+
+def build(spec: ModelSpec, clock: Clock) -> Backend:
+    """The pool that a file describes.
+
+    :raises ConfigurationError: the file cannot be read, or a member is none.
+    """
+    from .registry import build as build_member
+    from .registry import full_path
+
+    path = Path(spec.where)
+    members = []
+    for place, entry in enumerate(read_pool(path).members):
+        try:
+            name = full_path(entry.model, path.parent)
+            member = ModelSpec.parse(name)
+            foreign = sorted(set(_FOREIGN) & member.options.keys())
+            if foreign or member.kind == spec.kind:
+                what = f"{', '.join(foreign)} belongs into the pool's own name" if foreign else "a pool has no pools"
+                raise ConfigurationError(what)
+            built = build_member(name, clock)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{path}: members.{place}: {error}") from None
+        governed = built if isinstance(built, Governed) else None
+        inner, limits = (governed.inner, governed.limits) if governed else (built, Limits(clock))
+        inner.label = spec.label
+        members.append(Member(name, inner, limits, entry.weight))
+    if len({member.name for member in members}) < len(members):
+        raise ConfigurationError(f"{path}: a member is named twice; give it a weight instead")
+    return Pool(members)
+
+
+def read_pool(path: Path) -> PoolFile:
+    """The file of a pool.
+
+    :raises ConfigurationError: it cannot be read, or a field is wrong.
+    """
+    try:
+        return PoolFile.model_validate(read_yaml(path))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(one) for one in first["loc"]) or "file"
+        raise ConfigurationError(f"{path}: {where}: {first['msg']}; expected members: [MODEL, …]") from None
+
+
+class Pool(Backend):
+    """Members that answer for one model."""
+
+    fallible = True
+    nearby = True  # what it takes is for its members to find out
+
+    def __init__(self, members: list[Member]) -> None:
+        self.members = members
+        self.reads_one = any(one.backend.reads_one for one in members)
+        self.continues_text = all(one.backend.continues_text for one in members)
+
+    async def __aenter__(self) -> Backend:
+        async with AsyncExitStack() as opened:
+            for member in self.members:
+                await opened.enter_async_context(member.backend)
+            self._opened = opened.pop_all()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._opened.aclose()
+
+    async def check(self) -> None:
+        failures: dict[str, Exception] = {}
+
+        async def one(member: Member) -> None:
+            try:
+                await member.backend.check()
+            except Exception as error:
+                failures[member.name] = error
+
+        async with anyio.create_task_group() as group:
+            for member in self.members:
+                group.start_soon(one, member)
+        if len(failures) == len(self.members):
+            raise next(iter(failures.values()))
+        for name, error in failures.items():
+            _log.warning("%s: %s cannot be reached and is left out until it can: %s", self.label, name, error)
+
+    def ended(self, affinity: str) -> None:
+        for member in self.members:
+            member.backend.ended(affinity)
+
+    def interrupted(self, affinity: str) -> None:
+        for member in self.members:
+            member.backend.interrupted(affinity)
+
+    async def generate(self, request: Request) -> Completion:
+        return await self._ask(
+            request.affinity, estimated_tokens(request), lambda one: one.generate(request), request.on_restart
+        )
+
+    async def read(self, reading: Reading) -> Completion:
+        tokens = (len(reading.shared) + len(reading.context) + sum(map(len, reading.continuations))) // 4
+        return await self._ask(reading.context, tokens, lambda one: one.read(reading), None)
+
+    async def _ask(
+        self,
+        affinity: str,
+        tokens: int,
+        attempt: Callable[[Backend], Awaitable[Completion]],
+        on_restart: Callable[[], None] | None,
+    ) -> Completion:
+        """The first member's answer that comes.
+
+        :raises BackendError: all members failed; ``absent`` if none was there.
+        """
+        left = self._in_order(affinity)
+        absent = True
+        while True:
+            member = self._next(left)
+            left.remove(member)
+            try:
+                async with member.limits.permit(tokens) as permit:
+                    try:
+                        completion = await attempt(member.backend)
+                    except BackendError as error:
+                        tell(permit, error)
+                        raise
+                    permit.taken()
+                    permit.used(completion.prompt_tokens + completion.completion_tokens)
+                return completion
+            except BackendError as error:
+                absent = absent and error.absent
+                if error.retry_after is not None:
+                    member.limits.pause(error.retry_after)
+                if not error.retryable or not left:
+                    error.absent = absent
+                    raise
+            if on_restart is not None:
+                on_restart()
+
+    def _in_order(self, affinity: str) -> list[Member]:
+        """The members as this conversation prefers them: by rendezvous hashing (Thaler and Ravishankar 1998), weighted,
+        so that its member stays the same and a member that is gone moves nobody else's.
+        """
+
+        def rank(member: Member) -> float:
+            digest = hashlib.blake2b(f"{affinity}\0{member.name}".encode("utf-8", "replace"), digest_size=8).digest()
+            share = (int.from_bytes(digest) + 1) / (2**64 + 1)
+            return float(share ** (1.0 / member.weight))
+
+        return sorted(self.members, key=rank, reverse=True)
+
+    @staticmethod
+    def _next(left: list[Member]) -> Member:
+        """The first that would take a call now; if none would, the first that is there."""
+        there = [one for one in left if one.limits.breaker is None or not one.limits.breaker.open]
+        return next((one for one in left if one.limits.free), (there or left)[0])
+
+    def statistics(self) -> dict[str, Any]:
+        """The sums, and each member's counters under ``members``."""
+        each = {member.name: member.limits.statistics() | member.backend.statistics() for member in self.members}
+        return {"members": each}
