@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from .exit_codes import DONE, FAILURES, INTERRUPTED, guarded
+from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, guarded
 from .lazy_command import HELP, example_of
 
 if TYPE_CHECKING:
@@ -205,6 +205,10 @@ def _carry(launch: LoadLaunch, json: bool, html: Path | None, csv: Path | None) 
     if test.interrupted:
         print(f"go on with: viva bench judge --resume {launch.folder.path}", file=sys.stderr)
         sys.exit(INTERRUPTED)
+    speeds = [step["speed"] for judge in record["judges"] for step in judge["steps"] if step["speed"] is not None]
+    if not any(speed["answered"] for speed in speeds):
+        print("viva: error: no request was answered, so nothing is known of any judge under load", file=sys.stderr)
+        sys.exit(FAILED)
     objective = record["objective"]
     sys.exit(DONE if objective is None or objective["met"] else FAILURES)
 

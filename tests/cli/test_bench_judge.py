@@ -75,6 +75,16 @@ def test_the_live_table_and_the_tables_fit_a_terminal_of_80_columns(asked: Path,
     assert max(map(len, tables)) <= 80
 
 
+def test_a_test_in_which_nothing_was_answered_has_failed(asked: Path, tmp_path: Path) -> None:
+    with running_queue(servers=4, mean=0.01, fail_every=1) as queue:
+        code, _, said = ended(started(
+            "bench", "judge", asked, "--judge", queue.model, "--concurrency", "4", "--requests", 20,
+            "--baseline", 4, "--seed", 3, "--temperature", 0, "--out", tmp_path / "test",
+        ))  # fmt: skip
+    assert code == 1
+    assert "no request was answered" in said
+
+
 def _in_terminal(*arguments: str | int | Path) -> tuple[int, str]:
     """Exit code, and all that is written to a terminal of 80 columns."""
     mine, theirs = os.openpty()
