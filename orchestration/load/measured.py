@@ -127,13 +127,15 @@ def measure(
     steady = {part: steadiness(one.latencies) for part, one in series.items()}
     windows = {part: one.window(judge, steady[part], warm_up, cool_down) for part, one in series.items()}
     speed = Speed(dict(limits or {}))
-    total, within, busy = 0, 0, 0.0
+    total, within, good, busy = 0, 0, 0, 0.0
     for part, _, one in history.timings(step.index, judge):
         start, end = windows[part]
         total += 1
         if start <= one.intended < end:
             speed.add(one)
-        within += not one.error and start <= one.finished < end
+        if not one.error and start <= one.finished < end:
+            within += 1
+            good += speed.is_good(one)
         busy += max(0.0, min(one.finished, end) - max(one.intended, start))
     seconds = sum(end - start for start, end in windows.values())
     mine = [one.logged for one in series.values()]
@@ -151,6 +153,7 @@ def measure(
         **speed.record(seconds, *prices),
         "error_messages": history.messages(step.index, judge) if speed.errors else {},
         "throughput": within / seconds if seconds > 0 else None,
+        "goodput": good / seconds if seconds > 0 else None,
         "in_flight": busy / seconds if seconds > 0 else None,
         "most_in_flight": max((one.get("most_in_flight", 0) for one in judged), default=0),
         "health": joined([part.watched.get("health", {}) for part in mine]),

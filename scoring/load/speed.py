@@ -66,16 +66,18 @@ class Speed:
             return
         self.prompt_tokens += one.prompt_tokens
         self.completion_tokens += one.completion_tokens
-        took = {"e2e": one.finished - one.intended, "service": one.finished - one.dispatched}
-        if one.first_token is None:
-            self.no_first_token += 1
-        else:
-            took["ttft"] = one.first_token - one.intended
-            if one.completion_tokens > 1:
-                took["itl"] = (one.finished - one.first_token) / (one.completion_tokens - 1)
+        self.no_first_token += one.first_token is None
+        took = _latencies(one)
         for name, seconds in took.items():
             self.latencies[name].record(seconds)
-        self.good += all(name not in took or took[name] < limit for name, limit in self.limits.items())
+        self.good += self._within(took)
+
+    def is_good(self, one: Timing) -> bool:
+        """Whether a request was answered within all limits."""
+        return not one.error and (not self.limits or self._within(_latencies(one)))
+
+    def _within(self, took: dict[str, float]) -> bool:
+        return all(name not in took or took[name] < limit for name, limit in self.limits.items())
 
     def merge(self, other: Speed) -> None:
         """Take over all that the other has counted."""
@@ -109,7 +111,6 @@ class Speed:
             "no_first_token": self.no_first_token,
             "seconds": seconds,
             "offered_rate": self.requests / seconds if seconds > 0 else None,
-            "goodput": self.good / seconds if seconds > 0 else None,
             "goodput_share": self.good / self.requests if self.requests else None,
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
@@ -119,6 +120,16 @@ class Speed:
             "latencies": {name: summary(histogram) for name, histogram in self.latencies.items()},
             "failed_latencies": summary(self.failed),
         }
+
+
+def _latencies(one: Timing) -> dict[str, float]:
+    """Of an answered request, without the dispatch delay."""
+    took = {"e2e": one.finished - one.intended, "service": one.finished - one.dispatched}
+    if one.first_token is not None:
+        took["ttft"] = one.first_token - one.intended
+        if one.completion_tokens > 1:
+            took["itl"] = (one.finished - one.first_token) / (one.completion_tokens - 1)
+    return took
 
 
 _COUNTS = ("requests", "good", "no_first_token", "prompt_tokens", "completion_tokens", "retries", "retried",

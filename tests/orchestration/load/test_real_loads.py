@@ -63,6 +63,7 @@ def test_both_sides_count_the_same_and_no_first_token_is_missing(
     [judge] = record["judges"]
     for step in judge["steps"]:
         assert step["speed"]["no_first_token"] == 0
+        assert 0.0 < step["speed"]["goodput"] <= step["speed"]["throughput"]
         assert step["judgement"]["flagged"] is False
         assert step["judgement"]["figures"]
 
