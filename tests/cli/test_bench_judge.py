@@ -79,7 +79,7 @@ def test_a_test_in_which_nothing_was_answered_has_failed(asked: Path, tmp_path: 
     with running_queue(servers=4, mean=0.01, fail_every=1) as queue:
         code, _, said = ended(started(
             "bench", "judge", asked, "--judge", queue.model, "--concurrency", "4", "--requests", 20,
-            "--baseline", 4, "--seed", 3, "--temperature", 0, "--out", tmp_path / "test",
+            "--baseline", 0, "--seed", 3, "--temperature", 0, "--out", tmp_path / "test",
         ))  # fmt: skip
     assert code == 1
     assert "no request was answered" in said
