@@ -93,7 +93,15 @@ class OpenAIBackend(EndpointBackend):
 
         async def receive(answer: Body) -> Completion:
             if on_text is not None:
-                return await read_stream(answer, on_text, self.label, self._clock, self._redact, tools=tools)
+                return await read_stream(
+                    answer,
+                    on_text,
+                    self.label,
+                    self._clock,
+                    self._redact,
+                    tools=tools,
+                    token_ids=self._token_ids,
+                )
             return parse_completion(
                 await answer.whole(), self.label, self._redact, tools=tools, token_ids=self._token_ids
             )
@@ -153,7 +161,7 @@ class OpenAIBackend(EndpointBackend):
             body["response_format"] = {"type": "json_object", "schema": self._unbounded(sampling)}
         elif mode == "object":
             body["response_format"] = {"type": "json_object"}
-        if self._token_ids and not streaming:
+        if self._token_ids:
             body["return_token_ids"] = True
         if self._cache_key and (request.affinity or request.conversation):
             body["prompt_cache_key"] = f"{request.affinity or request.conversation} {request.role}"

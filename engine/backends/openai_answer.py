@@ -42,7 +42,7 @@ def parse_completion(
             usage.prompt,
             usage.completion,
             logprobs=_logprobs(choice.get("logprobs")),
-            pieces=_token_ids(choice.get("token_ids")) if token_ids else None,
+            pieces=generated_pieces(choice.get("token_ids")) if token_ids else None,
             calls=numbered(map(call_of, calls)) if calls else None,
             thoughts=thoughts_of(message),
             usage_note=usage.note,
@@ -81,7 +81,7 @@ def call_of(entry: Any) -> tuple[str, str, str]:
     return str(entry.get("id") or ""), name, argument_text(function.get("arguments"))
 
 
-def _token_ids(data: Any) -> Pieces | None:
+def generated_pieces(data: Any) -> Pieces | None:
     """The tokens of an answer, where the endpoint gives them (vLLM does, asked by ``return_token_ids``)."""
     if not isinstance(data, list) or not all(isinstance(one, int) and 0 <= one < 2**31 for one in data):
         return None

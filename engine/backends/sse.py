@@ -18,7 +18,7 @@ from ..messages import Completion
 from ..tools import ToolCall, argument_text, numbered
 from .endpoint import Body
 from .endpoint_json import decoded
-from .openai_answer import without_key
+from .openai_answer import generated_pieces, without_key
 from .openai_message import finish_of, refuses, text_of, thoughts_of
 from .openai_usage import ReportedUsage, usage_of
 from .secrets import Redactor
@@ -33,9 +33,11 @@ async def read_stream(
     redact: Redactor,
     *,
     tools: bool = False,
+    token_ids: bool = False,
 ) -> Completion:
     """Read to the end, handing on each piece of text, without the key. ``first_token`` is the clock's time of the first
-    piece. ``tools``: some were offered. Thoughts are put together and come with the completion only, as calls do.
+    piece. ``tools``: some were offered; ``token_ids``: its tokens were asked for. Thoughts are put together and come
+    with the completion only, as calls do.
 
     :raises Unavailable: the stream broke off, or held something that is not a chunk of a completion.
     :raises AnswerTooLarge: it is longer than an answer may be.
@@ -47,6 +49,7 @@ async def read_stream(
     usage = ReportedUsage(0, 0)
     first: float | None = None
     calls = CallPieces()
+    tokens: list[Any] = []
     ended = False
     out = redact.stream(on_text) if on_text is not None else None
     lines = Lines(body)
@@ -74,6 +77,8 @@ async def read_stream(
             if parts:
                 calls.add(parts)
             finish = (choices[0].get("finish_reason") if choices else None) or finish
+            if token_ids and choices:
+                tokens += choices[0].get("token_ids") or ()
         except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError):
             shown = redact.quote(data, 200)
             raise Unavailable(f"the stream holds something that is not a chunk: {shown}", model=label) from None
@@ -100,6 +105,7 @@ async def read_stream(
         usage.prompt,
         usage.completion,
         first_token=first,
+        pieces=generated_pieces(tokens),
         calls=called,
         thoughts="".join(thoughts),
         usage_note=usage.note,

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import pytest
 from provider_asks import CLOCK, VERDICT, answers, asking, governed
@@ -147,6 +148,15 @@ def test_a_refused_field_is_followed_by_the_usual_forms(form: str, replanned: St
     server = replanned({"default": {"do": "no_schema", "refuses": [form, "json_schema"]}})
     answers(server.model("evaluator", json=form), [asking(schema=VERDICT), asking(("user", "Well?"), schema=VERDICT)])
     assert [entry["format"] for entry in server.log()] == [form, "json_schema", *["json_object+schema"] * 2]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("option", ["on", "off"])
+def test_the_tokens_of_an_answer_come_with_it(option: str, streaming: bool, replanned: StartChaos) -> None:
+    server = replanned({"default": {"do": "ok", "say": "Steel takes heat from the hand"}})
+    [got] = answers(server.model("m", token_ids=option), [asking(on_text=(lambda _: None) if streaming else None)])
+    expected = [(True, [crc32(word.encode()) % 100_000 for word in got.text.split()])]
+    assert got.pieces == (expected if option == "on" else None)
 
 
 def test_other_ways_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import providers
 from aiohttp import web
 from chaos_answers import answer, call_chunks, completion, echo, format_of, usage_of, uses_tools, with_key
-from inference_servers import generated, prompt_logprobs, refused
+from inference_servers import generated, prompt_logprobs, refused, token_ids
 
 Behaviour = dict[str, Any]
 Behave = Callable[[Behaviour, dict[str, Any]], Awaitable[web.StreamResponse]]
@@ -209,7 +209,10 @@ class Chaos:
         if body.get("stream"):
             entry["text"] = None if do in ("half_body", "truncated") else text
             return await stream(request, body, text, usage, do, calls)
-        whole = json.dumps(completion(text, usage, calls)).encode()
+        record = completion(text, usage, calls)
+        if body.get("return_token_ids"):
+            record["choices"][0]["token_ids"] = token_ids(text)
+        whole = json.dumps(record).encode()
         if do in ("half_body", "truncated"):
             half = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": str(len(whole))})
             await half.prepare(request)
@@ -250,6 +253,9 @@ async def stream(
     pieces = [" ".join(words[i : i + _WORDS_PER_CHUNK]) for i in range(0, len(words), _WORDS_PER_CHUNK)]
     pieces = [*(piece + " " for piece in pieces[:-1]), pieces[-1]]
     chunks: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]
+    if body.get("return_token_ids"):
+        for chunk, piece in zip(chunks, pieces, strict=True):
+            chunk["choices"][0]["token_ids"] = token_ids(piece)
     if calls:
         chunks = [*(chunks if text else []), *call_chunks(calls)]
     chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls" if calls else "stop"}]})

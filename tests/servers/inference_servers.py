@@ -56,6 +56,11 @@ def _place(token: str, value: float) -> Body:
     return place
 
 
+def token_ids(text: str) -> list[int]:
+    """The ids of a text's tokens: a token is a word with the blanks around it."""
+    return [_id(word) for word in text.split()]
+
+
 def generated(body: Body, told: bool) -> Body:
     """SGLang's answer to ``/generate``: log-probability, id and text of each token of the input."""
     answer = echo(body["text"], True)
