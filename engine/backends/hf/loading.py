@@ -7,7 +7,7 @@ with a model runs: neither scripts of its own nor pickled weights. What never be
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ class LoadOptions:
 @dataclass(slots=True)
 class LoadedModel:
     """A model on its device. ``context``: tokens of prompt and answer, 0 where no bound is known. ``ends``: the tokens
-    that end an answer.
+    that end an answer; ``special``: the texts of all special tokens.
     """
 
     torch: Any
@@ -48,8 +48,7 @@ class LoadedModel:
     context: int
     ends: frozenset[int]
     pad: int
-    special: tuple[str, ...] = ()
-    parameters: frozenset[str] = field(default_factory=frozenset)
+    special: tuple[str, ...]
 
     def decoded(self, tokens: list[int]) -> str:
         """The text of tokens, without special ones."""
@@ -145,8 +144,7 @@ def _load(options: LoadOptions) -> LoadedModel:
         _context(options, tokenizer, network.config),
         ends - {None},
         pad,
-        tuple(sorted({*map(str, tokenizer.all_special_tokens)}, key=len, reverse=True)),
-        frozenset(_parameters(network)),
+        _special(tokenizer),
     )
 
 
@@ -157,7 +155,8 @@ def _context(options: LoadOptions, tokenizer: Any, config: Any) -> int:
     return min(known, default=0)
 
 
-def _parameters(network: Any) -> list[str]:
-    from inspect import signature
-
-    return list(signature(network.forward).parameters)
+def _special(tokenizer: Any) -> tuple[str, ...]:
+    """The texts that the tokenizer takes for special tokens, the longest first."""
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    found = {*map(str, tokenizer.all_special_tokens), *(str(one) for one in added.values() if one.special)}
+    return tuple(sorted(found, key=lambda text: (-len(text), text)))
