@@ -150,9 +150,7 @@ class PreparedBatch(PreparedRun):
     """The watched run, with the tasks of one batch alone; ``first`` is the number of its first conversation."""
 
     def __init__(self, whole: PreparedRun, tasks: list[DialogTask], first: int) -> None:
-        same = ("scenario", "settings", "roles", "labels", "pack", "notes", "chaos", "models", "repeats", "converse")
-        for name in same:
-            setattr(self, name, getattr(whole, name))
+        vars(self).update(vars(whole))
         self.opened: Prepared[Any] = Prepared(tasks, whole.opened.records)
         self.first = first
         self.total = len(tasks) * len(self.labels)
