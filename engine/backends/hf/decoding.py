@@ -6,6 +6,7 @@ architectures are the package's matter. What never belongs here: threads, prompt
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from .loading import LoadedModel
 
 
-def generate(model: LoadedModel, answers: list[Answer], is_closing: Any) -> None:
+def generate(model: LoadedModel, answers: list[Answer], is_closing: Callable[[], bool]) -> None:
     """Generate all answers to their ends. What fails for one of them is its ``error``.
 
     :param is_closing: a function that says whether to stop at once.
