@@ -123,8 +123,8 @@ def verbs() -> Iterator[str]:
 def _steps() -> Iterator[tuple[list[str], int]]:
     """The words of each command, and its exit code."""
     for line in _COMMANDS.strip().replace("\n    ", " ").splitlines():
-        words, _, code = line.replace("ITEMS", str(_ITEMS)).partition(" => ")
-        yield words.split(), int(code or 0)
+        words, _, code = line.partition(" => ")
+        yield [str(_ITEMS) if word == "ITEMS" else word for word in words.split()], int(code or 0)
 
 
 def test_every_verb_is_tried_with_planted_keys() -> None:
