@@ -13,7 +13,7 @@ import typer
 from viva.engine.descriptors import raise_limit
 from viva.engine.plugins import registered
 
-from . import bench, correlate, data, judge, lab, meta, report, review, run, serve, show, sweep, validate, view
+from . import bench, correlate, data, judge, lab, meta, plan, report, review, run, serve, show, sweep, validate, view
 from .exit_codes import complain
 from .lazy_command import HELP, MODELS
 from .output import Unwritten, forsake_stdout, show_log, steady_streams
@@ -51,6 +51,7 @@ app = typer.Typer(
 )
 run.register(app)
 sweep.register(app)
+plan.register(app)
 report.register(app)
 show.register(app)
 view.register(app)

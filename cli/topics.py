@@ -15,6 +15,7 @@ _TOPICS = {
     "resume": _RUNNING,
     "sweep": _RUNNING,
     "demo": _RUNNING,
+    "plan": _RUNNING,
     "report": "Looking",
     "show": "Looking",
     "view": "Looking",

@@ -1,0 +1,80 @@
+"""What models cost: the price in a model's name, or else the one that is known of a public API, with its date.
+
+The table is ``models/prices.yaml``. What never belongs here: prices in code, and what a run is charged (its budgets
+count with the prices in names alone).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from viva.engine.backends.base import ModelSpec
+from viva.engine.errors import ConfigurationError
+from viva.scenarios.models import known_price
+
+# A name at a public API may lead elsewhere.
+_ELSEWHERE = {
+    "openai": "OPENAI_BASE_URL",
+    "anthropic": "ANTHROPIC_BASE_URL",
+    "gemini": "GOOGLE_GEMINI_BASE_URL",
+}
+_VERSION = re.compile(r"-(latest|\d{4}-?\d{2}-?\d{2})$")
+
+
+@dataclass(slots=True, frozen=True)
+class Price:
+    """Prices of a million prompt and completion tokens; ``source`` says where from and of when, empty for the model's
+    own name.
+    """
+
+    prompt: float
+    completion: float
+    source: str = ""
+
+    def of(self, prompt: float, completion: float) -> float:
+        """What so many tokens cost."""
+        return (prompt * self.prompt + completion * self.completion) / 1e6
+
+
+@cache
+def _tables() -> list[dict[str, Any]]:
+    text = (files(__package__) / "models" / "prices.yaml").read_text("utf-8")
+    tables: list[dict[str, Any]] = yaml.safe_load(text)
+    return tables
+
+
+def price_of(model: str) -> Price | None:
+    """A model's price; None where neither its name nor the table has one."""
+    own = known_price(model)
+    if own is not None:
+        return Price(own[0], own[1])
+    spec = ModelSpec.parse(model)
+    if "://" in spec.where or os.environ.get(_ELSEWHERE.get(spec.kind, ""), ""):
+        return None
+    for table in _tables():
+        if table["kind"] == spec.kind:
+            for name in (spec.where, _VERSION.sub("", spec.where)):
+                if name in table["models"]:
+                    prompt, completion = table["models"][name]
+                    return Price(prompt, completion, f"{table['source']}; {table['date']}")
+    return None
+
+
+def check_all_priced(budget: float | None, models: list[str]) -> None:
+    """See that a budget can be compared with a cost.
+
+    :raises ConfigurationError: there is a budget, and a model has no price.
+    """
+    unpriced = [model for model in dict.fromkeys(models) if price_of(model) is None]
+    if budget is not None and unpriced:
+        raise ConfigurationError(
+            f"--budget: the price of {', '.join(unpriced)} is not known; give price_in= and price_out= (per million "
+            "tokens) in the model's name, 0 where it costs nothing"
+        )
