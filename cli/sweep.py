@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from . import merge
 from .exit_codes import DONE, FAILURES, INTERRUPTED, guarded
 from .lazy_command import example_of
+from .merge import CellName
 
 if TYPE_CHECKING:
     from viva.orchestration.sweep.sweep import Sweep
@@ -25,10 +27,11 @@ MaxFailures = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add this group's command."""
+    """Add this group's commands."""
     app.command("sweep", epilog=example_of("viva sweep grid.yaml", "viva sweep grid.yaml --dry-run", models=True))(
         guarded(_sweep)
     )
+    merge.register(app)
 
 
 def _sweep(
@@ -43,13 +46,21 @@ def _sweep(
     concurrency: Annotated[
         int | None, typer.Option("--concurrency", min=1, help="Conversations in flight, over all cells.")
     ] = None,
+    cell: CellName = None,
+    shard: Annotated[
+        str | None,
+        typer.Option("--shard", metavar="I/N", help="Every N-th conversation of each cell; `viva merge` joins them."),
+    ] = None,
     json: Json = False,
     max_failures: MaxFailures = 0,
 ) -> None:
     """Examine many candidates on many datasets; the same command again goes on where it stopped."""
+    from viva.orchestration.share import Share
+    from viva.orchestration.sweep.portion import Portion
     from viva.orchestration.sweep.sweep import planned_sweep
 
-    sweep = planned_sweep(file, out, retry_failed=retry_failed, concurrency=concurrency)
+    portion = Portion(cell, None if shard is None else Share.parse(shard))
+    sweep = planned_sweep(file, out, retry_failed=retry_failed, concurrency=concurrency, portion=portion)
     if dry_run:
         _forecast(sweep, json)
     else:
@@ -94,8 +105,11 @@ def _carry(sweep: Sweep, *, json: bool, max_failures: int) -> NoReturn:
         print(harmless(line), file=sys.stderr)
     print(f"sweep folder: {sweep.out}", file=sys.stderr)
     if sweep.interrupted:
-        print(f"go on with: viva resume {sweep.out}", file=sys.stderr)
+        again = f"viva resume {sweep.out}" if sweep.portion.whole else "the same command"
+        print(f"go on with: {again}", file=sys.stderr)
         sys.exit(INTERRUPTED)
+    if sweep.portion.share is not None:
+        print(f"when all shards are at their end: viva merge {sweep.out}", file=sys.stderr)
     sys.exit(FAILURES if failed or sweep.failures > max_failures else DONE)
 
 
@@ -118,7 +132,7 @@ def _note_few(sweep: Sweep) -> None:
     notes: dict[str, None] = {}
     for run in sweep.runs:
         wanted = getattr(run.cell.settings, "n", None)
-        if wanted is not None and run.total is not None and run.total < wanted:
+        if sweep.portion.share is None and wanted is not None and run.total is not None and run.total < wanted:
             notes[f"n: {wanted}: {run.cell.dataset} has {run.total} items to draw from; all are taken"] = None
     for note in notes:
         print(f"viva: note: {note}", file=sys.stderr)

@@ -12,7 +12,7 @@ from pathlib import Path
 from viva.engine.errors import ConfigurationError
 
 _JOURNAL = ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm")
-_RECORDS = ("manifest.json", "sweep.json", "lock", "corrections.jsonl", *_JOURNAL)
+_RECORDS = ("manifest.json", "sweep.json", "lock", "corrections.jsonl", "merged.json", *_JOURNAL)
 
 
 def check_targets(targets: Mapping[str, Path | None], read: Iterable[Path] = ()) -> None:

@@ -35,6 +35,7 @@ from viva.scenarios.settings import RunSettings
 
 from .manifests import checked_settings
 from .prepared_run import PreparedRun
+from .share import Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +148,13 @@ def new_run(
     *,
     given: Mapping[str, Backend] | None = None,
     files: Mapping[str, bytes] | None = None,
+    share: Share | None = None,
 ) -> Launch:
-    """A new run in a new folder. ``given`` as in ``Launch``; ``files`` are put into the folder.
+    """A new run in a new folder, or a share of one. ``given`` as in ``Launch``; ``files`` are put into the folder.
 
     :raises ConfigurationError: the settings are wrong or the folder is taken.
     """
-    prepared = PreparedRun(scenario(which) if isinstance(which, str) else which, settings)
+    prepared = PreparedRun(scenario(which) if isinstance(which, str) else which, settings, share)
     check_priced(settings, prepared.models)
     clock = clock or RealClock()
     for model in prepared.models:
@@ -183,7 +185,7 @@ def resumed_run(
     if foreign:
         raise ConfigurationError(f"{', '.join(sorted(foreign))} cannot change when a run is resumed")
     settings = _changed(settings, changes)
-    prepared = PreparedRun(which, settings)
+    prepared = PreparedRun(which, settings, Share.of_manifest(folder.manifest))
     check_priced(settings, prepared.models)
     check_unchanged(folder, prepared)
     return Launch(prepared, folder, clock or RealClock(), resumed=True, retry_failed=retry_failed, given=given)
@@ -196,14 +198,15 @@ def continued_run(
     clock: Clock | None = None,
     *,
     retry_failed: bool = False,
+    share: Share | None = None,
 ) -> Launch:
-    """Go on with the run of these settings in this folder, or begin it if the folder holds none.
+    """Go on with the run of these settings in this folder, or begin it (or this share of it) if the folder holds none.
 
     :raises ConfigurationError: the settings are wrong, the folder holds something else (the message names the
         differing fields), or what the run depends on has changed since it began.
     """
     if not (path / "manifest.json").exists():
-        return new_run(which, settings, path, clock)
+        return new_run(which, settings, path, clock, share=share)
     check_settings(RunFolder.open(path), which if isinstance(which, str) else which.name, settings)
     changes = {field: getattr(settings, field) for field in settings.circumstances}
     return resumed_run(path, clock, retry_failed=retry_failed, changes=changes)

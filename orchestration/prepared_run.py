@@ -23,18 +23,20 @@ from viva.scenarios.models import model_labels, prices
 from viva.scenarios.registry import AnyScenario
 from viva.scenarios.settings import RunSettings
 
+from .share import Share
+
 _IDENTICAL = ("llama", "oracle", "recorded", "replay", "simulated")  # kinds whose answers do not depend on other calls
 
 
 class PreparedRun:
-    """Everything checked that can be checked without a model. ``total`` counts the conversations to be; ``labels`` are
-    the models that are compared; ``models`` names every model once.
+    """Everything checked that can be checked without a model. ``total`` counts the conversations to be, those of the
+    ``share`` where there is one; ``labels`` are the models that are compared; ``models`` names every model once.
 
     :raises ConfigurationError: the settings, the data or the prompt pack are wrong; the message names what.
     """
 
-    def __init__(self, which: AnyScenario, settings: RunSettings) -> None:
-        self.scenario, self.settings = which, settings
+    def __init__(self, which: AnyScenario, settings: RunSettings, share: Share | None = None) -> None:
+        self.scenario, self.settings, self.share = which, settings, share
         self.roles: tuple[Role, ...] = which.roles_of(settings)
         self.labels = model_labels(many_role(self.roles).models(settings))
         self.pack = which.open_pack(settings)
@@ -45,7 +47,8 @@ class PreparedRun:
         self.repeats = which.repeats(settings)
         self._check_keys()
         self.first = 0  # the number of the first conversation, where tasks come bit by bit
-        self.total = len(self.opened.tasks) * len(self.labels) * self.repeats
+        self.whole = len(self.opened.tasks) * len(self.labels) * self.repeats
+        self.total = self.whole if share is None else share.count(self.whole)
         self.converse = which.protocol(settings, self.pack, self.opened.records)
 
     def _check_keys(self) -> None:
@@ -94,23 +97,35 @@ class PreparedRun:
             "dataset": records.pop("dataset"),
             **records,
             "prompts": None if pack is None else pack.text,
+            **({} if self.share is None else {"shard": self.share.to_record()}),
         }
 
     def plans(self, backends: dict[str, Backend]) -> Iterator[Plan]:
-        """The run's conversations, lazily and always in the same order.
+        """The run's conversations, or those of its share, lazily and always in the same order."""
+        shared = self._shared(backends)
+        for number, key, label, task, record, repeat in self._places():
+            if self.share is None or self.share.holds(number):
+                yield Plan(number, key, shared[label], task, record, label, repeat)
+
+    def numbered_keys(self) -> Iterator[tuple[int, str]]:
+        """Number and key of every conversation of the whole run, in order."""
+        for number, key, *_ in self._places():
+            yield number, key
+
+    def _places(self) -> Iterator[tuple[int, str, str, Any, Any, int]]:
+        """Number, key, label, task, its record, and repeat of every conversation of the whole run.
 
         Task by task, all models on each, so that a run that is stopped half-way has still compared like with like; or
         model by model where the scenario wants it so.
         """
         number = self.first
-        shared = self._shared(backends)
         for labels in [[label] for label in self.labels] if self.scenario.by_model else [list(self.labels)]:
             for task in self.opened.tasks:
                 record = task.to_record()
                 for label in labels:
                     for repeat in range(1, self.repeats + 1):
                         key = f"{label}/{task.id}" + (f"#{repeat}" if repeat > 1 else "")
-                        yield Plan(number, key, shared[label], task, record, label, repeat)
+                        yield number, key, label, task, record, repeat
                         number += 1
 
     def _shared(self, backends: dict[str, Backend]) -> dict[str, dict[str, Backend]]:

@@ -17,6 +17,7 @@ from viva.scoring.item_clusters import Clusters
 
 from ..launch import check_settings, check_unchanged
 from ..prepared_run import PreparedRun
+from ..share import Share
 from .cells import Cell
 from .stopping import clusters_in
 
@@ -39,8 +40,9 @@ class CellState:
     clusters: Clusters | None = None
 
 
-def cell_state(cell: Cell, out: Path, *, retry_failed: bool = False) -> CellState:
-    """How far a cell has come; rules that end interviews early are not asked here.
+def cell_state(cell: Cell, folder: Path, share: Share | None = None, *, retry_failed: bool = False) -> CellState:
+    """How far a cell, or a share of it, has come in the folder of its run; rules that end interviews early are not
+    asked here.
 
     With ``retry_failed`` a cell with failed conversations is not at its end. What cannot go on is a standing, too: its
     dataset is broken, its folder holds other settings, its dataset or pack has changed since.
@@ -51,13 +53,13 @@ def cell_state(cell: Cell, out: Path, *, retry_failed: bool = False) -> CellStat
     run: RunFolder | None = None
     settings = cell.settings
     try:
-        if (out / cell.name / "manifest.json").exists():
-            run = RunFolder.open(out / cell.name)
+        if (folder / "manifest.json").exists():
+            run = RunFolder.open(folder)
             check_settings(run, cell.scenario, cell.settings)
             settings = cell.settings.model_copy()
             if run.manifest["prompts"] is not None:
                 settings.remember_prompts(run.manifest["prompts"])
-        prepared = PreparedRun(which, settings)
+        prepared = PreparedRun(which, settings, share)
         planned, clusters = prepared.total, clusters_in(prepared.opened.records)
         if run is not None:
             check_unchanged(run, prepared)
@@ -76,10 +78,10 @@ def cell_state(cell: Cell, out: Path, *, retry_failed: bool = False) -> CellStat
     return CellState("done" if at_end else "part", planned, finished, ended - finished, run, clusters=clusters)
 
 
-def recorded_run(out: Path, cell: Cell) -> RunFolder | None:
-    """A cell's run as far as it has come; None if it has not begun, or if another run lies in its place."""
+def recorded_run(folder: Path, cell: Cell) -> RunFolder | None:
+    """A cell's run in its folder, as far as it has come; None if it has not begun, or if another run lies there."""
     try:
-        run = RunFolder.open(out / cell.name)
+        run = RunFolder.open(folder)
         check_settings(run, cell.scenario, cell.settings)
     except ConfigurationError:
         return None

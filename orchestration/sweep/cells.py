@@ -26,7 +26,7 @@ from .file import Entry, SweepFile, problem
 from .parts import SweepPart, part_of, parts
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=-]{0,79}")
-_CELLS = "cells"
+CELLS = "cells"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def cells(file: SweepFile, folder: Path, shown: str) -> list[Cell]:
             for seed in file.seeds:
                 for evaluator, judge in judges.items() or [(None, None)]:
                     base = _settings(file, kind, entry, index, folder, shown, seed, judge)
-                    place = [_CELLS, kind.scenario.name, _plain(dataset), f"seed-{seed}"]
+                    place = [CELLS, kind.scenario.name, _plain(dataset), f"seed-{seed}"]
                     place += [_plain(evaluator)] if evaluator is not None else []
                     for label, model in labels.items():
                         settings = base.model_copy(update={kind.candidate: [model]})

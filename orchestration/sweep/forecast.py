@@ -106,7 +106,7 @@ class Forecast:
         if kin not in by_kin:
             prepared = PreparedRun(scenario(cell.scenario), cell.settings)
             uses = prepared.scenario.forecast(cell.settings, prepared.opened, prepared.pack)
-            by_kin[kin] = {role: use * (prepared.repeats / run.total) for role, use in uses.items()}
+            by_kin[kin] = {role: use * (prepared.repeats / prepared.total) for role, use in uses.items()}
         left = run.total - run.done + (run.failed if self._sweep.retry_failed else 0)
         self.conversations += left
         for role, model in cell.roles.items():

@@ -78,7 +78,8 @@ class Overview:
             failed = f" ({one['failed']} failed)" if one["failed"] else ""
             named = [one["scenario"], one["candidate"], one["dataset"], str(one["seed"]), one["evaluator"] or "–"]
             rows.append([*named, one["state"], done + failed, one["score"] or "–"])
-        title = f"{len(rows)} cells"
+        share = self._sweep.portion.share
+        title = f"{len(rows)} cells" + (f", shard {share} of each" if share is not None else "")
         if ruled := [run.cell for run in self._sweep.runs if run.state == "stopped"]:
             units = dict.fromkeys(watch["independent"] for cell in ruled if (watch := self._watched.get(cell.name)))
             of = " and ".join(f"{unit}s" for unit in units)
@@ -97,7 +98,7 @@ class Overview:
 
     def _read(self, run: CellRun) -> tuple[str, dict[str, int]]:
         """A cell's score so far, and why conversations of it failed."""
-        folder = recorded_run(self._sweep.out, run.cell)
+        folder = recorded_run(run.folder, run.cell)
         if folder is None:
             return "", {}
         try:

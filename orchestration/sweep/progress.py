@@ -5,22 +5,28 @@ What never belongs here: display, and the decision to run or stop.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import anyio
 
 from viva.engine.errors import VivaError
 from viva.engine.runner import Outcome, Runner
 
 from ..run_progress import RunProgress
+from ..share import Share
 from .cell_state import CellState, State
 from .cells import Cell
 
 
 class CellRun(RunProgress):
-    """``total``: how many conversations it is to have. ``error``: why it failed."""
+    """``total``: how many conversations it is to have. ``error``: why it failed. ``folder``: where its run lies;
+    ``share``: what of the cell this process holds, None for all of it.
+    """
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(self, cell: Cell, folder: Path) -> None:
         super().__init__()
-        self.cell = cell
+        self.cell, self.folder = cell, folder
+        self.share: Share | None = None
         self.state: State = "waiting"
         self.total: int | None = None
         self.error: VivaError | None = None

@@ -53,7 +53,7 @@ def cells_of(folder: Path) -> list[RecordedCell]:
     recorded = read_sweep(folder)
     found: dict[str, RecordedCell] = {}
     for cell in recorded.cells:
-        run = recorded_run(folder, cell)
+        run = recorded_run(folder / cell.name, cell)
         found[cell.name] = RecordedCell(
             cell.name,
             cell.scenario,

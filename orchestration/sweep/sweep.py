@@ -29,14 +29,16 @@ from viva.engine.turnstile import Turnstile
 from viva.scoring.sequential import Until
 
 from ..launch import SharedResources, continued_run, empty_results
-from .cell_state import CellState, cell_state
+from .cell_state import CellState
 from .cells import cells, check_bounds, groups
 from .file import SweepFile, check_file, read_file
 from .loaded_models import LoadedModels, weights_of
 from .order import ordered
 from .parts import part_of
+from .portion import Portion
 from .progress import CellRun
 from .record import Recorded, read_sweep, write_sweep
+from .shards import forget_none
 from .stopping import Stopping
 from .sweep_folder import check_place
 
@@ -46,7 +48,7 @@ _MOST_OPEN = 64  # cells that are led to their end at once, files allowing; each
 class Sweep:
     """One sweep about to go on. ``runs`` tells of every cell, before, while and after it runs; ``events`` are the news
     of models (retries), ``models`` their counters. ``interrupt`` and ``halt`` are
-    a runner's, for all cells.
+    a runner's, for all cells. ``portion``: what of the sweep this process holds.
     """
 
     def __init__(
@@ -58,11 +60,12 @@ class Sweep:
         *,
         retry_failed: bool = False,
         concurrency: int | None = None,
+        portion: Portion | None = None,
     ) -> None:
-        self.out, self.recorded = out, recorded
+        self.out, self.recorded, self.portion = out, recorded, portion or Portion()
         self.clock = clock or RealClock()
         self.events = EventStream()
-        self.runs = [CellRun(cell) for cell in recorded.cells]
+        self.runs = [CellRun(cell, out / cell.name) for cell in self.portion.chosen(recorded)]
         self._concurrency = concurrency or file.concurrency
         self._chaos = None if file.chaos is None else read_chaos(Path(file.chaos))
         self._patience, self._local_models = file.patience, file.local_models
@@ -116,7 +119,8 @@ class Sweep:
         lock = RunFolder(self.out, {})
         try:
             self.out.mkdir(parents=True, exist_ok=True)
-            lock.lock()
+            if self.portion.whole:  # those who hold parts of it know nothing of each other
+                lock.lock()
         except OSError as error:
             raise JournalError(f"{self.out}: cannot make the sweep's folder: {error}") from error
         try:
@@ -171,7 +175,7 @@ class Sweep:
         until = self.recorded.until
         decided = until is not None and until.decided
         units = []
-        for group in groups(self.recorded.cells, decided):
+        for group in groups([run.cell for run in self.runs], decided):
             runs = [by_name[cell.name] for cell in group]
             unit = self._unit(runs)
             if unit.runs:
@@ -179,7 +183,7 @@ class Sweep:
         return [units[place] for place in ordered([weights_of(unit.models) for unit in units])]
 
     def _unit(self, runs: list[CellRun]) -> _Unit:
-        found = {run: cell_state(run.cell, self.out, retry_failed=self.retry_failed) for run in runs}
+        found = {run: self.portion.find(run, self.out, retry_failed=self.retry_failed) for run in runs}
         for run, one in found.items():
             run.take(one)
         planned = [run.total for run in runs if run.total is not None]
@@ -238,8 +242,10 @@ class Sweep:
 
     async def _launch(self, run: CellRun, stopping: Stopping | None) -> Outcome:
         cell = run.cell
-        path = self.out / cell.name
-        launch = continued_run(cell.scenario, cell.settings, path, self.clock, retry_failed=self.retry_failed)
+        forget_none(run.folder)
+        launch = continued_run(
+            cell.scenario, cell.settings, run.folder, self.clock, retry_failed=self.retry_failed, share=run.share
+        )
         run.aggregate = empty_results(launch.folder)
         launch.events.listen(run.hear)
         if stopping is not None:
@@ -268,7 +274,7 @@ def planned_sweep(file: Path, out: Path | None = None, clock: Clock | None = Non
 
     If the folder holds a sweep already, cells that are finished stay as they are and the others go on.
 
-    :param how: ``retry_failed`` and ``concurrency``, as ``Sweep`` has them.
+    :param how: ``retry_failed``, ``concurrency`` and ``portion``, as ``Sweep`` has them.
     :raises ConfigurationError: the file is wrong; the message names file and field.
     """
     checked, written = read_file(file)
