@@ -42,6 +42,9 @@ resume runs/run --retry-failed
 probe --dataset ITEMS -n 6 --candidate openai:candidate?retries=0 --shots 0 --method generate --method letter
     --concurrency 1 --out runs/probe
 sweep sweep.yaml --concurrency 1 --out runs/sweep
+sweep sweep.yaml --shard 1/2 --concurrency 1 --out runs/shards
+sweep sweep.yaml --shard 2/2 --concurrency 1 --out runs/shards
+merge runs/shards
 plan sweep.yaml --from runs/sweep --pilot 0.5 --simulations 2 --out runs/planned
 report runs/run --html report.html --csv report.csv
 report runs/run runs/fork --html study.html --parquet study.parquet
