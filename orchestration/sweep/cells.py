@@ -172,7 +172,7 @@ def _plain(text: str) -> str:
 def local_weights(model: str) -> str | None:
     """What a local model's weights are known by, whatever name it goes by; None for a model that is elsewhere."""
     spec = ModelSpec.parse(model)
-    return spec.where if spec.kind == "llama" else None
+    return spec.where if spec.kind in ("llama", "hf") else None
 
 
 def groups(found: list[Cell], decided: bool) -> Iterator[list[Cell]]:
