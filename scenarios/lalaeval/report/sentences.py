@@ -40,7 +40,8 @@ def _leader(report: Record) -> Iterator[str]:
         f"{counted(figure['grades'], 'grade')} by {whose} on {counted(figure['questions'], 'question')}."
     )
     pairs = [one for one in report["differences"] if one["group"] == "overall" and one["first"] == best["candidate"]]
-    sure = [one for one in pairs if one["p_corrected"] < SURE and one["low"] > 0]
+    # Of too few questions in common there is no p: then a lead may be chance.
+    sure = [one for one in pairs if one["p_corrected"] is not None and one["p_corrected"] < SURE and one["low"] > 0]
     close = [one["second"] for one in pairs if one not in sure]
     if len(sure) == 1:
         yield f"Its lead over {sure[0]['second']} is {_points(sure[0])}."

@@ -6,7 +6,7 @@ from viva.scenarios.lalaeval.report.sentences import answer
 
 
 def test_the_answer_says_who_leads_and_what_may_be_chance() -> None:
-    def told(first: tuple[float, float, float], second: tuple[float, float, float]) -> str:
+    def told(first: tuple[float, float, float | None], second: tuple[float, float, float | None]) -> str:
         """The sentences of three candidates; of each lead the lower end, the upper end and the p."""
         grades = {"alpha": 70.0, "beta": 50.0, "gamma": 40.0}
         report = {
@@ -36,3 +36,5 @@ def test_the_answer_says_who_leads_and_what_may_be_chance() -> None:
         "Its lead over beta is 20.0 points (5.0 to 35.0). Its lead over gamma may be chance." + open_
     )
     assert told(not_at_all, not_at_all) == "Its lead over beta and gamma may be chance." + open_
+    unknown = (5.0, 35.0, None)  # too few questions in common
+    assert told(unknown, unknown) == told(not_at_all, not_at_all)
