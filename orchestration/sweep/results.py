@@ -5,10 +5,12 @@ No model is opened and no dataset is read. What never belongs here: scores and t
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from viva.engine.errors import JournalNotice
 from viva.engine.folder import RunFolder
 from viva.scenarios.registry import recorded_scenario
 
@@ -16,6 +18,7 @@ from .cell_state import recorded_run
 from .cells import groups
 from .parts import part_of
 from .record import read_sweep
+from .shards import shards_of
 from .stopping import Stopping, clusters_in
 from .sweep_folder import is_sweep
 
@@ -45,7 +48,7 @@ class RecordedCell:
 
 
 def cells_of(folder: Path) -> list[RecordedCell]:
-    """The cells of the sweep in a folder, in the order of its file.
+    """The cells of the sweep in a folder, in the order of its file. Shards that are not merged are told as a notice.
 
     :raises ConfigurationError: the folder is not that of a sweep.
     :raises JournalError: a journal that a rule must look at cannot be read.
@@ -66,6 +69,10 @@ def cells_of(folder: Path) -> list[RecordedCell]:
             None if run is None else planned_of(run),
             None,
         )
+    apart = sum(one.folder is None and bool(shards_of(folder / one.name)) for one in found.values())
+    if apart:
+        said = f"{folder}: {apart} of {len(found)} cells are held in shards that are not merged: `viva merge {folder}`"
+        warnings.warn(said, JournalNotice, stacklevel=2)
     until = recorded.until
     if until is not None:
         scored = [cell for cell in recorded.cells if part_of(cell.scenario).scored]

@@ -16,7 +16,7 @@ from small_sweeps import INTERVIEWS, calls_in, dataset, stop_after, swept, write
 from viva_process import ended, started
 
 from viva.engine.clock import VirtualClock
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, JournalNotice
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
 from viva.orchestration.launch import recorded_results, resumed_run
@@ -165,6 +165,21 @@ def test_missing_conversations_are_named_and_may_be_left_for_later(tmp_path: Pat
     assert _reports(out) == _reports(tmp_path / "whole")
     shutil.rmtree(out / "cells" / ONE / "shards")
     assert _only(out).state == "whole", "shards that were merged may go"
+
+
+def test_shards_held_on_other_disks_are_copied_together(tmp_path: Path) -> None:
+    file = write_file(tmp_path, items=7, probes=_LETTERS)
+    swept(file, tmp_path / "whole", VirtualClock())
+    for index in (1, 2):
+        _held(file, tmp_path / f"disk-{index}", index, 2)
+        shutil.copytree(tmp_path / f"disk-{index}", tmp_path / "out", dirs_exist_ok=True)
+    with pytest.warns(JournalNotice, match="4 of 4 cells are held in shards that are not merged"):
+        assert {cell.folder for cell in cells_of(tmp_path / "out")} == {None}
+    assert {one.state for one in merge_sweep(tmp_path / "out")} == {"merged"}
+    assert _reports(tmp_path / "out") == _reports(tmp_path / "whole")
+    again = swept(file, tmp_path / "out", VirtualClock())
+    assert {run.state for run in again.runs} == {"done"}
+    assert again.models == {}, "merged cells are like any others: nothing is left to be asked"
 
 
 def test_a_part_that_went_on_by_itself_is_not_replaced(tmp_path: Path) -> None:
