@@ -98,10 +98,8 @@ bench: venv peers
 	$(BIN)/python benches/judgement.py $(QUICK)
 	$(BIN)/python benches/local_judges.py $(QUICK)
 	$(BIN)/python benches/serve.py $(QUICK)
-	$(BIN)/python benches/judgement.py $(QUICK)
-	$(BIN)/python benches/load.py $(QUICK)
-	$(BIN)/python benches/local_judges.py $(QUICK)
 	$(BIN)/python benches/limits.py $(QUICK)
+	$(BIN)/python benches/soak.py $(QUICK)
 
 clean:
 	rm -rf .venv .inspect .peers build *.egg-info

@@ -18,6 +18,9 @@ from dataclasses import dataclass
 FIRST_WINDOW = 16  # calls in flight at an endpoint that nothing is known of
 _STEP = 0.03  # share of the window that is tried beyond it later, one call at least
 _FLOOD, _FLOOD_SHARE = 8.0, 0.2  # more refusals in a row, or of the level that was refused: it is not the window
+_FEW, _FEW_WITHIN = 3, 60  # failures among so many answers that say something
+_FEWER, _FEWER_WITHIN = 2, 30  # that say it where they are expected
+_MANY, _MANY_WITHIN = 5, 800
 _FAR = 1.1  # of the level that was refused last: taken there, the window opens fast again
 _SHORTEST_PROBE, _LONGEST_PROBE = 2.0, 60.0  # seconds between two such tries
 _BACK_OFF = 0.97  # share of the rate that was taken to go on with after a refusal
@@ -60,7 +63,8 @@ class AdaptiveLimit:
         self._ramp = False  # whether the pace doubles each second
         self._growth, self._grown, self._quiet = _FASTEST_GROWTH, now, now
         self._refused_pace = math.inf  # the pace at which the endpoint refused last
-        self._rate = _Rate()
+        self._rate = _Rate(now)
+        self._refusing, self._straining = _Evidence(), _Evidence()
         self._free = now  # when the pace lets the next call go
 
     def wait(self, now: float, in_flight: int) -> float:
@@ -76,11 +80,13 @@ class AdaptiveLimit:
         if not math.isinf(pace):
             held = self._free + 1.0 / pace > now
             self._free = max(self._free, now) + 1.0 / pace
-            self._rate.add(now, 1)
+        self._rate.add(now, 1)
         return Sent(now, in_flight, held)
 
     def taken(self, call: Sent, now: float) -> None:
         """The endpoint answered a call."""
+        self._refusing.answers += 1
+        self._straining.answers += 1
         level = min(call.level, self._ceiling - 1) if call.at < self._since else call.level
         if level >= self._proved or now - self._proved_at > _MEMORY:
             self._proved, self._proved_at = level, now
@@ -97,28 +103,30 @@ class AdaptiveLimit:
     def refused(self, call: Sent, now: float) -> None:
         """The endpoint said that this is too much."""
         self._rate.add(call.at, -1)
-        narrower = max(1.0, call.level - 1.0)
         self._refusals += 1
         flood = self._refusals > max(_FLOOD, _FLOOD_SHARE * self._ceiling)
+        wide = call.level > self._proved and not flood
         if call.at < self._since and not (flood and self._narrowing):
             # It left before the last change; where the window was at fault it says more exactly where its end is.
-            if self._narrowing:
-                self.window = min(self.window, narrower)
-                self._proved = min(self._proved, call.level - 1)
+            if self._narrowing and wide:
+                self.window = min(self.window, max(1.0, call.level - 1.0))
+            return
+        known = not math.isinf(self.pace) and abs(self.pace - self._refused_pace) <= _SAME * self.pace
+        if not self._refusing.tells(call.level, (_FEWER, _FEWER_WITHIN) if known else (_FEW, _FEW_WITHIN)):
             return
         self._slow_start = False
-        wide = call.level > self._proved and not flood
         if wide:
-            self.window, self._ceiling = min(self.window, narrower), call.level
+            self._ceiling = min(level for level in self._refusing.levels() if level > self._proved)
+            self.window = min(self.window, max(1.0, self._ceiling - 1.0))
             self._probe = min(_LONGEST_PROBE, 2.0 * self._probe)
         else:
-            self._slow_down(now)
+            self._slow_down(now, flood)
             self.window = self.window if math.isinf(self.window) else max(1.0, math.floor(_BACK_OFF * self.window))
         self._begin(now, narrowing=wide)
 
     def strained(self, call: Sent, now: float) -> None:
         """The endpoint did not keep up: no answer in time, or it says that it is overloaded."""
-        if call.at >= self._since:
+        if call.at >= self._since and self._straining.tells(call.level):
             self._slow_start = False
             self.window = max(1.0, math.floor(_STRAIN * min(self.window, call.level)))
             self._begin(now, narrowing=False)
@@ -145,6 +153,8 @@ class AdaptiveLimit:
     def _begin(self, now: float, *, narrowing: bool) -> None:
         self._since = now
         self._refusals = 1
+        self._refusing.clear()
+        self._straining.clear()
         self._narrowing = narrowing
         self._next_probe = now + self._probe
 
@@ -157,10 +167,11 @@ class AdaptiveLimit:
             self.window += max(1.0, math.floor(_STEP * self.window))
             self._next_probe = now + self._probe
 
-    def _slow_down(self, now: float) -> None:
+    def _slow_down(self, now: float, flood: bool) -> None:
         """Go on a little below the rate that was taken; where nothing is known of it, begin with a slow one."""
         if math.isinf(self.pace):
-            self.pace, self._ramp = _FIRST_PACE, True
+            self._ramp = flood or now < self._rate.began + _SHORT_SPAN
+            self.pace = _FIRST_PACE if self._ramp else max(_BACK_OFF * self._rate.measured(now, _SHORT_SPAN), 0.01)
             self._rate.begin(now)
         elif self._ramp and now < self._rate.began + _SHORT_SPAN:  # what came before has used up what there was
             self.pace = max(1.0, _STRAIN * self.pace)
@@ -191,11 +202,36 @@ class AdaptiveLimit:
         self._grown = now
 
 
+class _Evidence:
+    """Whether failures come often enough to say something: single ones happen at the best of endpoints."""
+
+    def __init__(self) -> None:
+        self.answers = 0  # of any kind
+        self._failures: deque[tuple[int, int]] = deque(maxlen=max(_FEW, _MANY))  # answers before it, and its level
+
+    def tells(self, level: int, few: tuple[int, int] = (_FEW, _FEW_WITHIN)) -> bool:
+        """One more failure; whether there have been few within a short while, or many within a longer one."""
+        self.answers += 1
+        self._failures.append((self.answers, level))
+        return any(
+            len(self._failures) >= count and self.answers - self._failures[-count][0] < within
+            for count, within in (few, (_MANY, _MANY_WITHIN))
+        )
+
+    def levels(self) -> list[int]:
+        """How many calls were in flight at each of the last failures."""
+        return [level for _, level in self._failures]
+
+    def clear(self) -> None:
+        """What there was has been acted on."""
+        self._failures.clear()
+
+
 class _Rate:
     """Calls a second that were let go and not refused, over the last seconds."""
 
-    def __init__(self) -> None:
-        self.began = math.inf
+    def __init__(self, began: float) -> None:
+        self.began = began
         self._bins: deque[list[float]] = deque()  # [when it begins, calls]
 
     def begin(self, at: float) -> None:
@@ -209,6 +245,8 @@ class _Rate:
             return
         if not self._bins or at >= self._bins[-1][0] + _BIN:
             self._bins.append([at, calls])
+            while self._bins[0][0] < at - _LONG_SPAN:
+                self._bins.popleft()
             return
         for one in reversed(self._bins):
             if at >= one[0]:

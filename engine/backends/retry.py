@@ -186,7 +186,7 @@ def tell(permit: Permit, error: BackendError) -> None:
             permit.unreachable(error)
         case Throttled():
             permit.refused()
-        case TimedOut() | Unavailable(status=int()):
+        case TimedOut() | Unavailable(status=529):  # overloaded
             permit.strained()
         case _:
             permit.taken()

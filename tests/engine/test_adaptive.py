@@ -45,7 +45,8 @@ def test_nearly_all_of_what_is_permitted_after_half_a_minute_and_few_refusals(
 ) -> None:
     found = course(endpoint(), _around(seconds), 150, headers=headers)
     assert found.rate(_SETTLED, 150) >= 0.95 * permitted(seconds)
-    assert found.refused_share() < 0.01
+    assert found.refused_share(_SETTLED) < 0.015
+    assert found.refused_share() < 0.02
     if headers:
         assert not found.refused
 
@@ -57,7 +58,7 @@ def test_any_number_of_calls_at_once_is_found(count: int, seconds: float, seed: 
     assert found.rate(_SETTLED + 10, 120) >= 0.9 * count / seconds
     # A try beyond the limit now and then is what finds out that it was raised.
     late = [at for at in found.refused if at > _SETTLED]
-    assert len(late) <= 40
+    assert len(late) <= 60
 
 
 @_FEW
@@ -65,7 +66,7 @@ def test_any_number_of_calls_at_once_is_found(count: int, seconds: float, seed: 
 def test_any_rate_is_found(rate: float, size: float, seconds: float, seed: int) -> None:
     found = course(Bucket(rate, size * rate), _around(seconds), 150, seed=seed)
     assert found.rate(_SETTLED + 20, 150) >= 0.85 * rate
-    assert found.refused_share(_SETTLED) < 0.04
+    assert found.refused_share(_SETTLED) < 0.08
 
 
 def test_a_raised_and_a_lowered_limit_are_followed() -> None:
@@ -78,8 +79,19 @@ def test_a_raised_and_a_lowered_limit_are_followed() -> None:
     assert found.rate(50, 100) >= 0.95 * 40 / 0.5
     # What was taken before makes it look like a rate that was lowered; the pace found for it is on the safe side.
     assert found.rate(130, 200) >= 0.65 * 10 / 0.5
-    assert sum(130 <= at < 200 for at in found.refused) < 30
+    assert sum(130 <= at < 200 for at in found.refused) < 60
     assert found.rate(350, 420) >= 0.85 * 80 / 0.5
+
+
+def test_single_refusals_without_a_cause_narrow_little() -> None:
+    class Moody(AtOnce):
+        draw = random.Random(4)
+
+        def arrive(self, now: float) -> tuple[bool, float | None]:
+            return (False, None) if self.draw.random() < 0.003 else super().arrive(now)
+
+    found = course(Moody(200), _around(0.5), 120)
+    assert found.rate(_SETTLED, 120) >= 0.85 * 200 / 0.5
 
 
 class _Refusing(Backend):
