@@ -229,6 +229,8 @@ def _write(place: Path, cell: Cell, manifest: Mapping[str, Any], joint: Path, re
                                        if name in cell.settings.circumstances}  # fmt: skip
     whole = {name: value for name, value in manifest.items() if name != "shard"} | {"settings": settings}
     try:
+        for name in ("manifest.json", RECORD):  # of an earlier merge: until this one is whole, there are shards only
+            (place / name).unlink(missing_ok=True)
         put_in_place(joint, RunFolder(place, whole).journal)
         write_atomically(place / RECORD, orjson.dumps(record, option=orjson.OPT_INDENT_2))
         write_atomically(place / "manifest.json", orjson.dumps(whole, option=orjson.OPT_INDENT_2))

@@ -55,7 +55,7 @@ class Portion:
         run.folder, run.share = place, None
         apart = shards_of(place)
         begun = (place / "manifest.json").exists()
-        if self.share is not None and apart and (place / RECORD).exists():  # merged, perhaps in part
+        if self.share is not None and begun and apart and (place / RECORD).exists():  # merged, perhaps in part
             found = cell_state(run.cell, place, retry_failed=retry_failed)
             return self._shard(run, place, apart, retry_failed) if found.state == "part" else found
         if self.share is None or begun:

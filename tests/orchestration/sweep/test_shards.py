@@ -182,6 +182,28 @@ def test_shards_held_on_other_disks_are_copied_together(tmp_path: Path) -> None:
     assert again.models == {}, "merged cells are like any others: nothing is left to be asked"
 
 
+def test_a_merge_that_was_killed_is_made_again(tmp_path: Path) -> None:
+    file, out = _small(tmp_path), tmp_path / "out"
+    _all_held(file, out)
+    assert _only(out).state == "merged"
+    before = _reports(out)
+    place = out / "cells" / ONE
+    for name in ("manifest.json", "merged.json"):  # they are written last
+        (place / name).unlink()
+    (place / "journal.sqlite").write_bytes(b"half a")
+    (place / "journal.sqlite.part").write_bytes(b"of a journal")
+    assert [run.state for run in _held(file, out, 1).runs] == ["done"]
+    assert _only(out).state == "merged"
+    assert _reports(out) == before
+    assert sorted(one.name for one in place.iterdir()) == [
+        "journal.sqlite",
+        "lock",
+        "manifest.json",
+        "merged.json",
+        "shards",
+    ]
+
+
 def test_a_part_that_went_on_by_itself_is_not_replaced(tmp_path: Path) -> None:
     file, out = _small(tmp_path), tmp_path / "out"
     _held(file, out, 1)
