@@ -17,6 +17,8 @@ from aiohttp import web
 
 import viva
 from viva.engine.errors import ConfigurationError
+from viva.scenarios.shown import ShownConversation, ShownTurn
+from viva.web.view.drawn import DrawnConversation, draw, paired
 from viva.web.view.export import export_pages
 from viva.web.view.filters import Filter
 from viva.web.view.index import index_file
@@ -201,3 +203,19 @@ def test_a_reader_that_takes_nothing_holds_nobody_up() -> None:
                     assert (number, news["changed"]) == (version, [f"run/{version}"])
 
     _with_live(test)
+
+
+def test_where_one_interview_ends_earlier_the_others_rounds_stand_alone_and_in_order() -> None:
+    def drawn(rounds: int) -> DrawnConversation:
+        turns = [ShownTurn(speaker, f"{speaker} {number}", round=number)
+                 for number in range(1, rounds + 1) for speaker in ("examiner", "candidate")]  # fmt: skip
+        return draw(ShownConversation([ShownTurn("item"), *turns, ShownTurn("end", f"after {rounds}")]))
+
+    told = [
+        tuple(None if turn is None else (turn.shown.speaker, turn.shown.round) for turn in (pair.left, pair.right))
+        for pair in paired(drawn(1), drawn(3))
+    ]
+    both = [("item", None), ("examiner", 1), ("candidate", 1)]
+    later = [("examiner", 2), ("candidate", 2), ("examiner", 3), ("candidate", 3)]
+    end = ("end", None)
+    assert told == [*((one, one) for one in both), *((None, one) for one in later), (end, end)]

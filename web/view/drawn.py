@@ -7,12 +7,12 @@ the numbers of its messages, and the page has the messages. What never belongs h
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -200,9 +200,22 @@ def _json(value: Any) -> str:
 
 
 def paired(left: DrawnConversation, right: DrawnConversation) -> list[Pair]:
-    """The turns of two conversations beside one another: those of one speaker in one round are a pair."""
+    """The turns of two conversations beside one another: those of one speaker in one round are a pair, any other stands
+    alone, in the order of the rounds; what belongs to no round comes before or behind them.
+    """
     one, other = ([(turn.shown.round, turn.shown.speaker) for turn in side.turns] for side in (left, right))
     pairs = []
-    for _, a, b, c, d in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
-        pairs += [Pair(*both) for both in zip_longest(left.turns[a:b], right.turns[c:d])]
+    for how, a, b, c, d in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
+        if how == "equal":
+            pairs += [Pair(*both) for both in zip(left.turns[a:b], right.turns[c:d], strict=True)]
+        else:
+            alone = [Pair(turn, None) for turn in left.turns[a:b]] + [Pair(None, turn) for turn in right.turns[c:d]]
+            outside = -math.inf if a == c == 0 else math.inf
+            pairs += sorted(alone, key=lambda pair: _round(pair, outside))
     return pairs
+
+
+def _round(pair: Pair, outside: float) -> float:
+    turn = pair.left or pair.right
+    found = None if turn is None else turn.shown.round
+    return outside if found is None else found
