@@ -277,7 +277,8 @@ def forked_run(
             replays = [replayed(run, label, model) for label, model in _labelled(role, settings).items()]
             changes[role.name] = replays if role.many else next(iter(replays), None)
     settings = _changed(settings, {name: changes.pop(name) for name in ("concurrency",) if name in changes})
-    return new_run(which, settings.model_copy(update=changes), path, clock, given=given)
+    share = Share.of_manifest(folder.manifest)
+    return new_run(which, settings.model_copy(update=changes), path, clock, given=given, share=share)
 
 
 def _changed(settings: RunSettings, changes: Mapping[str, Any]) -> RunSettings:

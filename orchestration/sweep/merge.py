@@ -30,7 +30,7 @@ from .cells import Cell
 from .merge_checks import ReadShard, doubled, foreign, missing
 from .portion import cell_called
 from .record import read_sweep
-from .results import planned_of
+from .results import planned_of, whole_of
 from .shards import RECORD, described, shards_of
 
 VERSION = 1
@@ -105,7 +105,7 @@ def _merge(cell: MergedCell, out: Path, partial: bool) -> None:
             seen: set[int] = set()
             shards = [_read(cell, share, folder, Path(scratch), journal, seen) for share, folder in folders]
             rows = journal.rows()
-        cell.planned = planned_of(shards[0].folder)
+        cell.planned = whole_of(shards[0].folder)
         cell.ended = len(set().union(*(shard.ended for shard in shards)))
         cell.problems += foreign(cell.cell, shards)
         if not cell.problems:

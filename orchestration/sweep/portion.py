@@ -56,7 +56,7 @@ class Portion:
         apart = shards_of(place)
         begun = (place / "manifest.json").exists()
         if self.share is not None and begun and apart and (place / RECORD).exists():  # merged, perhaps in part
-            found = cell_state(run.cell, place, retry_failed=retry_failed)
+            found = cell_state(run.cell, place)  # what has failed is not tried again in shards: it is merged
             return self._shard(run, place, apart, retry_failed) if found.state == "part" else found
         if self.share is None or begun:
             found = cell_state(run.cell, place, retry_failed=retry_failed)

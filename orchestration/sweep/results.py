@@ -14,6 +14,7 @@ from viva.engine.errors import JournalNotice
 from viva.engine.folder import RunFolder
 from viva.scenarios.registry import recorded_scenario
 
+from ..share import Share
 from .cell_state import recorded_run
 from .cells import groups
 from .parts import part_of
@@ -22,7 +23,7 @@ from .shards import shards_of
 from .stopping import Stopping, clusters_in
 from .sweep_folder import is_sweep
 
-__all__ = ["RecordedCell", "cells_of", "is_sweep", "planned_of"]
+__all__ = ["RecordedCell", "cells_of", "is_sweep", "planned_of", "whole_of"]
 
 
 @dataclass(slots=True)
@@ -90,7 +91,13 @@ def cells_of(folder: Path) -> list[RecordedCell]:
 
 
 def planned_of(run: RunFolder) -> int:
-    """How many conversations a cell's run is to hold."""
+    """How many conversations a cell's run is to hold; of a shard, those of its share."""
+    share, whole = Share.of_manifest(run.manifest), whole_of(run)
+    return whole if share is None else share.count(whole)
+
+
+def whole_of(run: RunFolder) -> int:
+    """As ``planned_of``; of a shard, how many all shards are to hold."""
     which = recorded_scenario(run.manifest)
     settings = which.settings.model_construct(**run.manifest["settings"])
     return which.tasks_in(run.manifest) * which.repeats(settings)

@@ -19,11 +19,11 @@ from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError, JournalNotice
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
-from viva.orchestration.launch import recorded_results, resumed_run
+from viva.orchestration.launch import forked_run, recorded_results, resumed_run
 from viva.orchestration.share import Share
 from viva.orchestration.sweep.merge import MergedCell, merge_sweep
 from viva.orchestration.sweep.portion import Portion
-from viva.orchestration.sweep.results import cells_of
+from viva.orchestration.sweep.results import cells_of, planned_of
 from viva.orchestration.sweep.shards import shards_of
 from viva.orchestration.sweep.sweep import Sweep, planned_sweep
 
@@ -141,6 +141,10 @@ def test_a_shard_that_is_stopped_goes_on_in_its_own_journal(tmp_path: Path) -> N
     launch = resumed_run(place, VirtualClock())  # as `viva resume` does: it stays a shard
     launch.clock.run(launch.run)
     assert recorded_results(RunFolder.open(place)).report()["candidates"]["a"]["interviews"] == 3
+    assert planned_of(RunFolder.open(place)) == 3
+    fork = forked_run(place, tmp_path / "fork", VirtualClock(), changes={"evaluator": "simulated:other"})
+    outcome = fork.clock.run(fork.run)
+    assert (outcome.finished, outcome.failed) == (3, 0), "a fork of a shard is of its conversations"
     assert calls_in(tmp_path / "out") > before
     _all_held(file, tmp_path / "out", 2)
     assert shards_of(tmp_path / "out" / "cells" / ONE)[0][0] == share
@@ -275,6 +279,24 @@ def test_a_shard_that_still_runs_is_refused(tmp_path: Path) -> None:
     assert run.state == "done", "it is at its end, so nothing is written"
     running.unlock()
     assert _only(out).state == "merged"
+
+
+def test_failed_conversations_are_tried_again_before_the_merge(tmp_path: Path) -> None:
+    file, out = write_file(tmp_path, items=8, candidates=["simulated:a?fail=0.4&retries=0"]), tmp_path / "out"
+    failed = sum(_held(file, out, index, 2).failures for index in (1, 2))
+    assert 0 < failed < 8
+    states = []
+    for index in (1, 2):
+        again = planned_sweep(file, out, VirtualClock(), portion=Portion(None, Share(index, 2)), retry_failed=True)
+        again.survey()
+        states += [run.state for run in again.runs]
+        again.clock.run(again.run)
+    assert "part" in states, "there is something to try again"
+    merged = _only(out)
+    assert (merged.state, merged.ended) == ("merged", 8)
+    before = calls_in(out)
+    assert [run.state for run in _held(file, out, 1, 2, retry_failed=True).runs] == ["done"]
+    assert calls_in(out) == before, "what is merged is not held in shards any more"
 
 
 def test_a_damaged_shard_is_refused(tmp_path: Path) -> None:
