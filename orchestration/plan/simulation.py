@@ -161,6 +161,8 @@ class _Sweep:
         if model is None:
             await asyncio.sleep(step.seconds)
             return
+        if step.before:
+            await asyncio.sleep(step.before)
         station = self._station(model)
         if step.requests == 1:
             await station.answer(step.seconds, step.prompt, step.completion)

@@ -7,8 +7,9 @@ Read from journals of runs that have taken place. What was said is not kept. Wha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -19,7 +20,9 @@ from viva.engine.steps import STEP_PREFIX
 from viva.scenarios.models import label_of
 
 from .slowing import fitted_slowing
+from .stations import bounds_of
 
+_UNDISTURBED = 0.5  # quantile of the gaps between calls at which nothing else is taken to have been waited for
 _SAME_TIME = 1e-3  # seconds: what begins no sooner than this before an answer's end may have waited for it
 PROCESSOR = "this machine"  # where all local models are computed
 LOCAL = ("llama", "hf")
@@ -30,7 +33,8 @@ class Step:
     """One call, or one computation where ``role`` is None.
 
     ``after`` is the place of the step whose end it waits for, -1 for the conversation's beginning. ``seconds`` are
-    those of a call that is alone at its model. ``requests``: how many requests the call consists of, side by side.
+    those of a call that is alone at its model; ``before`` are seconds that pass ahead of it in the program itself,
+    while it holds no permit. ``requests``: how many requests the call consists of, side by side.
     ``again``: tries that failed before.
     """
 
@@ -41,6 +45,7 @@ class Step:
     completion: float = 0.0
     requests: int = 1
     again: int = 0
+    before: float = 0.0
 
 
 @dataclass(slots=True, frozen=True)
@@ -124,9 +129,12 @@ def heard(runs: Iterable[tuple[RunFolder, Kin, Mapping[str, str]]]) -> Heard:
         slowing[where] = fitted_slowing(ends - begins, levels, lengths, groups, shared=where == PROCESSOR)
         for (number, place, _, _), level, taken in zip(calls, levels, ends - begins, strict=True):
             alone[number, place] = float(taken / (1.0 + slowing[where] * (level - 1.0)))
+    between, handing = _between(raw), _handing_over(raw)
     talks: dict[tuple[str, ...], list[Talk]] = defaultdict(list)
     for number, one in enumerate(raw):
-        talk = _talk(one, {place: alone[number, place] for place in range(len(one.calls)) if (number, place) in alone})
+        own = {place: alone[number, place] + handing.get(one.models[call.role], 0.0)
+               for place, call in enumerate(one.calls) if (number, place) in alone}  # fmt: skip
+        talk = _talk(one, own, between)
         for name in dict.fromkeys(one.kin.ladder()):
             talks[name].append(talk)
     tries = [step.again for name, some in talks.items() if not any(name[1:]) for talk in some for step in talk.steps]
@@ -164,19 +172,67 @@ def _levels(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, int]:
     return np.maximum(mean, 1.0), int(level.max(initial=0.0))
 
 
-def _talk(one: _Raw, alone: Mapping[int, float]) -> Talk:
-    steps: list[Step] = []
+def _between(raw: Iterable[_Raw]) -> float:
+    """Seconds between an answer and the next call that nobody waits for: what the program itself takes.
+
+    Models with bounds make calls wait, so gaps ahead of theirs are looked at only where there are no others.
+    """
+    free: list[float] = []
+    bound: list[float] = []
+    for one in raw:
+        bounded = {role: bool(bounds_of(model)) for role, model in one.models.items()}
+        for before, call in pairwise(one.calls):
+            gap = call.at - call.completion.latency - before.at
+            if gap >= 0.0:
+                (bound if bounded.get(call.role, False) else free).append(gap)
+    return float(np.quantile(free or bound or [0.0], _UNDISTURBED))
+
+
+def _handing_over(raw: Iterable[_Raw]) -> dict[str, float]:
+    """By model with a bound of calls at once, the seconds until a place that is free is taken by a call that waits.
+
+    A call that comes is held up by them as if the one before it had lasted longer.
+    """
+    calls: dict[str, list[tuple[float, float, float]]] = defaultdict(list)  # ready to begin, begin, end
+    for one in raw:
+        for call, after in zip(one.calls, _order(one.calls), strict=True):
+            model = one.models.get(call.role)
+            if model is not None and "concurrency" in bounds_of(model):
+                begin = call.at - call.completion.latency
+                calls[model].append((begin if after < 0 else one.calls[after].at, begin, call.at))
+    found = {}
+    for model, times in calls.items():
+        ready, begins, ends = (np.sort(np.array(column)) for column in zip(*times, strict=True))
+        taken = np.searchsorted(begins, ends, side="right")  # calls that had begun when one ended
+        level = taken - np.searchsorted(ends, ends, side="right")
+        waiting = np.searchsorted(ready, ends, side="right") > taken
+        free = (level == bounds_of(model)["concurrency"] - 1) & waiting & (taken < len(begins))
+        if free.any():
+            found[model] = float(np.mean(begins[taken[free]] - ends[free]))
+    return found
+
+
+def _order(calls: Sequence[RecordedCall]) -> list[int]:
+    """For each call, sorted by beginnings, the place of the one whose end it waited for; -1 for none."""
+    order: list[int] = []
     ends: list[float] = []
-    for place, call in enumerate(one.calls):
-        said = call.completion
-        begin = call.at - said.latency
-        before = [index for index, end in enumerate(ends) if end <= begin + _SAME_TIME]
-        after = max(before, key=ends.__getitem__, default=-1)
+    for call in calls:
+        begin = call.at - call.completion.latency
+        before = [place for place, end in enumerate(ends) if end <= begin + _SAME_TIME]
+        order.append(max(before, key=ends.__getitem__, default=-1))
         ends.append(call.at)
+    return order
+
+
+def _talk(one: _Raw, alone: Mapping[int, float], between: float) -> Talk:
+    steps: list[Step] = []
+    for (place, call), after in zip(enumerate(one.calls), _order(one.calls), strict=True):
+        said = call.completion
         if call.role.startswith(STEP_PREFIX) or place not in alone:
             steps.append(Step(None, after, said.latency))
             continue
         parts = max(1, said.attempts) if said.likelihoods else 1
         again = 0 if said.likelihoods else max(0, said.attempts - 1)
-        steps.append(Step(call.role, after, alone[place], said.prompt_tokens, said.completion_tokens, parts, again))
+        steps.append(Step(call.role, after, alone[place], said.prompt_tokens, said.completion_tokens, parts, again,
+                          between if after >= 0 else 0.0))  # fmt: skip
     return Talk(tuple(steps))

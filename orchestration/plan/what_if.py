@@ -45,8 +45,10 @@ def what_ifs(plan: Plan) -> list[WhatIf]:
     worlds = [(f"concurrency: {number} in place of {slots}", replace(plan.world, slots=number))
               for number in (2 * slots, max(1, slots // 2))]  # fmt: skip
     for hold in holds(plan.outlook.courses):
-        name = None if hold.model is None else plan.world.renamed.get(hold.model, hold.model)
-        if hold.model is not None and name is not None and hold.bound in (bounds := bounds_of(name)):
+        if hold.model not in plan.models:  # of the sweep itself, or of the processor
+            continue
+        bounds = bounds_of(plan.world.renamed.get(hold.model, hold.model))
+        if hold.bound in bounds:
             for times, words in ((2.0, "twice"), (0.5, "half")):
                 change = f"{words} {named(hold.bound, bounds)} of {hold.model.partition('?')[0]}"
                 worlds.append((change, plan.widened(hold.model, hold.bound, times)))

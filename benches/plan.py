@@ -1,0 +1,172 @@
+"""How well a plan foretells a sweep: 5% of it are held as a pilot, the rest is planned, then held and timed.
+
+Sweeps against an endpoint that is served over HTTP by a process of its own, with answers after log-normal waits: where
+a model takes few calls at once, where it takes few calls a second, and where the sweep's own slots are what is scarce.
+And sweeps with a llama model in this process, the judge and examiner simulated, or the model in all three roles. A
+sweep's time is that of its event loop, from the first model opened to the last one closed.
+
+``--quick`` holds four of the five sweeps, once, and takes fewer items. What never belongs here: simulated time
+(``tests/orchestration/plan``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import table
+import yaml
+from running import PEERS, ROOT, note
+
+sys.path.insert(0, str(ROOT / "tests" / "models"))
+from small_sweeps import dataset
+from tiny_gguf import SHORT_PACK, make_model
+
+from viva.orchestration.plan.pilot import pilot_of
+from viva.orchestration.plan.plan import Plan
+from viva.orchestration.plan.told import Told
+from viva.orchestration.sweep.results import cells_of
+from viva.orchestration.sweep.sweep import planned_sweep
+
+SHARE = 0.05
+MEDIAN, SIGMA = 0.06, 0.3
+REACH: table.Reach = {"endpoint_worst_pct": ("<=", 10), "llama_worst_pct": ("<=", 10), "tokens_worst_pct": ("<=", 10)}
+
+
+@contextmanager
+def endpoint(seed: int) -> Iterator[str]:
+    """The URL of an endpoint in a process of its own, while entered."""
+    command = [sys.executable, "mock_endpoint.py", "--median", str(MEDIAN), "--sigma", str(SIGMA), "--seed", str(seed)]
+    with subprocess.Popen(command, cwd=PEERS, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            yield f"http://127.0.0.1:{json.loads(server.stdout.readline())['port']}/v1"
+        finally:
+            server.terminate()
+
+
+def over_http(url: str, candidate: str, evaluator: str, concurrency: int) -> dict[str, Any]:
+    """A sweep's file with all roles at an endpoint; the first two arguments are options of these models."""
+    talks = {"interactor": f"openai:{url}#interactor", "evaluator": f"openai:{url}#evaluator{evaluator}", "rounds": 3}
+    return {"candidates": [f"openai:{url}#candidate{candidate}"], "interviews": talks, "concurrency": concurrency}
+
+
+def local(model: Path, *, everywhere: bool) -> dict[str, Any]:
+    """A sweep's file with a llama model as the candidate, or in every role."""
+    name = f"llama:{model}?lanes=16&threads=2&ctx=2048"
+    other = "simulated:other?latency=0.05"
+    talks = {
+        "interactor": name if everywhere else other,
+        "evaluator": name if everywhere else other,
+        "pack": str(model.with_name("short.yaml")),
+        "rounds": 2,
+        "candidate_tokens": 24,
+        "interactor_tokens": 16,
+        "evaluator_tokens": 48,
+    }
+    return {"candidates": [f"{name}&label=local"], "interviews": talks, "concurrency": 16}
+
+
+def foretold(folder: Path, items: int, seed: int, said: dict[str, Any]) -> dict[str, Any]:
+    """A pilot, the plan of the rest, and the rest: what was foretold and what it took."""
+    folder.mkdir()
+    dataset(folder / "items.jsonl", items)
+    file, out = folder / "grid.yaml", folder / "out"
+    file.write_text(yaml.safe_dump({"datasets": ["items.jsonl"], "seeds": [seed], "patience": 20, **said}))
+    pilot = pilot_of(file, out, SHARE)
+    pilot.clock.run(pilot.run)
+    piloted = _tokens(out)
+    began = time.perf_counter()
+    plan = Plan(file, out)
+    told = Told(plan)
+    planning = time.perf_counter() - began
+    sweep = planned_sweep(file, out)
+    began = time.perf_counter()
+    sweep.clock.run(sweep.run)
+    seconds = time.perf_counter() - began
+    wrong = [str(run.error or run.failed) for run in sweep.runs if run.error is not None or run.failed]
+    if wrong:
+        raise SystemExit(f"plan: a sweep did not end well: {wrong}")
+    tokens = _tokens(out) - piloted
+    return {
+        "outlook": plan.outlook,
+        "seconds": seconds,
+        "tokens": tokens,
+        "error": 100 * abs(plan.outlook.seconds.value / seconds - 1),
+        "tokens_error": 100 * abs(plan.outlook.tokens.value / tokens - 1),
+        "bottleneck": told.bottleneck(),
+        "planning": planning,
+    }
+
+
+def _tokens(out: Path) -> int:
+    total = 0
+    for cell in cells_of(out):
+        assert cell.folder is not None
+        with closing(sqlite3.connect(cell.folder.journal)) as journal:
+            total += journal.execute("select sum(prompt_tokens + completion_tokens) from calls").fetchone()[0]
+    return total
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="each sweep once, under a minute")
+    quick = parser.parse_args().quick
+    items, few, times = (300, 400, 1) if quick else (1000, 800, 2)
+    began = time.perf_counter()
+    found: dict[str, list[dict[str, Any]]] = {}
+    with tempfile.TemporaryDirectory() as home:
+        folder = Path(home)
+        model = make_model(folder / "m.gguf", width=128, layers=4, heads=4, quantised=True, quote_bias=6.0)
+        model.with_name("short.yaml").write_text(SHORT_PACK)
+        for seed in range(1, times + 1):
+            with endpoint(seed) as url:
+                sweeps = {
+                    "endpoint: 12 at once": (items, over_http(url, "?concurrency=12", "", 100)),
+                    "endpoint: 120 a second": (items, over_http(url, "", "?rps=120", 100)),
+                    "endpoint: 16 slots": (items, over_http(url, "", "", 16)),
+                    "llama: candidate": (few, local(model, everywhere=False)),
+                }
+                if not quick:
+                    sweeps["llama: all roles"] = few, local(model, everywhere=True)
+                for name, (count, said) in sweeps.items():
+                    note(f"{name}, seed {seed}: {count} interviews")
+                    place = folder / f"{[*sweeps].index(name)}-{seed}"
+                    found.setdefault(name, []).append(foretold(place, count, seed, said))
+    rows = []
+    for name, some in found.items():
+        for one in some:
+            outlook = one["outlook"].seconds
+            inside = "yes" if outlook.low <= one["seconds"] <= outlook.high else "no"
+            rows.append([name, f"{outlook.value:.1f}", f"{outlook.low:.1f} to {outlook.high:.1f}",
+                         f"{one['seconds']:.1f}", f"{one['error']:.1f}%", inside, f"{one['tokens_error']:.1f}%",
+                         one["bottleneck"], f"{one['planning']:.1f}"])  # fmt: skip
+    header = ["sweep", "foretold s", "90%", "took s", "off", "inside", "tokens off", "bottleneck", "planning s"]
+    table.show(f"The rest of sweeps after a pilot of {SHARE:.0%}", header, rows)
+    every = [one for some in found.values() for one in some]
+    figures = {
+        f"{kind}_worst_pct": max(one["error"] for name, some in found.items() if name.startswith(kind) for one in some)
+        for kind in ("endpoint", "llama")
+    }
+    figures["mean_pct"] = sum(one["error"] for one in every) / len(every)
+    figures["tokens_worst_pct"] = max(one["tokens_error"] for one in every)
+    figures["inside_share"] = sum(
+        one["outlook"].seconds.low <= one["seconds"] <= one["outlook"].seconds.high for one in every
+    ) / len(every)
+    figures["planning_longest_s"] = max(one["planning"] for one in every)
+    table.conclude("plan", figures, REACH)
+    print(f"took {time.perf_counter() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
