@@ -2,8 +2,9 @@
 
 The endpoint (``peers/mock_endpoint.py``) answers after a lognormal wait of seconds; the client meets refusals, broken
 streams, slow answers and five seconds of nobody (``--chaos``). Half-way the process is killed with SIGKILL and the run
-resumed. Measured: memory once all are in flight and at the end, how late the event loop is, that no conversation is lost or
-doubled and no call sent twice but what was in flight when it was killed; and, without HTTP, calls journalled a second.
+resumed. Measured: memory once all are in flight and at the end, how late the event loop is, that no conversation is
+lost or doubled and no call sent twice but what was in flight when it was killed; and, without HTTP, calls journalled a
+second.
 
 What never belongs here: cost per call beside peers (``overhead.py``).
 """
