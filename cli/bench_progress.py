@@ -6,12 +6,11 @@ never belongs here: results.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
-import anyio
-
 from viva.reports.controls import one_line
+
+from .live import show_live
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from viva.orchestration.load.planning import StepResult
 
 _TERMINAL_SECONDS = 1.0
-_PLAIN_SECONDS = 10.0
 _HEADER = ("judge", "load", "answered", "per s", "p50", "p95", "failed", "state")
 _LONGEST_NAME, _SHORTEST_NAME = 16, 6
 Row = tuple[str, ...]
@@ -38,18 +36,7 @@ class BenchProgress:
         """Display until cancelled."""
         from viva.study.load import judged, sentences  # noqa: F401 - later it would hold up requests
 
-        if not sys.stderr.isatty():
-            while True:
-                await anyio.sleep(_PLAIN_SECONDS)
-                print(self.line(), file=sys.stderr, flush=True)
-        from rich.console import Console
-        from rich.live import Live
-
-        console = Console(stderr=True)
-        with Live("", console=console, auto_refresh=False, transient=True) as live:
-            while True:
-                live.update(self.table(console.width, console.height), refresh=True)
-                await anyio.sleep(_TERMINAL_SECONDS)
+        await show_live(self.line, lambda console: self.table(console.width, console.height), _TERMINAL_SECONDS)
 
     def line(self, *, latencies: bool = True) -> str:
         """Where the test stands, in one line."""

@@ -11,8 +11,6 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-import anyio
-
 from viva.engine.events import (
     CallFinished,
     Event,
@@ -26,12 +24,13 @@ from viva.orchestration.waits import Waits
 from viva.reports.controls import one_line
 from viva.scenarios.contract import Aggregate
 
+from .live import show_live
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 STALLED_SECONDS = 5.0  # without the end of any call; from then on it is said what is waited for
 _TERMINAL_SECONDS = 0.25
-_PLAIN_SECONDS = 10.0
 _WIDEST_BAR = 80
 
 
@@ -72,18 +71,7 @@ class Progress:
 
     async def show(self) -> None:
         """Display until cancelled."""
-        if not sys.stderr.isatty():
-            while True:
-                await anyio.sleep(_PLAIN_SECONDS)
-                print(self.line(), file=sys.stderr, flush=True)
-        from rich.console import Console
-        from rich.live import Live
-
-        console = Console(stderr=True)
-        with Live("", console=console, auto_refresh=False, transient=True) as live:
-            while True:
-                live.update(self.drawing(console.width), refresh=True)
-                await anyio.sleep(_TERMINAL_SECONDS)
+        await show_live(self.line, lambda console: self.drawing(console.width), _TERMINAL_SECONDS)
 
     def drawing(self, width: int) -> RenderableType:
         """A bar over the same figures as in ``line``; lines break between figures, never within one."""

@@ -5,16 +5,14 @@ It looks at the cells a few times a second; nothing is drawn from inside an even
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING
-
-import anyio
 
 from viva.engine.events import Event, Retried
 from viva.orchestration.waits import Waits
 from viva.reports.controls import harmless
 
+from .live import show_live
 from .progress_line import STALLED_SECONDS
 
 if TYPE_CHECKING:
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from viva.orchestration.sweep.sweep import Sweep
 
 _TERMINAL_SECONDS = 0.5
-_PLAIN_SECONDS = 10.0
 _MOST_ROWS = 40
 # Which cells are shown where not all can be: those that say most first.
 _RANK = {"running": 0, "failed": 1, "part": 2, "waiting": 3, "stopped": 4, "done": 5}
@@ -59,18 +56,7 @@ class SweepProgress:
 
     async def show(self) -> None:
         """Display until cancelled."""
-        if not sys.stderr.isatty():
-            while True:
-                await anyio.sleep(_PLAIN_SECONDS)
-                print(self.line(), file=sys.stderr, flush=True)
-        from rich.console import Console
-        from rich.live import Live
-
-        console = Console(stderr=True)
-        with Live("", console=console, auto_refresh=False, transient=True) as live:
-            while True:
-                live.update(self.table(console.height, console.width), refresh=True)
-                await anyio.sleep(_TERMINAL_SECONDS)
+        await show_live(self.line, lambda console: self.table(console.height, console.width), _TERMINAL_SECONDS)
 
     def line(self) -> str:
         """Where the sweep stands, in one line."""

@@ -20,8 +20,8 @@ from ..likelihood import Reading
 from ..messages import Completion, Request
 from ..stopping import waiting
 from ..yamlfile import read_yaml
-from .allowance import Hear
 from .base import Backend
+from .wrapper import Wrapper
 
 _GARBAGE = '{"score": �ÿ][,, \\u12 <|im_end|> 5 5 5 Ã©…'
 Kind = Literal["throttled", "unavailable", "gone", "timeout", "slow", "cut", "garbage", "truncated", "empty"]
@@ -67,15 +67,14 @@ def read_chaos(path: Path) -> ChaosPlan:
         raise ConfigurationError(f"{path}: {where}: {first['msg']}; see docs/models.md, Faults on purpose") from None
 
 
-class Chaotic(Backend):
+class Chaotic(Wrapper):
     """A backend with faults."""
 
     fallible = True
 
     def __init__(self, inner: Backend, plan: ChaosPlan, clock: Clock) -> None:
-        self.inner = inner
-        self.label, self.price_in, self.price_out = inner.label, inner.price_in, inner.price_out
-        self.replays, self.reads_one, self.continues_text = inner.replays, inner.reads_one, inner.continues_text
+        super().__init__(inner)
+        self.replays, self.reads_one = inner.replays, inner.reads_one
         self.nearby = getattr(inner, "nearby", True)
         self._faults = [
             (place, one) for place, one in enumerate(plan.faults) if not one.models or self.label in one.models
@@ -85,25 +84,10 @@ class Chaotic(Backend):
         self._tries: dict[bytes, int] = {}  # of calls that have not been answered yet
         self._met: dict[str, int] = {}
 
-    def hear_allowance(self, hear: Hear) -> None:
-        self.inner.hear_allowance(hear)
-
     async def __aenter__(self) -> Backend:
         await self.inner.__aenter__()
         self._opened = self._clock.now()
         return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.inner.__aexit__(*exc)
-
-    async def check(self) -> None:
-        await self.inner.check()
-
-    def ended(self, affinity: str) -> None:
-        self.inner.ended(affinity)
-
-    def interrupted(self, affinity: str) -> None:
-        self.inner.interrupted(affinity)
 
     async def generate(self, request: Request) -> Completion:
         fault = self._drawn(request.digest, request.role)

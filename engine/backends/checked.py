@@ -17,39 +17,27 @@ from ..errors import ConfigurationError
 from ..escapes import readable
 from ..likelihood import Reading
 from ..messages import Completion, Request
-from .allowance import Hear
 from .base import Backend
+from .wrapper import Wrapper
 
 _log = logging.getLogger("viva")
 _COUNTS = ("prompt_tokens", "completion_tokens")
 
 
-class Checked(Backend):
+class Checked(Wrapper):
     """Sees that ``generate`` and ``read`` give a ``Completion`` of the right types; halves of surrogate pairs in its
     texts become U+FFFD. What it raises where nothing is asked of it is a warning of the logger ``viva``.
     """
 
     def __init__(self, inner: Backend) -> None:
-        self.inner = inner
-        self.label, self.price_in, self.price_out = inner.label, inner.price_in, inner.price_out
+        super().__init__(inner)
         self.replays, self.reads_one = inner.replays, inner.reads_one
-        self.continues_text = inner.continues_text
         self._said: set[str] = set()
         self.fallible = getattr(inner, "fallible", False)
-
-    def hear_allowance(self, hear: Hear) -> None:
-        self.inner.hear_allowance(hear)
-
-    async def __aenter__(self) -> Backend:
-        await self.inner.__aenter__()
-        return self
 
     async def __aexit__(self, *exc: object) -> None:
         with self._warned("closing it"):
             await self.inner.__aexit__(*exc)
-
-    async def check(self) -> None:
-        await self.inner.check()
 
     def ended(self, affinity: str) -> None:
         with self._warned("ended"):

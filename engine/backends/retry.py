@@ -22,6 +22,7 @@ from ..limits import Limits, Permit
 from ..messages import Completion, Request
 from ..stopping import waiting
 from .base import Backend, EventSink
+from .wrapper import Wrapper
 
 # Rough size of a token for reserving a tokens-per-minute budget before the endpoint has counted.
 _CHARACTERS_PER_TOKEN = 4
@@ -49,7 +50,7 @@ class RetryPolicy:
         return delay
 
 
-class Governed(Backend):
+class Governed(Wrapper):
     """A backend with limits and retries: what every remote model is wrapped in."""
 
     def __init__(
@@ -60,28 +61,11 @@ class Governed(Backend):
         policy: RetryPolicy,
         publish: EventSink | None = None,
     ) -> None:
-        self.inner, self.limits = inner, limits
-        self.label, self.price_in, self.price_out = inner.label, inner.price_in, inner.price_out
-        self.continues_text = inner.continues_text
+        super().__init__(inner)
+        self.limits = limits
         self._clock, self._policy, self._publish = clock, policy, publish
         self._retries = 0
         inner.hear_allowance(lambda told: limits.announced(told.what, told.remaining, told.seconds))
-
-    async def __aenter__(self) -> Backend:
-        await self.inner.__aenter__()
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.inner.__aexit__(*exc)
-
-    async def check(self) -> None:
-        await self.inner.check()
-
-    def ended(self, affinity: str) -> None:
-        self.inner.ended(affinity)
-
-    def interrupted(self, affinity: str) -> None:
-        self.inner.interrupted(affinity)
 
     async def generate(self, request: Request) -> Completion:
         estimate = estimated_tokens(request) if self.limits.counts_tokens else 0

@@ -23,7 +23,8 @@ from viva.orchestration.waits import Waits
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 # Only the pauses are changed: between two lines, and before a run counts as hanging.
 HASTY = (
-    "import viva.cli.progress_line as live; live._PLAIN_SECONDS = live.STALLED_SECONDS = 0.05;"
+    "import viva.cli.live as shown, viva.cli.progress_line as live;"
+    "shown._PLAIN_SECONDS = live.STALLED_SECONDS = 0.05;"
     "from viva.cli.main import main; main()"
 )
 

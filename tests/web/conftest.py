@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from browser import Browser
 from chromium import MISSING, find_browser
+from people import Person
+from room_pages import ROOM, Sitting, sitting
 from serving import Serving, serving
 from tiny_gguf import make_model
 
@@ -45,6 +47,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     token = "a token of the tests"
     with serving(folder, "--model", text, "--model", "simulated:sim", token=token) as server:
         yield Served(server, folder, text)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sitting, Person]]:
+    """A room where only tests ask, and its pages."""
+    room = tmp_path_factory.mktemp("shared") / ROOM
+    with sitting(room) as pages:
+        yield pages, Person(room)
 
 
 @dataclass(frozen=True)

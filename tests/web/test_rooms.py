@@ -1,28 +1,22 @@
-"""Rooms in a real browser: an interview that somebody sits, a verdict filled in as a form, who may enter, and what is
-kept when connection, server or run is gone."""
+"""Rooms in a real browser: an interview that somebody sits, a verdict filled in as a form, and what is kept when
+connection, server or run is gone."""
 
 from __future__ import annotations
 
-import http.client
 import json
-import re
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 import pytest
 from browser import Browser, Page
 from people import Person, answering
+from room_pages import ROOM, Sitting, pose, running, sitting
 from viva_process import ended, started
 
-from viva.engine.backends.human.posed import Posed
 from viva.engine.history import History
-from viva.engine.messages import Request, Sampling, View, request_digest
 from viva.engine.tools import Toolbox, ToolCall
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
@@ -31,92 +25,10 @@ TYPED = (
     "I would measure the light's spectrum first.\n\n<b>Then</b> the mass; 5 < 7.",
     "Ünd ein Ende – 끝.",
 )
-ROOM = "expert"
 WEATHER = {
     "name": "weather",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}},
 }
-
-
-class Sitting:
-    """``viva grade sit`` in a process of its own; ``restart`` kills it and serves at the same address."""
-
-    def __init__(self, room: Path) -> None:
-        self._room, self._port = room, 0
-        self.start()
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "viva", "grade", "sit", self._room, "--port", str(self._port)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:(\d+)/\S+", line)
-        assert found, line + self._process.stdout.read()
-        self.link, self._port = found[0], int(found[1])
-
-    def stop(self, how: signal.Signals) -> int:
-        self._process.send_signal(how)
-        assert self._process.stdout is not None
-        with self._process.stdout as stream:
-            said = stream.read()
-        self._process.wait()
-        assert "Traceback" not in said, said
-        return self._process.returncode
-
-    @property
-    def stopped(self) -> bool:
-        return self._process.poll() is not None
-
-    @property
-    def base(self) -> str:
-        """Below which the room's pages are."""
-        return self.link.partition("/open/")[0]
-
-    def question(self, name: str) -> str:
-        """The address of a question's page."""
-        return f"{self.base}/q/{name}"
-
-
-@contextmanager
-def sitting(room: Path) -> Iterator[Sitting]:
-    one = Sitting(room)
-    try:
-        yield one
-    finally:
-        if not one.stopped:
-            one.stop(signal.SIGKILL)
-
-
-@contextmanager
-def running(*arguments: str | Path) -> Iterator[subprocess.Popen[bytes]]:
-    """``viva`` with these arguments; it does not outlive the test."""
-    process = started(*arguments)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sitting, Person]]:
-    """A room where only tests ask, and its pages."""
-    room = tmp_path_factory.mktemp("shared") / ROOM
-    with sitting(room) as pages:
-        yield pages, Person(room)
-
-
-def pose(person: Person, text: str, role: str = "candidate", **more: Any) -> str:
-    """Ask somebody something; the request's name."""
-    view, tools, sampling = View(), more.pop("tools", None), Sampling(schema=more.pop("schema", None))
-    view.append("system", "You are **kind**.")
-    for party, said in more.pop("before", ()):
-        view.append(party, said)
-    view.append("user", text)
-    digest = request_digest(view, sampling, 7, tools)
-    posed = Posed.of(Request(view.messages, sampling, 7, digest, text[:20], role, **more, tools=tools))
-    person.room.ask(posed, "test", None)
-    return posed.name
 
 
 def enter(browser: Browser, pages: Sitting, who: str = "", width: int = 1000) -> Page:
@@ -322,99 +234,6 @@ def test_news_come_by_themselves(browser: Browser, shared: tuple[Sitting, Person
     assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
-def asked(
-    pages: Sitting, method: str, path: str, form: dict[str, str] | None = None, **headers: str
-) -> tuple[int, str, Any]:
-    """A request as any program may make it: status, body and headers."""
-    connection = http.client.HTTPConnection(urlsplit(pages.link).netloc)
-    sent = {"Content-Type": "application/x-www-form-urlencoded"} if form is not None else {}
-    names = {name.replace("_", "-"): value for name, value in headers.items()}
-    connection.request(method, path, None if form is None else urlencode(form), sent | names)
-    answer = connection.getresponse()
-    found = answer.status, answer.read().decode(), answer.headers
-    connection.close()
-    return found
-
-
-def token_of(pages: Sitting, path: str, cookie: str) -> str:
-    """What the form of a page carries."""
-    found = re.search(r'name="token" value="([^"]+)"', asked(pages, "GET", path, Cookie=cookie)[1])
-    assert found
-    return found[1]
-
-
-def test_an_answer_that_arrives_while_the_server_is_killed_counts_once(tmp_path: Path) -> None:
-    person = Person(tmp_path / ROOM)
-    with sitting(tmp_path / ROOM) as pages:
-        cookie = asked(pages, "POST", urlsplit(pages.link).path, {"name": ""})[2]["Set-Cookie"].split(";")[0]
-        for number in range(6):
-            path = f"/{ROOM}/q/{pose(person, f'Question {number}')}"
-            form = {
-                "token": token_of(pages, path, cookie),
-                "submission": f"the-form-{number}",
-                "text": f"Answer {number}",
-            }
-            connection = http.client.HTTPConnection(urlsplit(pages.link).netloc)
-            headers = {"Content-Type": "application/x-www-form-urlencoded", "Cookie": cookie}
-            connection.request("POST", path, urlencode(form), headers)
-            if number % 2:
-                connection.getresponse()  # else it is killed at whatever moment
-            pages.stop(signal.SIGKILL)
-            connection.close()
-            pages.start()
-            body = asked(pages, "POST", path, form, Cookie=cookie, Accept="application/json")[1]
-            assert json.loads(body).get("receipt") == "taken", body
-    assert [given.text for _, _, given in person.room.answers_since(0)] == [f"Answer {number}" for number in range(6)]
-
-
-def test_only_those_with_the_link_get_in_and_a_form_works_once(shared: tuple[Sitting, Person]) -> None:
-    pages, person = shared
-    name = pose(person, "Who may answer?")
-    path = f"/{ROOM}/q/{name}"
-    link = urlsplit(pages.link).path
-    for place in (f"/{ROOM}/", path, f"{path}/state", f"/{ROOM}/waiting", f"/{ROOM}/name"):
-        status, body, _ = asked(pages, "GET", place)
-        assert (status, "Who may answer" in body) == (403, False), place
-    assert asked(pages, "GET", f"/{ROOM}/open/guessed")[0] == 403
-    assert asked(pages, "POST", f"/{ROOM}/open/guessed", {"name": ""})[0] == 403
-    assert asked(pages, "GET", "/elsewhere/")[0] == 404
-    assert asked(pages, "GET", link, Host="evil.example")[0] == 421
-    assert "Set-Cookie" not in asked(pages, "GET", link)[2], "who only looks at a link begins nothing"
-    status, _, headers = asked(pages, "POST", link, {"name": "Ada"})
-    assert (status, headers["Location"]) == (303, f"/{ROOM}/")
-    cookie = headers["Set-Cookie"].split(";")[0]
-    assert {"HttpOnly", "SameSite=Strict", f"Path=/{ROOM}/"} <= {
-        part.strip() for part in headers["Set-Cookie"].split(";")
-    }
-    token = token_of(pages, path, cookie)
-    form = {"token": token, "submission": "a-name-of-the-form", "text": "I may."}
-    assert asked(pages, "POST", path, form)[0] == 403, "no session"
-    assert asked(pages, "POST", path, form | {"token": "x"}, Cookie=cookie)[0] == 403, "no page of ours"
-    assert asked(pages, "POST", path, form, Cookie=cookie, Origin="http://evil.example")[0] == 403
-    assert asked(pages, "POST", path, form | {"text": "  "}, Cookie=cookie)[0] == 422, "nothing is no answer"
-    assert asked(pages, "POST", path.replace(name, "0" * 24), form, Cookie=cookie)[0] == 404
-    status, _, headers = asked(pages, "POST", path, form, Cookie=cookie)
-    assert (status, headers["Location"]) == (303, path), "without a script, too"
-    for again in (form, form | {"submission": "another-form", "text": "Me too."}):
-        status, body, _ = asked(pages, "POST", path, again, Cookie=cookie, Accept="application/json")
-        assert (status, json.loads(body)["receipt"]) == (200, "taken" if again is form else "late")
-    status, body, headers = asked(pages, "GET", path, Cookie=cookie)
-    assert "I may." in body
-    assert "Me too." not in body
-    assert "script-src 'self'" in headers["Content-Security-Policy"]
-    forged = cookie[:-4] + "AAAA"
-    assert asked(pages, "GET", path, Cookie=forged)[0] == 403
-
-
-def test_the_link_stays_the_same_and_its_secret_is_for_nobody_else(tmp_path: Path) -> None:
-    with sitting(tmp_path / ROOM) as pages:
-        link = pages.link
-        assert pages.stop(signal.SIGINT) == 0
-        pages.start()
-        assert pages.link == link
-    assert (tmp_path / ROOM / "pages.secret").stat().st_mode & 0o077 == 0
-
-
 def test_somebody_can_take_another_name_while_a_question_is_open(
     browser: Browser, shared: tuple[Sitting, Person]
 ) -> None:
@@ -434,9 +253,3 @@ def test_somebody_can_take_another_name_while_a_question_is_open(
     found = person.room.standing(name)
     assert found is not None
     assert found[1] == "Grace Hopper", "the page had the token of the session before"
-
-
-def test_a_room_that_cannot_be_served_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("no folder")
-    code, _, said = ended(started("grade", "sit", tmp_path / "file", "--port", "0"))
-    assert (code, "cannot be made a room" in said) == (2, True), said
