@@ -24,7 +24,8 @@ _ORDER = {  # each floor, and those that it may import from
     "study": "engine agents scoring data reports scenarios orchestration",
     "lab": "engine agents scoring data reports scenarios orchestration study",
     "web": "engine agents scoring data reports scenarios orchestration study",
-    "cli": "engine agents scoring data reports scenarios orchestration study lab web",
+    "exchange": "engine agents scoring data reports scenarios orchestration study",
+    "cli": "engine agents scoring data reports scenarios orchestration study lab web exchange",
 }
 FLOORS: dict[str, set[str]] = {name: set(below.split()) for name, below in _ORDER.items()}
 _SYSTEM = re.compile(

@@ -6,7 +6,9 @@ from pathlib import Path
 from tomllib import loads
 
 ROOT = Path(__file__).parent.parent
-FLOORS = ["engine", "agents", "scoring", "data", "reports", "scenarios", "orchestration", "study", "lab", "web", "cli"]
+FLOORS = [
+    "engine", "agents", "scoring", "data", "reports", "scenarios", "orchestration", "study", "lab", "web", "exchange", "cli"
+]  # fmt: skip
 
 
 def test_every_room_is_in_the_picture_and_in_the_list() -> None:

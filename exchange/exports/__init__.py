@@ -1,0 +1,1 @@
+"""Finished runs written in the formats of other tools."""

@@ -1,0 +1,1 @@
+"""Results of other tools, read into what viva scores, judges or joins."""

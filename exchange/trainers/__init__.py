@@ -1,0 +1,4 @@
+"""Rollouts in the forms that training packages ask for: one small adapter a package.
+
+What never belongs here: training.
+"""
