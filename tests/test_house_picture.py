@@ -7,7 +7,8 @@ from tomllib import loads
 
 ROOT = Path(__file__).parent.parent
 FLOORS = [
-    "engine", "agents", "scoring", "data", "reports", "scenarios", "orchestration", "study", "lab", "web", "exchange", "cli"
+    "engine", "agents", "scoring", "data", "reports", "scenarios", "orchestration", "study",
+    "lab", "web", "exchange", "cli",
 ]  # fmt: skip
 
 
