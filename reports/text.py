@@ -15,17 +15,17 @@ DASH = "–"
 
 def number(value: float | None, digits: int = 1) -> str:
     """A number, or a dash."""
-    return DASH if value is None else f"{value:,.{digits}f}"
+    return DASH if value is None else f"{value:z,.{digits}f}"
 
 
 def signed(value: float | None, digits: int = 1) -> str:
     """A number with its sign."""
-    return DASH if value is None else f"{value:+,.{digits}f}"
+    return DASH if value is None else f"{value:+z,.{digits}f}"
 
 
 def percent(share: float | None) -> str:
     """A share, 0–1, as per cent."""
-    return DASH if share is None else f"{100 * share:.1f}%"
+    return DASH if share is None else f"{100 * share:z.1f}%"
 
 
 def small(p: float | None) -> str:
