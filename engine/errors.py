@@ -19,6 +19,7 @@ VivaError
 │   │   └── Unanswered        no person answered in time: not retried, for they have been asked
 │   └── TranscriptEnded       a replayed conversation holds no further recorded turn
 ├── TaskError                 one task of a run cannot be held; the others can
+├── ConversationCancelled     somebody cancelled this conversation while its run went on
 ├── MalformedOutput           a model answered, but not in the form that was asked for
 ├── LimitReached              a budget of a conversation or of the run is used up
 └── JournalError              the run folder cannot be written or read (disk full, corrupt, other run)
@@ -63,6 +64,10 @@ class DatasetError(ConfigurationError):
 
 class TaskError(VivaError):
     """What one conversation is about cannot be used: it fails, and the run goes on."""
+
+
+class ConversationCancelled(VivaError):
+    """The conversation was cancelled while its run went on; the message is the reason that was given."""
 
 
 class BackendError(VivaError):

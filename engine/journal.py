@@ -57,7 +57,7 @@ _BUSY_SECONDS = 5.0  # how long one try waits for another program's lock, before
 _PATIENCE_SECONDS = 600.0  # how long all tries wait; where the run has been told to stop, no longer than
 _CLOSING_SECONDS = 30.0
 SAME = "="  # no JSON begins like this
-_NOTHING = (None,) * 6
+_NOTHING = (None,) * 7
 
 
 class Journal:
@@ -125,7 +125,7 @@ class Journal:
     ) -> None:
         """A model call was answered."""
         c = completion
-        rare = (c.logprobs, c.first_token, c.pieces, c.expected, c.likelihoods, c.calls)
+        rare = (c.logprobs, c.first_token, c.pieces, c.expected, c.likelihoods, c.calls, c.versions)
         odd = c.attempts > 1 or c.thoughts or c.usage_note or rare != _NOTHING
         extra = orjson.dumps(_extra(c)).decode() if odd else None
         self._append(
@@ -283,7 +283,7 @@ class Journal:
 def _extra(c: Completion) -> dict[str, Any]:
     """What few completions have; ``history`` reads it back."""
     fields: dict[str, Any] = {"attempts": c.attempts}
-    for name in ("first_token", "logprobs", "pieces", "expected"):
+    for name in ("first_token", "logprobs", "pieces", "expected", "versions"):
         value = getattr(c, name)
         if value is not None:
             fields[name] = value

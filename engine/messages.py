@@ -196,6 +196,8 @@ class Completion:
     ``logprobs``: per token ``[text, logprob, {alternative: logprob}]`` where it was asked for; ``pieces`` as in
     ``Message``; ``expected``: the mean of each score as the model weighs its digits, where that was asked for;
     ``likelihoods``: the answer to a ``Reading``; ``calls``: the functions to call, None where the model asked for none.
+    ``versions``: of a model that is trained meanwhile, the versions of its weights that computed this answer, oldest
+    first; None where nobody says.
     """
 
     text: str
@@ -212,6 +214,7 @@ class Completion:
     calls: list[ToolCall] | None = None
     thoughts: str = ""
     usage_note: str = ""
+    versions: list[str] | None = None
 
     @property
     def kept_silent(self) -> str | None:

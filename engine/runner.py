@@ -21,6 +21,7 @@ import anyio
 from .backends.base import Backend
 from .blame import place_of
 from .budget import Budget, Meter
+from .cancelling import Cancelling
 from .clock import Clock
 from .computation import Computer
 from .conversation import Conversation, ConversationStopped
@@ -136,6 +137,7 @@ class Runner:
         self._own_computer = computer is None
         self.in_flight = 0
         self.conversations: dict[str, Conversation] = {}  # those under way, by key
+        self.cancelling = Cancelling()
         self.most_in_flight = 0
         self.admitted = anyio.Event()
         self._outcome = Outcome("done")
@@ -285,7 +287,8 @@ class Runner:
             self.conversations[plan.key] = conversation
             self._events.publish(ConversationStarted(self._clock.wall(), plan.key, plan.number))
             try:
-                result = await self._converse(conversation, plan.payload)
+                with self.cancelling.guard(plan.key):
+                    result = await self._converse(conversation, plan.payload)
             except ConversationStopped as stop:
                 result = {"stopped": {"by": stop.by, "reason": stop.reason}}
             finally:

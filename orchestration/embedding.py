@@ -137,6 +137,14 @@ class LiveRun(Run):
         conversation.stop("operator", reason)
         return True
 
+    async def cancel(self, *keys: str, reason: str = "asked from outside") -> list[str]:
+        """Cancel conversations at once, their calls included, and wait until nothing of them is in flight; the keys of
+        those that were under way. One that has not begun yet never will. They are recorded as failed
+        (``ConversationCancelled``), with the calls that had been answered: ``resume(…, retry_failed=True)`` goes on.
+        """
+        runner = self._launch.runner
+        return [] if runner is None else await runner.cancelling.cancel(keys, reason)
+
     def interrupt(self) -> None:
         """End the run: calls under way are answered and recorded, nothing else begins; ``resume`` goes on."""
         if self._launch.runner is not None:

@@ -39,7 +39,8 @@ class Turn:
     included, where the backend tells them (local models; endpoints with ``token_ids=on``); ``chosen`` says of each
     whether the model chose it (False: a grammar left no other). ``logprobs``, in nats, has one number for each token of
     the text where the sampling asks for it (``Sampling(logprobs=0)``). ``reward`` is this turn's own, of the compared
-    role alone.
+    role alone. ``versions`` are those of the weights that computed the answer, oldest first, where the backend tells
+    them.
     """
 
     role: str
@@ -50,12 +51,14 @@ class Turn:
     chosen: list[bool] | None = None
     logprobs: list[float] | None = None
     reward: float | None = None
+    versions: list[str] | None = None
 
 
 @dataclass(slots=True, frozen=True)
 class Rollout:
     """One ended conversation. ``value`` is what the scenario returned, ``reward`` that of the whole conversation;
-    ``error`` is the record of why it failed, None if it did not.
+    ``error`` is the record of why it failed, None if it did not. ``number`` is its place in the run; ``group`` is the
+    same for all repeats of one task with one model: the key of the first.
     """
 
     key: str
@@ -65,6 +68,8 @@ class Rollout:
     value: Any = None
     reward: float | None = None
     error: Mapping[str, Any] | None = None
+    number: int = 0
+    group: str = ""
 
 
 class Rollouts(AsyncIterator[Rollout]):
@@ -74,6 +79,7 @@ class Rollouts(AsyncIterator[Rollout]):
 
     def __init__(self, launch: Launch, reward: Callable[[Any], Reward] | None) -> None:
         self._live = LiveRun(launch)
+        self._repeats = launch.prepared.repeats
         self._reward = reward
         self._events: Subscription | None = None
         self._transcripts = Transcripts(self._live.folder)
@@ -99,6 +105,19 @@ class Rollouts(AsyncIterator[Rollout]):
         await live.finish()
         raise StopAsyncIteration
 
+    @property
+    def run(self) -> LiveRun:
+        """The run that the conversations are of."""
+        return self._live
+
+    async def cancel(self, group: str, reason: str = "the group was cancelled") -> list[str]:
+        """Cancel all conversations of a group, by ``Rollout.group`` or the key of any of them, and wait until nothing
+        of them is in flight; the keys of those that were under way. They come as rollouts with an ``error``.
+        """
+        first = group_of(group, self._repeats)
+        others = (f"{first}#{number}" for number in range(2, self._repeats + 1))
+        return await self._live.cancel(first, *others, reason=reason)
+
     async def aclose(self) -> None:
         """End the run, if it goes on, and wait for that."""
         if self._events is not None and not self._ended:
@@ -118,13 +137,16 @@ class Rollouts(AsyncIterator[Rollout]):
         exchanges = [one for one in record.lines if isinstance(one, Exchange)]
         task = None if item is None else held.given(held.task(item))
         label = self._transcripts.label_of(key)
+        number, group = event.number, group_of(key, self._repeats)
         if isinstance(event, ConversationFailed):
-            return Rollout(key, label, task, _turns(exchanges, "", ()), error=event.error)
+            turns = _turns(exchanges, "", ())
+            return Rollout(key, label, task, turns, error=event.error, number=number, group=group)
         value = held.value(event.result)
         earned = _own_reward(value) if self._reward is None else _checked(self._reward(value))
         each = earned if isinstance(earned, Sequence) else ()
         whole = sum(filter(None, each)) if isinstance(earned, Sequence) else earned
-        return Rollout(key, label, task, _turns(exchanges, many_role(held.roles).name, each), value, whole)
+        turns = _turns(exchanges, many_role(held.roles).name, each)
+        return Rollout(key, label, task, turns, value, whole, number=number, group=group)
 
 
 def rollouts(
@@ -145,6 +167,12 @@ def rollouts(
     The other parameters and errors are those of ``run``. Leaving the loop early ends the run, which can be resumed.
     """
     return Rollouts(checked_launch(which, models, tasks, seed, out, clock, settings), reward)
+
+
+def group_of(key: str, repeats: int) -> str:
+    """The key of a conversation's first repeat, in a run that holds each task ``repeats`` times."""
+    first, _, number = key.rpartition("#")
+    return first if number.isdecimal() and 2 <= int(number) <= repeats else key
 
 
 def _checked(earned: Any) -> Reward:
@@ -178,7 +206,7 @@ def _turn(exchange: Exchange, reward: float | None) -> Turn:
     ids, chosen = _tokens(completion)
     logprobs = None if completion.logprobs is None else [float(entry[1]) for entry in completion.logprobs]
     text, finish = completion.text, completion.finish
-    return Turn(exchange.role, exchange.messages, text, finish, ids, chosen, logprobs, reward)
+    return Turn(exchange.role, exchange.messages, text, finish, ids, chosen, logprobs, reward, completion.versions)
 
 
 def _tokens(completion: Completion) -> tuple[list[int] | None, list[bool] | None]:

@@ -87,6 +87,9 @@ class Checked(Wrapper):
             count = getattr(answer, name)
             if not isinstance(count, int) or not 0 <= count < 2**63:
                 raise self._wrong(method, f"returned a Completion with {name}={count!r}; expected a count of tokens")
+        versions = answer.versions
+        if versions is not None and not (isinstance(versions, list) and all(isinstance(one, str) for one in versions)):
+            raise self._wrong(method, f"returned a Completion with versions={versions!r:.80}; expected a list of texts")
         return answer
 
     def _wrong(self, method: str, what: str) -> ConfigurationError:
