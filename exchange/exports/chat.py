@@ -1,0 +1,86 @@
+"""Conversations as lines of chat: OpenAI's form for fine-tuning, and ShareGPT's.
+
+A line is one dialog of the compared model. Conversations that failed, and those in which the model was read and not
+asked, have none. What never belongs here: scores, which neither form has a place for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from viva.engine.messages import Message
+
+from .cells import ExportCell
+from .conversations import Conversation, Dialog, conversations
+from .exported import Exported
+from .writing import json_lines
+
+_FROM = {"system": "system", "user": "human", "assistant": "gpt", "tool": "observation"}
+
+
+def export_openai(cells: Sequence[ExportCell], out: Path) -> Exported:
+    """One ``{"messages": […]}`` a line, with ``tools`` where the model was offered some."""
+    return _export(cells, out, openai_line)
+
+
+def export_sharegpt(cells: Sequence[ExportCell], out: Path) -> Exported:
+    """One ``{"id": …, "conversations": [{"from": "human", "value": …}]}`` a line, ``system`` and ``tools`` beside."""
+    return _export(cells, out, sharegpt_line)
+
+
+def _export(cells: Sequence[ExportCell], out: Path, line: Callable[[str, Dialog], dict[str, Any]]) -> Exported:
+    done = Exported(files=[out])
+    without = failed = 0
+    with json_lines(out) as write:
+        for cell in cells:
+            for one in conversations(cell):
+                if one.error is not None:
+                    failed += 1
+                    continue
+                without += not one.dialogs
+                for number, dialog in enumerate(one.dialogs, 1):
+                    write(line(_id(cell, one, number), dialog))
+                    done.records += 1
+    if failed:
+        done.notes.append(f"{failed:,} conversations failed and are left out")
+    if without:
+        done.notes.append(f"{without:,} conversations have no dialog to export (the model was read, not asked)")
+    return done
+
+
+def _id(cell: ExportCell, one: Conversation, number: int) -> str:
+    return f"{cell.name}:{one.key}" + (f":{number}" if number > 1 else "")
+
+
+def openai_line(_: str, dialog: Dialog) -> dict[str, Any]:
+    """A dialog in OpenAI's form, which knows no id."""
+    line: dict[str, Any] = {"messages": [message.to_openai() for message in dialog.messages]}
+    return line | ({} if dialog.tools is None else {"tools": dialog.tools.specs})
+
+
+def sharegpt_line(name: str, dialog: Dialog) -> dict[str, Any]:
+    """A dialog in ShareGPT's form. A call is a turn of its own, ``function_call``; its result an ``observation``."""
+    messages = list(dialog.messages)
+    line: dict[str, Any] = {"id": name}
+    if messages[0].role == "system":
+        line["system"] = messages.pop(0).content
+    line["conversations"] = [turn for message in messages for turn in _turns(message)]
+    return line | ({} if dialog.tools is None else {"tools": orjson.dumps(dialog.tools.specs).decode()})
+
+
+def _turns(message: Message) -> list[dict[str, str]]:
+    calls = [{"from": "function_call", "value": _call(one.name, one.arguments)} for one in message.calls]
+    said = [{"from": _FROM[message.role], "value": message.content}] if message.content or not calls else []
+    return said + calls
+
+
+def _call(name: str, arguments: str) -> str:
+    try:
+        given: Any = orjson.loads(arguments or "{}")
+    except orjson.JSONDecodeError:  # as the model wrote them
+        given = arguments
+    return orjson.dumps({"name": name, "arguments": given}).decode()

@@ -1,0 +1,112 @@
+"""Files of exports: written in pieces under another name, and there under their own only when they are whole.
+
+What never belongs here: what is in a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from viva.engine.errors import ConfigurationError
+from viva.engine.lazy_import import imported
+
+_UNSAFE = re.compile(r"[^\w.+=-]+")
+
+
+@contextmanager
+def json_lines(path: Path) -> Iterator[Callable[[Any], None]]:
+    """A file of JSON lines, as a function that writes one.
+
+    :raises ConfigurationError: it cannot be written.
+    """
+    with whole_file(path) as part:
+        try:
+            with part.open("wb") as file:
+                yield lambda record: _put(file.write, record)
+        except OSError as error:
+            raise _unwritten(path, error) from None
+
+
+def _put(write: Callable[[bytes], Any], record: Any) -> None:
+    write(to_json(record) + b"\n")
+
+
+def write_json(path: Path, record: Any) -> None:
+    """One JSON file, indented.
+
+    :raises ConfigurationError: it cannot be written.
+    """
+    with whole_file(path) as part:
+        try:
+            part.write_bytes(to_json(record, orjson.OPT_INDENT_2) + b"\n")
+        except OSError as error:
+            raise _unwritten(path, error) from None
+
+
+def to_json(record: Any, option: int = 0) -> bytes:
+    """JSON of plain data; halves of surrogate pairs, which models may send, are written as ``?``."""
+    try:
+        return orjson.dumps(record, option=option)
+    except TypeError:
+        return orjson.dumps(in_utf8(record), option=option)
+
+
+def in_utf8(data: Any) -> Any:
+    """The same data with texts that can be written as UTF-8."""
+    if isinstance(data, str):
+        return data.encode("utf-8", "replace").decode()
+    if isinstance(data, dict):
+        return {in_utf8(name): in_utf8(value) for name, value in data.items()}
+    return [in_utf8(value) for value in data] if isinstance(data, list | tuple) else data
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A place beside ``path`` to write to; moved there when the block ends well, else taken away.
+
+    :raises ConfigurationError: its folder cannot be made, or the file not be put there.
+    """
+    part = path.with_name(f"{path.stem}.part{path.suffix}")  # some writers go by the ending
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield part
+        part.replace(path)
+    except OSError as error:
+        raise _unwritten(path, error) from None
+    finally:
+        with suppress(OSError):
+            part.unlink()
+
+
+def _unwritten(path: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(f"{path}: cannot be written: {error.strerror or error}; name another place with --out")
+
+
+def safe_name(name: str) -> str:
+    """A name as one part of a path."""
+    return _UNSAFE.sub("_", name).strip("._") or "unnamed"
+
+
+def needed(module: str, extra: str, what: str) -> Any:
+    """A module of a package that an export needs.
+
+    :raises ConfigurationError: it is not installed; the message names the extra that brings it.
+    """
+    try:
+        return imported(module)
+    except ImportError:
+        package = module.partition(".")[0]
+        message = f"{what} needs the package {package}; install it with: pip install 'viva-exam[{extra}]'"
+        raise ConfigurationError(message) from None
+
+
+def our_version() -> str:
+    """The version of this program."""
+    return version("viva-exam")
