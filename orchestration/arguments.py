@@ -43,7 +43,7 @@ def new_launch(
 
     :raises ConfigurationError: something of this is wrong; nothing has been asked of any model.
     """
-    chosen = _scenario_of(which)
+    chosen = scenario_of(which)
     files: dict[str, bytes] = {}
     path = (Path(out) if out is not None else fresh_folder(chosen.name)).absolute()
     names, given = named_models(_by_role(chosen, models))
@@ -65,7 +65,7 @@ def new_launch(
     return new_run(chosen, _settings(chosen, options), path, clock, given=given, files=files)
 
 
-def _scenario_of(which: object) -> AnyScenario:
+def scenario_of(which: object) -> AnyScenario:
     """A scenario from whatever names it.
 
     :raises ConfigurationError: it is none.
