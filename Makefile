@@ -18,7 +18,7 @@ LEAN := -DLLAVA_BUILD=OFF '-DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/lean-llam
 PIP := CMAKE_ARGS="$(PLAIN) $(LEAN) $$CMAKE_ARGS" $(BIN)/pip
 HAS_AMX := from llama_cpp._ggml import libggml; raise SystemExit(not libggml.ggml_cpu_has_amx_int8())
 
-.PHONY: venv demo test lint browser bench peers guidellm clean
+.PHONY: venv demo test lint browser bench peers guidellm trainers clean
 
 venv: .venv/.ready
 
@@ -76,6 +76,23 @@ lint: venv
 	$(PYTHON) -m venv .peers/guidellm
 	.peers/guidellm/bin/pip install --quiet torch==2.13.0
 	.peers/guidellm/bin/pip install --quiet guidellm==0.8.1
+
+# Training packages, which tests of exchange/trainers run against. verifiers wants an openai of its own: its environment
+# has it first, and viva with all that viva needs from ours behind that.
+.peers/verifiers/bin/python: | venv
+	$(PYTHON) -m venv .peers/verifiers
+	.peers/verifiers/bin/pip install --quiet verifiers==0.4.0
+	( echo $(CURDIR)/.typing; $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' ) > \
+		$$(.peers/verifiers/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/viva.pth
+
+# Its sources alone: installed it would bring torch.
+.peers/skyrl/skyrl/__init__.py: | venv
+	mkdir -p .peers/sdist
+	$(BIN)/pip download --quiet --no-deps --dest .peers/sdist skyrl==0.3.0
+	$(BIN)/python -m zipfile -e .peers/sdist/skyrl-0.3.0-py3-none-any.whl .peers/skyrl
+	touch $@
+
+trainers: .peers/verifiers/bin/python .peers/skyrl/skyrl/__init__.py
 
 # Beside it benches/load.py measures, as far as it is there.
 guidellm: .peers/guidellm/bin/guidellm
