@@ -20,6 +20,8 @@ import anyio
 
 T = TypeVar("T")
 
+_SINCE_BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
 
 class Clock(Protocol):
     """What the engine asks of a clock."""
@@ -41,13 +43,18 @@ class Clock(Protocol):
 
 
 class RealClock:
-    """The ordinary clock."""
+    """The ordinary clock. Its timestamps go on evenly where somebody sets the machine's clock: they count from the
+    moment at which the object was made, through times of sleep.
+    """
+
+    def __init__(self) -> None:
+        self._began = time.time() - _awake_or_asleep()
 
     def now(self) -> float:
         return time.monotonic()
 
     def wall(self) -> float:
-        return time.time()
+        return self._began + _awake_or_asleep()
 
     async def sleep(self, seconds: float) -> None:
         await anyio.sleep(max(0.0, seconds))
@@ -95,6 +102,11 @@ class VirtualClock:
 
     def run(self, main: Callable[[], Awaitable[T]]) -> T:
         return anyio.run(main, backend_options={"loop_factory": lambda: _VirtualLoop(self)})
+
+
+def _awake_or_asleep() -> float:
+    """Monotonic seconds; where the system tells, with those in which the machine slept."""
+    return time.clock_gettime(_SINCE_BOOT) if _SINCE_BOOT is not None else time.monotonic()
 
 
 class _JumpingSelector(selectors.DefaultSelector):

@@ -21,7 +21,7 @@ from .errors import ConfigurationError, JournalError
 from .files import is_leftover, write_atomically
 from .history import has_begun, has_records, is_unmade
 from .journal import open_database
-from .journal_errors import missing_journal
+from .journal_errors import making_advice, missing_journal
 from .manifest import MANIFEST_VERSION, RunManifest, checked, read_manifest
 
 _JOURNAL = "journal.sqlite"
@@ -80,7 +80,8 @@ class RunFolder:
             cause = (
                 error.__cause__ if isinstance(error, JournalError) else None
             )  # its advice is for runs that have begun
-            raise JournalError(f"{path}: cannot make the run folder: {cause or error}") from error
+            said = f"{cause or error}{making_advice(cause or error)}"
+            raise JournalError(f"{path}: cannot make the run folder: {said}") from error
         return folder
 
     @classmethod

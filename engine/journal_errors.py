@@ -5,12 +5,14 @@ What never belongs here: opening the file.
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 from pathlib import Path
 
 from .descriptors import descriptors_left
 from .errors import JournalError
 
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FILES = 4  # that SQLite opens of one database: itself, its log, its index, its folder
 
 
@@ -28,6 +30,15 @@ def journal_error(path: Path, error: sqlite3.Error) -> JournalError:
     else:
         advice = "check that the folder exists and may be written"
     return JournalError(f"{path}: cannot use the journal: {error} ({code or 'sqlite'}); {advice}")
+
+
+def making_advice(error: BaseException | None) -> str:
+    """What to do where a run folder could not be made, behind the error's own words; empty where they say it all."""
+    code = getattr(error, "sqlite_errorname", "") or ""
+    full = code.startswith("SQLITE_FULL") or (code.startswith("SQLITE_IOERR") and descriptors_left(_FILES))
+    if full or getattr(error, "errno", None) in _NO_SPACE:
+        return "; free space on that disk, then give the same command again"
+    return ""
 
 
 def damaged_journal(path: Path) -> JournalError:

@@ -24,14 +24,18 @@ from .base import Backend
 from .wrapper import Wrapper
 
 _GARBAGE = '{"score": �ÿ][,, \\u12 <|im_end|> 5 5 5 Ã©…'
-Kind = Literal["throttled", "unavailable", "gone", "timeout", "slow", "cut", "garbage", "truncated", "empty"]
+_FILLER = " and so on, and so forth,"
+_MEGABYTES = 10.0
+Kind = Literal[
+    "throttled", "unavailable", "gone", "timeout", "slow", "cut", "malformed", "garbage", "truncated", "empty", "long"
+]
 
 
 class Fault(BaseModel):
     """What happens to a ``share`` of the calls between two times, in seconds since the model was opened.
 
     ``models`` and ``roles`` name whose calls; none named means all. ``seconds`` is how long a slow call waits, a
-    timeout takes, or Retry-After names.
+    timeout takes, or Retry-After names; ``megabytes`` is how much a long answer has.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -41,6 +45,7 @@ class Fault(BaseModel):
     since: float = Field(default=0.0, ge=0.0, alias="from")
     until: float = Field(default=float("inf"), gt=0.0, alias="to")
     seconds: float | None = Field(default=None, ge=0.0)
+    megabytes: float = Field(default=_MEGABYTES, gt=0.0, le=1000.0)
     models: list[str] = []
     roles: list[str] = []
 
@@ -95,7 +100,7 @@ class Chaotic(Wrapper):
             await self._fail(fault)
         completion = await self.inner.generate(request)
         self._tries.pop(request.digest, None)
-        return completion if fault is None else _spoiled(completion, fault.kind)
+        return completion if fault is None else _spoiled(completion, fault)
 
     async def read(self, reading: Reading) -> Completion:
         fault = self._drawn(reading.digest(), "")
@@ -133,6 +138,8 @@ class Chaotic(Wrapper):
                 failure = Unavailable("HTTP 500: chaos", model=self.label, status=500)
             case "cut":
                 failure = Unavailable("chaos: the stream broke off", model=self.label)
+            case "malformed":
+                failure = Unavailable("chaos: the answer is not valid UTF-8", model=self.label)
             case "timeout":
                 failure = TimedOut("chaos: no answer in time", model=self.label)
             case "gone":
@@ -142,8 +149,10 @@ class Chaotic(Wrapper):
             raise failure
 
 
-def _spoiled(completion: Completion, kind: str) -> Completion:
-    match kind:
+def _spoiled(completion: Completion, fault: Fault) -> Completion:
+    match fault.kind:
+        case "long":
+            return replace(completion, text=completion.text + _FILLER * int(fault.megabytes * 1e6 / len(_FILLER)))
         case "garbage":
             return replace(completion, text=_GARBAGE)
         case "empty":

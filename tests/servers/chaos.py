@@ -13,6 +13,7 @@ import json
 import socket
 import struct
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -25,6 +26,7 @@ Behaviour = dict[str, Any]
 Behave = Callable[[Behaviour, dict[str, Any]], Awaitable[web.StreamResponse]]
 
 _WORDS_PER_CHUNK = 3
+_LOGGED = 10_000  # characters of an answer that the log keeps
 _ERRORS = {
     "429": (429, "rate_limit_exceeded", "slow down"),
     "500": (500, "server_error", "the server had an error"),
@@ -49,18 +51,29 @@ class Script:
     formats ``no_schema`` refuses), ``usage`` (false: none), ``calls`` (what the message holds as ``tool_calls``, where
     tools are offered; its content is then ``say`` or null). ``no_tools`` refuses requests that offer tools. ``raw``
     answers with ``say`` as the whole body, with ``status`` and ``headers``, in ``pieces`` (of so many bytes), with
-    ``zeros`` more megabytes of nothing, packed by gzip if ``packed``.
+    ``zeros`` more megabytes of nothing, packed by gzip if ``packed``. ``long`` answers with ``megabytes`` of text,
+    ``malformed`` with bytes in its middle that are no UTF-8, ``trickle`` with one byte of it every ``pause`` seconds.
+    ``drawn`` is a list of behaviours, each met by a ``share`` of the requests: which ones follows from their contents
+    alone, and the same request meets it ``times`` (always, if that is not said), then goes on in the list.
     """
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self._default = plan.get("default", "ok")
+        self._drawn: list[Behaviour] = plan.get("drawn", [])
+        self._met: Counter[tuple[int, str]] = Counter()
         self._schedule = {int(number): behaviour for number, behaviour in plan.get("schedule", {}).items()}
         self._cycle = plan.get("cycle", [])
         self._arrived = 0
 
-    def next(self) -> Behaviour:
+    def next(self, request: str) -> Behaviour:
         number = self._arrived
         self._arrived += 1
+        for place, one in enumerate(self._drawn):
+            drawn = hashlib.blake2b(f"{place} {request}".encode(), digest_size=4).digest()
+            if int.from_bytes(drawn, "big") < one["share"] * 2**32:
+                self._met[place, request] += 1
+                if self._met[place, request] <= one.get("times", float("inf")):
+                    return one
         usual = self._cycle[number % len(self._cycle)] if self._cycle else self._default
         behaviour = self._schedule.get(number, usual)
         return {"do": behaviour} if isinstance(behaviour, str) else behaviour
@@ -70,8 +83,8 @@ class Chaos:
     """The endpoint: the scripts, and the log of what came.
 
     GET /log?requests=N&left=M answers once N requests have come and M clients have left early. ``text`` in
-    an entry is what the model said if all of it was sent, else null; ``prompt`` that of a plain completion; ``tools``
-    and ``messages`` are those of a request in which tools are offered or used.
+    an entry is what the model said (a long text's beginning) if all of it was sent, else null; ``prompt`` that of
+    a plain completion; ``tools`` and ``messages`` are those of a request in which tools are offered or used.
     Plain completions echo their prompt with log-probabilities; ``no_echo`` answers them without. What vLLM and SGLang
     add is in ``inference_servers``; ``ids`` (false) leaves token ids out, as older versions of vLLM do.
     """
@@ -110,11 +123,12 @@ class Chaos:
         at = time.monotonic()
         data = await request.read()
         body = json.loads(data)
-        behaviour = self._by_model.get(body["model"], self._script).next()
+        digest = hashlib.blake2b(data, digest_size=8).hexdigest()
+        behaviour = self._by_model.get(body["model"], self._script).next(digest)
         entry = {
             "at": at,
             "model": body["model"],
-            "hash": hashlib.blake2b(data, digest_size=8).hexdigest(),
+            "hash": digest,
             "behaviour": behaviour["do"],
             "format": format_of(body),
             "key": key_of(request),
@@ -150,7 +164,7 @@ class Chaos:
             "text": None,
             "left": False,
         }
-        behaviour = self._by_model.get(model, self._script).next()
+        behaviour = self._by_model.get(model, self._script).next(entry["hash"])
         entry["behaviour"] = behaviour["do"]
         self._log.append(entry)
         await self._announce()
@@ -205,9 +219,13 @@ class Chaos:
             text = ""
         if self._record:
             entry["calls"] = calls
+        if do == "long":
+            text += behaviour.get("filler", " and so on") * int(1e5 * behaviour.get("megabytes", 10))
         usage = usage_of(body, text) if behaviour.get("usage", True) else None
+        if do in ("malformed", "trickle") and not body.get("stream"):
+            return await spoiled(request, json.dumps(completion(text, usage)).encode(), behaviour)
         if body.get("stream"):
-            entry["text"] = None if do in ("half_body", "truncated") else text
+            entry["text"] = None if do in ("half_body", "truncated", "malformed") else text[:_LOGGED]
             return await stream(request, body, text, usage, do, calls)
         record = completion(text, usage, calls)
         if body.get("return_token_ids"):
@@ -219,7 +237,7 @@ class Chaos:
             await half.write(whole[: len(whole) // 2])
             hang_up(request)
             return half
-        entry["text"] = text
+        entry["text"] = text[:_LOGGED]
         return web.Response(body=whole, content_type="application/json")
 
 
@@ -265,7 +283,8 @@ async def stream(
     await response.prepare(request)
     half = len(chunks if calls else pieces) // 2
     for chunk in chunks[:half] if do in ("half_body", "truncated") else chunks:
-        await response.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+        data = json.dumps(chunk).encode()
+        await response.write(b"data: " + (_broken(data) if do == "malformed" else data) + b"\n\n")
     if do == "half_body":
         hang_up(request)
     elif do != "truncated":
@@ -285,6 +304,23 @@ async def raw(request: web.Request, behaviour: Behaviour, key: str) -> web.Strea
     for start in range(0, len(body), size):
         await response.write(body[start : start + size])
     return response
+
+
+async def spoiled(request: web.Request, whole: bytes, behaviour: Behaviour) -> web.StreamResponse:
+    """An answer with bytes that are no UTF-8 in its middle, or one whose bytes come one at a time."""
+    if behaviour["do"] == "malformed":
+        return web.Response(body=_broken(whole), content_type="application/json")
+    response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": str(len(whole))})
+    await response.prepare(request)
+    for place in range(len(whole)):
+        await response.write(whole[place : place + 1])
+        await asyncio.sleep(behaviour.get("pause", 0.05))
+    return response
+
+
+def _broken(data: bytes) -> bytes:
+    half = len(data) // 2
+    return data[:half] + b"\xc3\x28\xff\xed\xa0\x80" + data[half:]
 
 
 def refusal(behaviour: Behaviour, key: str) -> web.Response:
@@ -318,7 +354,7 @@ def hang_up(request: web.Request) -> None:
 async def serve(plan: dict[str, Any]) -> None:
     """Serve until the process is ended; the port is the first line printed."""
     chaos = Chaos(plan)
-    app = web.Application()
+    app = web.Application(client_max_size=1 << 30)  # what was answered at length comes back in later requests
     app.router.add_get("/log", chaos.log)
     app.router.add_post("/plan", chaos.replan)
     app.router.add_get("/v1/models", chaos.models)
