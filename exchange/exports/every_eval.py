@@ -1,0 +1,247 @@
+"""Cells in the form of Every Eval Ever: an aggregate a cell, and a line for each score of each conversation.
+
+Files are named as that project's datastore wants them: ``data/BENCHMARK/DEVELOPER/MODEL/UUID.json`` and
+``UUID_samples.jsonl``. They are checked against its published schemas. What never belongs here: a conversation's line
+(``every_eval_lines``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import cache
+from hashlib import blake2b, sha256
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import orjson
+from jsonschema import Draft7Validator
+
+from viva.engine.backends.base import ModelSpec
+from viva.engine.errors import ConfigurationError
+
+from .cells import CONFIDENCE, PERCENT, ExportCell
+from .conversations import conversations
+from .every_eval_lines import Place, lines_of
+from .exported import Exported
+from .writing import in_utf8, json_lines, our_version, safe_name, to_json, write_json
+
+SCHEMA_VERSION = "0.3.0"
+_CHECKED = 100  # lines of a cell that are checked against the schema; the others are made the same way
+_ENGINES = {"llama": ("llama.cpp", "llama-cpp-python"), "hf": ("transformers", "transformers")}
+_PLATFORMS = ("openai", "anthropic", "gemini")
+
+
+def export_every_eval(cells: Sequence[ExportCell], out: Path) -> Exported:
+    """Two files a cell below ``out``, which may be merged into that project's datastore.
+
+    :raises ConfigurationError: a file cannot be written.
+    """
+    done = Exported()
+    for cell in cells:
+        model = model_info(cell.model)
+        folder = Path("data", safe_name(cell.dataset), *_folders(model))
+        uuid = _uuid(cell)
+        lines = folder / f"{uuid}_samples.jsonl"
+        now = repr(time.time())
+        place = Place(f"{cell.dataset}/{model['id']}/{now}", model["id"], f"{cell.which.name} on {cell.dataset}")
+        rows, left_out = _write_lines(cell, place, out / lines)
+        aggregate = _aggregate(cell, place, model, now)
+        aggregate["detailed_evaluation_results"] = {
+            "format": "jsonl",
+            "file_path": lines.as_posix(),
+            "hash_algorithm": "sha256",
+            "checksum": _checksum(out / lines),
+            "total_rows": rows,
+        }
+        check("eval", aggregate)
+        write_json(out / folder / f"{uuid}.json", aggregate)
+        done.files += [out / folder / f"{uuid}.json", out / lines]
+        done.records += rows
+        if left_out:
+            done.notes.append(f"{cell.name}: {left_out:,} conversations have no score and no line")
+    return done
+
+
+def _write_lines(cell: ExportCell, place: Place, file: Path) -> tuple[int, int]:
+    """Write the lines of a cell; how many there are, and how many conversations have none."""
+    rows = left_out = 0
+    with json_lines(file) as write:
+        for one in conversations(cell):
+            made = list(lines_of(cell, one, place))
+            left_out += not made
+            for line in made:
+                if rows < _CHECKED:
+                    check("instance_level_eval", line)
+                write(line)
+                rows += 1
+    return rows, left_out
+
+
+def check(schema: str, record: dict[str, Any]) -> None:
+    """See that a record is what a published schema asks for.
+
+    :raises ConfigurationError: it is not; the message names the field.
+    """
+    wrong = next(_validator(schema).iter_errors(record), None)
+    if wrong is not None:
+        field = ".".join(map(str, wrong.absolute_path))
+        raise ConfigurationError(f"{schema}.schema.json {SCHEMA_VERSION}: field '{field}': {wrong.message[:300]}")
+
+
+@cache
+def _validator(schema: str) -> Any:
+    file = files("viva.exchange.exports") / "schemas" / f"{schema}.schema.json"
+    return Draft7Validator(orjson.loads(file.read_bytes()))
+
+
+def _aggregate(cell: ExportCell, place: Place, model: dict[str, Any], now: str) -> dict[str, Any]:
+    record = {
+        "schema_version": SCHEMA_VERSION,
+        "evaluation_id": place.evaluation,
+        "retrieved_timestamp": now,
+        "source_metadata": {
+            "source_name": "viva",
+            "source_type": "evaluation_run",
+            "source_organization_name": "unspecified",
+            "evaluator_relationship": "other",
+        },
+        "eval_library": {"name": "viva", "version": our_version()},
+        "model_info": model,
+        "evaluation_results": list(_results(cell, place)),
+    }
+    if cell.began is not None:
+        record["evaluation_timestamp"] = repr(cell.began)
+    made: dict[str, Any] = in_utf8(record)
+    return made
+
+
+def _results(cell: ExportCell, place: Place) -> Iterator[dict[str, Any]]:
+    """A result for each criterion, then one for each figure with an error of the run's own report."""
+    for one in cell.criteria.values():
+        if one.mean is not None:
+            figure = {"value": one.mean.mean, "se": one.mean.se, "n": one.mean.n}
+            figure |= dict(zip(("low", "high"), one.interval() or (None, None), strict=True))
+            result = _result(cell, place, one.name, figure)
+            result["metric_config"] |= _judged(cell)
+            result["score_details"]["details"] = {"unscored": str(one.unscored)}
+            yield result
+    for name, row in cell.figures.items():
+        if row["value"] is not None and (row["n"] is not None or row["low"] is not None):
+            yield _result(cell, place, f"report.{name}", row)
+
+
+def _result(cell: ExportCell, place: Place, name: str, figure: dict[str, Any]) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "evaluation_description": f"{name}: {cell.which.summary}",
+        "metric_id": f"{cell.which.name}.{name}",
+        "metric_name": name,
+        "lower_is_better": False,
+        "score_type": "continuous",
+        "min_score": None,  # not known
+        "max_score": None,
+    }
+    if name == "score" and cell.scale is not None:
+        config |= {"metric_unit": "points", "min_score": PERCENT[0], "max_score": PERCENT[1]}
+    return {
+        "evaluation_result_id": f"{cell.which.name}.{name}",
+        "evaluation_name": place.name,
+        "source_data": _source(cell),
+        "metric_config": config,
+        "score_details": {"score": figure["value"], "uncertainty": _uncertainty(figure)},
+        "generation_config": _generation(cell),
+    }
+
+
+def _uncertainty(figure: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {} if figure["n"] is None else {"num_samples": int(figure["n"])}
+    if figure["se"] is not None:
+        found["standard_error"] = {"value": figure["se"], "method": "analytic"}
+    if figure["low"] is not None and figure["high"] is not None:
+        ends = {"lower": figure["low"], "upper": figure["high"]}
+        found["confidence_interval"] = ends | {"confidence_level": CONFIDENCE, "method": "analytic"}
+    return found
+
+
+def _judged(cell: ExportCell) -> dict[str, Any]:
+    """The judge of a criterion, with the prompts that it has: the whole pack, as the run keeps it."""
+    named = None if cell.judge is None else cell.model_of(cell.judge)
+    if named is None:
+        return {}
+    judge: dict[str, Any] = {"model_info": model_info(named)}
+    if (warmth := cell.manifest["settings"].get("temperature")) is not None:
+        judge["temperature"] = float(warmth)
+    return {"llm_scoring": {"judges": [judge], "input_prompt": cell.manifest.get("prompts") or ""}}
+
+
+def _source(cell: ExportCell) -> dict[str, Any]:
+    named = str(cell.manifest["settings"].get(cell.which.data) or "")
+    dataset = cell.manifest["dataset"]
+    details = {"digest": str(dataset["digest"]), "chosen": str(dataset["chosen"])}
+    source: dict[str, Any] = {"dataset_name": cell.dataset, "source_type": "other", "additional_details": details}
+    if named.startswith("hf:"):
+        repository, _, split = named.removeprefix("hf:").partition(":")
+        source |= {"source_type": "hf_dataset", "hf_repo": repository, "samples_number": int(dataset["chosen"])}
+        source |= {"hf_split": split} if split else {}
+    return source
+
+
+def _generation(cell: ExportCell) -> dict[str, Any]:
+    settings = cell.manifest["settings"]
+    plan = {"name": cell.which.name, "steps": [], "config": {name: _text(value) for name, value in settings.items()}}
+    arguments: dict[str, Any] = {"eval_plan": plan}
+    if settings.get("temperature") is not None:
+        arguments["temperature"] = settings["temperature"]
+    if (most := settings.get(f"{cell.compared}_tokens")) is not None:
+        arguments["max_tokens"] = most
+    details = {"seed": str(cell.seed), "tier": str(cell.manifest["tier"]), "state": cell.state, "cell": cell.name}
+    return {"generation_args": arguments, "additional_details": details}
+
+
+def model_info(name: str) -> dict[str, Any]:
+    """What that form says of a model, from its name here."""
+    spec = ModelSpec.parse(name)
+    details = {"deployment_type": "unknown", "model_availability": "unknown", "viva_model": name}
+    slashed = spec.where if spec.kind == "hf" and "/" in spec.where else f"{spec.kind}/{spec.label}"
+    info: dict[str, Any] = {"name": spec.label, "id": slashed, "additional_details": details}
+    if spec.kind in _ENGINES:
+        engine, package = _ENGINES[spec.kind]
+        info["inference_engine"] = {"name": engine, "version": _version(package)}
+        details |= {"deployment_type": "self_deployed", "model_availability": "open_weights"}
+    elif spec.kind in _PLATFORMS and not spec.where.startswith("http"):
+        info["inference_platform"] = spec.kind
+        details["deployment_type"] = "externally_managed"
+    return info
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _folders(model: dict[str, Any]) -> tuple[str, str]:
+    developer, _, name = model["id"].partition("/")
+    return safe_name(developer), safe_name(name)
+
+
+def _uuid(cell: ExportCell) -> UUID:
+    """The same cell has the same name in every export."""
+    told = to_json([cell.manifest["settings"], cell.manifest["dataset"], cell.name, cell.began])
+    return UUID(bytes=blake2b(told, digest_size=16).digest(), version=4)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else to_json(value).decode()
+
+
+def _checksum(file: Path) -> str:
+    summed = sha256()
+    with file.open("rb") as opened:
+        while piece := opened.read(1 << 20):
+            summed.update(piece)
+    return summed.hexdigest()

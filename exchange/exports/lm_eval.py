@@ -1,0 +1,179 @@
+"""Cells in the form of lm-evaluation-harness: ``results_DATE.json`` and ``samples_TASK_DATE.jsonl`` by model.
+
+Each criterion is a metric, with the standard error over tasks; the figures of the run's own report stand beside as
+``report.NAME``. What never belongs here: scores in other units than the run's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from viva.engine.backends.base import ModelSpec
+from viva.engine.rerun import Exchange
+
+from .cells import ExportCell
+from .conversations import Conversation, conversations
+from .exported import Exported
+from .writing import json_lines, our_version, safe_name, to_json, write_json
+
+_NOT_IN_NAMES = re.compile(r"[\"<>:/|\\?*\[\]]+")  # what that tool replaces in the names of models
+_FILTER = "none"  # this tool's name for an answer that no filter has changed
+
+
+def export_lm_eval(cells: Sequence[ExportCell], out: Path) -> Exported:
+    """A folder a model below ``out``, in it two files a cell."""
+    done = Exported()
+    for cell in cells:
+        folder = out / _NOT_IN_NAMES.sub("__", cell.label)
+        task = safe_name(f"{cell.which.name}_{cell.dataset}")
+        date = _date(cell, folder)
+        samples = folder / f"samples_{task}_{date}.jsonl"
+        failed = 0
+        with json_lines(samples) as write:
+            for one in conversations(cell):
+                if one.error is None:
+                    write(_sample(cell, one))
+                    done.records += 1
+                else:
+                    failed += 1
+        results = folder / f"results_{date}.json"
+        write_json(results, _results(cell, task))
+        done.files += [results, samples]
+        if failed:
+            done.notes.append(f"{cell.name}: {failed:,} conversations failed and are in no sample")
+    return done
+
+
+def _date(cell: ExportCell, folder: Path) -> str:
+    """When the run began, as names of files have it; moved on where a cell of this model has that already."""
+    began = datetime.fromtimestamp(cell.began or 0, UTC).replace(tzinfo=None)
+    while (folder / f"results_{(date := began.isoformat(timespec='microseconds').replace(':', '-'))}.json").exists():
+        began += timedelta(microseconds=1)
+    return date
+
+
+def _results(cell: ExportCell, task: str) -> dict[str, Any]:
+    figures: dict[str, Any] = {"alias": task, "name": task, "sample_len": cell.ended - cell.failed}
+    for one in cell.criteria.values():
+        if one.mean is not None:
+            figures |= _metric(one.name, one.mean.mean, one.mean.se)
+    for name, row in cell.figures.items():
+        if row["value"] is not None and (row["n"] is not None or row["low"] is not None):
+            figures |= _metric(f"report.{name}", row["value"], row["se"])
+    settings, spec = cell.manifest["settings"], ModelSpec.parse(cell.model)
+    shots = settings.get("shots", 0)
+    config = {
+        "task": task,
+        "dataset_path": cell.dataset,
+        "output_type": "multiple_choice" if _only_reads(cell) else "generate_until",
+        "num_fewshot": shots,
+        "metric_list": [{"metric": name, "aggregation": "mean", "higher_is_better": True} for name in cell.criteria],
+        "metadata": {"version": our_version(), "scenario": cell.which.name, "cell": cell.name, "judge": _judge(cell)},
+    }
+    return {
+        "results": {task: figures},
+        "group_subtasks": {task: []},
+        "configs": {task: config},
+        "versions": {task: our_version()},
+        "n-shot": {task: shots},
+        "higher_is_better": {task: dict.fromkeys(cell.criteria, True)},
+        "n-samples": {task: {"original": cell.planned, "effective": cell.ended - cell.failed}},
+        "config": {"model": spec.kind, "model_args": cell.model, "random_seed": cell.seed, "limit": None,
+                   "gen_kwargs": {}, "viva": settings},
+        "git_hash": None,
+        "date": cell.began,
+        "pretty_env_info": cell.manifest["versions"].get("platform"),
+        "transformers_version": None,
+        "lm_eval_version": f"none; exported by viva {our_version()}",
+        "upper_git_hash": None,
+        "task_hashes": {},
+        "model_source": spec.kind,
+        "model_name": cell.label,
+        "model_name_sanitized": _NOT_IN_NAMES.sub("__", cell.label),
+        "system_instruction": None,
+        "system_instruction_sha": None,
+        "fewshot_as_multiturn": None,
+        "chat_template": None,
+        "chat_template_sha": None,
+        "start_time": cell.began,
+        "end_time": cell.finished,
+        "total_evaluation_time_seconds": str((cell.finished or 0) - (cell.began or 0)),
+    }  # fmt: skip
+
+
+def _metric(name: str, value: float, error: float | None) -> dict[str, float | str]:
+    return {f"{name},{_FILTER}": value, f"{name}_stderr,{_FILTER}": "N/A" if error is None else error}
+
+
+def _only_reads(cell: ExportCell) -> bool:
+    """Whether the model was read and never asked: its conversations have no dialogs."""
+    first = next(conversations(cell), None)
+    return first is not None and not first.dialogs
+
+
+def _judge(cell: ExportCell) -> str | None:
+    return None if cell.judge is None else cell.model_of(cell.judge)
+
+
+def _sample(cell: ExportCell, one: Conversation) -> dict[str, Any]:
+    arguments, answers = _asked(one, cell.compared)
+    target = one.reference
+    values = {name: value for name, value in one.scores.items() if value is not None}
+    doc = one.item if isinstance(one.item, dict) else {"task": one.item}
+    sample: dict[str, Any] = {
+        "doc_id": one.number,
+        "doc": {**doc, "viva_key": one.key, "viva_repeat": one.repeat},
+        "target": target,
+        "arguments": {f"gen_args_{at}": {f"arg_{place}": text for place, text in enumerate(several)}
+                      for at, several in enumerate(arguments)},
+        "resps": [[one] for one in answers],
+        "filtered_resps": answers,
+        "filter": _FILTER,
+        "metrics": list(values),
+        "doc_hash": _hash(to_json(doc, orjson.OPT_INDENT_2)),
+        "prompt_hash": _hash((arguments[0][0] if arguments else "").encode("utf-8", "replace")),
+        "target_hash": _hash(target.encode("utf-8", "replace")),
+        "viva": {"end": one.end, "explanations": one.explanations, "transcript": _dialogs(one),
+                 "turns": [{"turn": turn.turn, **turn.scores} for turn in one.turns]},
+    }  # fmt: skip
+    return sample | values
+
+
+def _asked(one: Conversation, role: str) -> tuple[list[list[str]], list[Any]]:
+    """Requests and answers of the compared model: of texts that were read each continuation with its log-probability,
+    else each dialog as JSON with the last answer.
+    """
+    arguments: list[list[str]] = []
+    answers: list[Any] = []
+    for exchange in one.exchanges:
+        if exchange.role == role and exchange.reading is not None:
+            _read(exchange, arguments, answers)
+    for dialog in one.dialogs:
+        sent = to_json([message.to_openai() for message in dialog.messages[:-1]]).decode()
+        arguments.append([sent, "{}"])
+        answers.append(dialog.messages[-1].content)
+    return arguments, answers
+
+
+def _read(exchange: Exchange, arguments: list[list[str]], answers: list[Any]) -> None:
+    reading, said = exchange.reading, exchange.completion
+    assert reading is not None
+    assert said is not None
+    for text, likelihood in zip(reading.continuations, said.likelihoods or [], strict=False):
+        arguments.append([reading.shared + reading.context, text])
+        answers.append([str(likelihood.total), str(likelihood.greedy)])
+
+
+def _dialogs(one: Conversation) -> list[list[dict[str, Any]]]:
+    return [[message.to_openai() for message in dialog.messages] for dialog in one.dialogs]
+
+
+def _hash(data: bytes) -> str:
+    return sha256(data).hexdigest()
