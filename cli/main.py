@@ -13,7 +13,24 @@ import typer
 from viva.engine.descriptors import raise_limit
 from viva.engine.plugins import registered
 
-from . import bench, correlate, data, judge, lab, meta, plan, report, review, run, serve, show, sweep, validate, view
+from . import (
+    bench,
+    correlate,
+    data,
+    exchange,
+    judge,
+    lab,
+    meta,
+    plan,
+    report,
+    review,
+    run,
+    serve,
+    show,
+    sweep,
+    validate,
+    view,
+)
 from .exit_codes import complain
 from .lazy_command import HELP, MODELS
 from .output import Unwritten, forsake_stdout, show_log, steady_streams
@@ -64,6 +81,7 @@ correlate.register(app)
 meta.register(app)
 judge.register(app)
 bench.register(app)
+exchange.register(app)
 for point in registered("viva.commands").values():
     app.add_typer(point.load(), name=point.name)
 

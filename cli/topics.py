@@ -26,11 +26,13 @@ _TOPICS = {
     "meta": "Judging",
     "correlate": "Judging",
     "serve": "Serving",
+    "export": "Exchange",
+    "import": "Exchange",
     "data": "Data",
     "validate": "Data",
     "lab": "Data",
 }
-_ORDER = (_RUNNING, "Looking", "Judging", "Serving", "Data")
+_ORDER = (_RUNNING, "Looking", "Judging", "Serving", "Exchange", "Data")
 _LONGEST = 1000  # letters of a summary: all of it, over as many lines as it takes
 
 

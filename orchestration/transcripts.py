@@ -128,6 +128,8 @@ class Transcripts:
 
 def _foreign(manifest: Mapping[str, Any]) -> str | None:
     """Why this program does not know the scenario of a run; None if it does, or the manifest names none."""
+    if isinstance(imported := manifest.get("imported"), Mapping):
+        return f"it was held by another tool (imported from {str(imported.get('from'))[:60]})"
     name = manifest.get("scenario")
     if not isinstance(name, str):
         return None

@@ -24,6 +24,7 @@ from viva.engine.messages import Message
 
 from .forecast import Use
 from .graded import GradedAnswer, Grading
+from .imported import Import
 from .rated import TurnScores
 from .review import ReviewSheet
 from .settings import RunSettings
@@ -263,6 +264,10 @@ class Scenario(ABC, Generic[S, T]):
         system finds it so. As it is, none is.
         """
         return False
+
+    def imports(self) -> tuple[Import, ...]:
+        """The results of other tools that become runs of this system (``viva import``)."""
+        return ()
 
     def known_verdict(self, task: T, messages: Sequence[Message]) -> float | str | None:
         """The right score or label of what a judge is asked there about a task, where the data say it."""

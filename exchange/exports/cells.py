@@ -57,10 +57,10 @@ class Criterion:
 class ExportCell:
     """One compared model in one run.
 
-    ``figures`` are the rows of the run's own report about it (``reports.rows``), by measure; ``criteria`` the scores of
-    its conversations; ``planned`` and ``ended`` count conversations, ``failed`` is among the ended; ``began`` and
-    ``finished`` are Unix times of the first and the last answer, None where there is none. ``scale`` has the ends of
-    the scale of ``score``, None where they are not known.
+    ``tasks`` are the ids of those that have ended; ``figures`` are the rows of the run's own report about it
+    (``reports.rows``), by measure; ``criteria`` the scores of its conversations; ``planned`` and ``ended`` count
+    conversations, ``failed`` is among the ended; ``began`` and ``finished`` are Unix times of the first and the last
+    answer, None where there is none. ``scale`` has the ends of the scale of ``score``, None where they are not known.
     """
 
     name: str
@@ -78,6 +78,7 @@ class ExportCell:
     stopped_at: int | None
     ended: int = 0
     failed: int = 0
+    tasks: list[str] = field(default_factory=list)
     figures: dict[str, Row] = field(default_factory=dict)
     criteria: dict[str, Criterion] = field(default_factory=dict)
     usage: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
@@ -143,6 +144,7 @@ def _of_run(several: Sequence[StudyCell]) -> Iterator[ExportCell]:
     percent = which.score_of(settings) is not None or which.grading(settings) is not None
     for reading in readings:
         cell, result = reading.cell, reading.result or {}
+        tasks, criteria = _criteria(run, which, settings, cell)
         scored = {name: value for name, value in result.items() if name not in _NO_SCORES}
         yield ExportCell(
             cell.name,
@@ -160,34 +162,41 @@ def _of_run(several: Sequence[StudyCell]) -> Iterator[ExportCell]:
             cell.stopped_at,
             reading.ended,
             reading.failed,
+            tasks,
             {row["measure"]: {name: row[name] for name in _FIGURE} for row in record_rows({}, "", scored)},
-            _criteria(run, which, settings, cell),
+            criteria,
             reading.usage,
             *_times(run),
             PERCENT if percent else None,
         )
 
 
-def _criteria(run: RunFolder, which: AnyScenario, settings: Any, cell: StudyCell) -> dict[str, Criterion]:
+def _criteria(
+    run: RunFolder, which: AnyScenario, settings: Any, cell: StudyCell
+) -> tuple[list[str], dict[str, Criterion]]:
+    """The tasks of a cell's ended conversations, each once, and the criteria over them."""
     summary_of = which.summary_of(settings)
     labels = list(run.manifest["models"][cell.compared])
     values: dict[str, tuple[list[float], list[str]]] = {}
+    tasks: dict[str, None] = {}
     held = 0
     with History(run.journal) as history:
         for one in history.ended():
             if cell.stopped_at is not None and one.number >= cell.stopped_at:
                 break
-            if one.failed or label_of(one.key, labels) != cell.candidate:
+            if label_of(one.key, labels) != cell.candidate:
                 continue
-            held += 1
             task = task_of(one.key, cell.candidate)[0]
-            for name, value in summary_scores(summary_of(one.result)).items():
-                scores, tasks = values.setdefault(name, ([], []))
+            tasks[task] = None
+            held += not one.failed
+            told = {} if one.failed else summary_scores(summary_of(one.result))
+            for name, value in told.items():
+                scores, clusters = values.setdefault(name, ([], []))
                 if value is not None:
                     scores.append(value)
-                    tasks.append(task)
-    return {name: Criterion(name, clustered_mean(scores, tasks), held - len(scores))
-            for name, (scores, tasks) in values.items()}  # fmt: skip
+                    clusters.append(task)
+    return list(tasks), {name: Criterion(name, clustered_mean(scores, clusters), held - len(scores))
+                         for name, (scores, clusters) in values.items()}  # fmt: skip
 
 
 def task_of(key: str, label: str) -> tuple[str, int]:

@@ -6,7 +6,7 @@ theirs can draw on them. Only one batch is in memory. What never belongs here: f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,8 +96,8 @@ class Conversation:
         answer, choices = item.get("answer"), item.get("choices")
         if isinstance(answer, int) and isinstance(choices, list) and 0 <= answer < len(choices):
             return str(choices[answer])
-        found = next((item[name] for name in ("answer", "target", "reference") if item.get(name) is not None), "")
-        return found if isinstance(found, str) else str(found)
+        told = (item.get(name) for name in ("reference", "answer", "target"))
+        return next((one for one in told if isinstance(one, str) and one), "")
 
     @property
     def choices(self) -> list[str] | None:
@@ -125,7 +125,7 @@ class Conversation:
         return sum(one.completion.latency for one in self.exchanges if one.role == role and one.completion is not None)
 
 
-def conversations(cell: ExportCell) -> Iterator[Conversation]:
+def conversations(cell: ExportCell) -> Generator[Conversation, None, None]:
     """The ended conversations of a cell in the order of the run, those that failed too; damaged ones are left out.
 
     Closing the iterator closes the journal.

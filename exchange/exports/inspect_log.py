@@ -85,7 +85,7 @@ def _log(cell: ExportCell) -> Any:
         task_version=str(manifest["versions"].get("viva", "")),
         task_args=settings,
         tags=["viva"],
-        dataset=made.EvalDataset(name=cell.dataset, samples=cell.planned),
+        dataset=made.EvalDataset(name=cell.dataset, samples=len(cell.tasks), sample_ids=cell.tasks),
         model=cell.model,
         model_roles=_model_roles(cell) or None,
         config=made.EvalConfig(epochs=cell.which.repeats(cell.settings), fail_on_error=False),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -17,6 +18,7 @@ import orjson
 
 from viva.engine.backends.base import ModelSpec
 from viva.engine.rerun import Exchange
+from viva.scenarios.measures import SCORE
 
 from .cells import ExportCell
 from .conversations import Conversation, conversations
@@ -64,6 +66,10 @@ def _results(cell: ExportCell, task: str) -> dict[str, Any]:
     for one in cell.criteria.values():
         if one.mean is not None:
             figures |= _metric(one.name, one.mean.mean, one.mean.se)
+    reads = _only_reads(cell)
+    if reads and (score := cell.criteria.get(SCORE)) is not None and score.mean is not None:
+        error = None if score.mean.se is None else score.mean.se / 100
+        figures |= _metric("acc", score.mean.mean / 100, error)  # as that tool's own tasks have it, a share
     for name, row in cell.figures.items():
         if row["value"] is not None and (row["n"] is not None or row["low"] is not None):
             figures |= _metric(f"report.{name}", row["value"], row["se"])
@@ -72,7 +78,7 @@ def _results(cell: ExportCell, task: str) -> dict[str, Any]:
     config = {
         "task": task,
         "dataset_path": cell.dataset,
-        "output_type": "multiple_choice" if _only_reads(cell) else "generate_until",
+        "output_type": "multiple_choice" if reads else "generate_until",
         "num_fewshot": shots,
         "metric_list": [{"metric": name, "aggregation": "mean", "higher_is_better": True} for name in cell.criteria],
         "metadata": {"version": our_version(), "scenario": cell.which.name, "cell": cell.name, "judge": _judge(cell)},
@@ -114,8 +120,9 @@ def _metric(name: str, value: float, error: float | None) -> dict[str, float | s
 
 def _only_reads(cell: ExportCell) -> bool:
     """Whether the model was read and never asked: its conversations have no dialogs."""
-    first = next(conversations(cell), None)
-    return first is not None and not first.dialogs
+    with closing(conversations(cell)) as held:
+        first = next(held, None)
+        return first is not None and not first.dialogs
 
 
 def _judge(cell: ExportCell) -> str | None:
@@ -126,6 +133,8 @@ def _sample(cell: ExportCell, one: Conversation) -> dict[str, Any]:
     arguments, answers = _asked(one, cell.compared)
     target = one.reference
     values = {name: value for name, value in one.scores.items() if value is not None}
+    if not one.dialogs and one.right is not None:
+        values["acc"] = float(one.right)
     doc = one.item if isinstance(one.item, dict) else {"task": one.item}
     sample: dict[str, Any] = {
         "doc_id": one.number,

@@ -19,6 +19,7 @@ from ..assistants import assistant_roles, check_texts, checked_facts
 from ..contract import Converse, Prepared, Role, Scenario
 from ..forecast import Use
 from ..graded import GradedAnswer, Grading
+from ..imported import Import
 from ..probes.questions import TEMPLATES as PROBE_TEMPLATES
 from ..probes.questions import Questions
 from ..probes.shots import Shots, open_examples
@@ -157,6 +158,11 @@ class Kieval(Scenario[KievalSettings, Item]):
 
     def in_random_order(self, cluster: str | None) -> dict[str, Any]:
         return {"shuffled": True} | ({"cluster": cluster} if cluster else {})
+
+    def imports(self) -> tuple[Import, ...]:
+        from .imported import DETAILS
+
+        return (DETAILS,)
 
     def study(self, lent: StaticFigures | None = None) -> InterviewStudy:
         from .study.study import InterviewStudy

@@ -15,6 +15,7 @@ from viva.engine.messages import Sampling
 
 from ..contract import Converse, Prepared, Role, Scenario, Scoring
 from ..forecast import Use
+from ..imported import Import
 from ..shown import RecordedConversation, ResultSummary, ShownConversation, sides_of
 from ..validation import Validation
 from .forecast import probe_use
@@ -105,6 +106,11 @@ class Probes(Scenario[ProbeSettings, ProbeTask]):
     def tasks_in(self, manifest: Mapping[str, Any]) -> int:
         sets = (manifest["dataset"], manifest.get("against"))
         return sum(one["chosen"] for one in sets if one is not None)
+
+    def imports(self) -> tuple[Import, ...]:
+        from .imported import SAMPLES
+
+        return (SAMPLES,)
 
     def study(self, lent: StaticFigures | None = None) -> ProbeStudy:
         from .study.study import ProbeStudy

@@ -1,0 +1,121 @@
+"""``viva export`` and ``viva import``: runs in the formats of other tools, and their results as runs and datasets.
+
+What never belongs here: any format (``exchange``).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .exit_codes import guarded
+from .lazy_command import add_late, example_of
+
+_EXPORT = "Write a run or a sweep in the format of another tool."
+_IMPORT = "Make a run or a dataset of another tool's results."
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's commands."""
+    add_late(app, "export", _EXPORT, lambda: guarded(_export), _export_help)
+    add_late(app, "import", _IMPORT, lambda: guarded(_import), _import_help)
+
+
+def _export_help() -> str:
+    from viva.exchange.exports.formats import FORMATS
+
+    formats = {name: one.summary for name, one in FORMATS.items()}
+    calls = example_of("viva export runs/a --to inspect --out logs", "viva export runs/sweep --to parquet")
+    return f"{_listed(formats)}\n\n{calls}"
+
+
+def _import_help() -> str:
+    from viva.exchange.imports.formats import import_formats
+
+    calls = example_of(
+        "viva import logs/a.eval --from inspect --out dialogs.jsonl",
+        "viva import samples_arc_challenge_2026-05-01.jsonl --from lm-eval \\\n    --model candidate=openai:gpt-4o",
+        models=True,
+    )
+    return f"{_listed(import_formats())}\n\n{calls}"
+
+
+def _listed(formats: dict[str, str]) -> str:
+    width = max(map(len, formats))
+    return "\b\nFormats:\n" + "\n".join(f"  {name:<{width}}  {summary}" for name, summary in formats.items())
+
+
+def _export(
+    run: Annotated[Path, typer.Argument(metavar="RUN|SWEEP", help="Folder of the run, or of a sweep.")],
+    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="One of the formats below.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="File or folder to make (default: RUN-FORMAT in the current folder).")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write a run or a sweep in the format of another tool."""
+    from viva.exchange.exports.formats import export
+
+    done = export(run, to, out)
+    record = {"export": 1, "to": to, "records": done.records}
+    _told(record, done.files, done.notes, json, lambda: f"{done.records:,} records in {len(done.files):,} files")
+
+
+def _import(
+    file: Annotated[Path, typer.Argument(help="The other tool's file.")],
+    source: Annotated[str, typer.Option("--from", metavar="FORMAT", help="One of the formats below.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Run folder or file to make (default: runs/FILE, or FILE.jsonl for dialogs)."),
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option("--dataset", help="Benchmark that the items are of: ids and names are then those of other runs."),
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", metavar="ROLE=NAME", help="Name of a model, by its role; may be given several times."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make a run or a dataset of another tool's results."""
+    from viva.exchange.imports.formats import import_file
+    from viva.scenarios.imported import ImportChoices
+
+    done = import_file(file, source, out, ImportChoices(dataset, _models(model or [])))
+    record = {"import": 1, "from": source, "records": done.records, "run": done.run}
+    what = "conversations" if done.run else "dialogs"
+    _told(record, done.files, done.notes, json, lambda: f"{done.records:,} {what}")
+
+
+def _models(given: list[str]) -> dict[str, str]:
+    from viva.engine.errors import ConfigurationError
+
+    models: dict[str, str] = {}
+    for one in given:
+        role, sign, name = one.partition("=")
+        if not sign or not role or not name:
+            raise ConfigurationError(f"--model {one}: expected ROLE=NAME, e.g. candidate=openai:gpt-4o")
+        if role in models:
+            raise ConfigurationError(f"--model {role}=…: given twice; a role has one model")
+        models[role] = name
+    return models
+
+
+def _told(record: dict[str, Any], files: list[Path], notes: list[str], json: bool, what: Callable[[], str]) -> None:
+    from viva.reports.controls import one_line
+
+    from .output import print_json, print_text
+
+    if json:
+        print_json(record | {"files": [str(file) for file in files], "notes": notes})
+        return
+    print_text("".join(f"{one_line(str(file))}\n" for file in files))
+    print(f"viva: {what()}", file=sys.stderr)
+    for note in notes:
+        print(f"viva: note: {one_line(note)}", file=sys.stderr)

@@ -1,0 +1,65 @@
+"""The formats that runs can be exported to, by name.
+
+What never belongs here: writing a format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from viva.engine.errors import ConfigurationError
+
+from .exported import Exported
+
+if TYPE_CHECKING:
+    from .cells import ExportCell
+
+
+@dataclass(frozen=True, slots=True)
+class ExportFormat:
+    """``ending`` is that of the file which is written; empty where it is a folder. ``where`` names the function, as
+    ``module:function`` of this room: what formats need takes a while to import.
+    """
+
+    summary: str
+    ending: str
+    where: str
+
+
+FORMATS = {
+    "inspect": ExportFormat("logs of Inspect (.eval), one a cell (extra inspect).", "", "inspect_log:export_inspect"),
+    "every-eval-ever": ExportFormat(
+        "aggregates and lines in the schemas of Every Eval Ever.", "", "every_eval:export_every_eval"
+    ),
+    "lm-eval": ExportFormat(
+        "results_*.json and samples_*.jsonl of lm-evaluation-harness.", "", "lm_eval:export_lm_eval"
+    ),
+    "parquet": ExportFormat("a table, one conversation a row (extra parquet).", ".parquet", "columns:export_parquet"),
+    "datasets": ExportFormat("the same for datasets.load_from_disk (extra hf).", "", "columns:export_datasets"),
+    "openai": ExportFormat("dialogs as JSON lines in OpenAI's form for fine-tuning.", ".jsonl", "chat:export_openai"),
+    "sharegpt": ExportFormat("dialogs as JSON lines in ShareGPT's form.", ".jsonl", "chat:export_sharegpt"),
+}
+
+
+def export(folder: Path, to: str, out: Path | None = None) -> Exported:
+    """Export a run or a sweep. ``out`` is the file or folder that is made; None: one in the current folder that is
+    called after the run and the format. No model is called.
+
+    :raises ConfigurationError: the format is unknown, ``out`` exists, a package is missing, or nothing has ended yet.
+    :raises JournalError: a journal is damaged.
+    """
+    if to not in FORMATS:
+        raise ConfigurationError(f"--to {to}: expected one of {', '.join(FORMATS)}")
+    form = FORMATS[to]
+    place = out or Path(f"{folder.resolve().name}-{to}{form.ending}")
+    if place.exists():
+        raise ConfigurationError(f"{place} exists; name another place with --out")
+    from .cells import open_cells
+
+    module, _, name = form.where.partition(":")
+    write: Callable[[Sequence[ExportCell], Path], Exported] = getattr(import_module(f".{module}", __package__), name)
+    return write(open_cells(folder), place)
