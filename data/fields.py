@@ -5,7 +5,8 @@ What never belongs here: what a form's fields mean (``forms``), files and lines.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from .items import letter
@@ -21,6 +22,51 @@ class FieldError(Exception):
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
         self.field = field
+
+
+class AnyCase(Mapping[str, Any]):
+    """A raw record whose fields are found in upper and lower case alike: ``Question`` is ``question``.
+
+    A field of exactly the wanted name goes before all others.
+    """
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, raw: Raw) -> None:
+        self._raw = raw
+
+    def __getitem__(self, name: str) -> Any:
+        """:raises KeyError: there is no such field; :raises FieldError: several differ in their case alone."""
+        if name in self._raw:
+            return self._raw[name]
+        names = _folded(tuple(self._raw))[name.casefold()]
+        if len(names) > 1:
+            raise FieldError(name, f"stands there more than once: {', '.join(names)}")
+        return self._raw[names[0]]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._raw or (isinstance(name, str) and name.casefold() in _folded(tuple(self._raw)))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._raw)
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+
+@lru_cache(maxsize=64)
+def _folded(names: tuple[str, ...]) -> dict[str, list[str]]:
+    """A record's field names by what they are in lower case; the records of a file mostly have the same names."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(str(name).strip().casefold(), []).append(name)
+    return found
 
 
 def text_field(raw: Raw, name: str, within: str = "") -> str:

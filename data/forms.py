@@ -1,21 +1,17 @@
-"""The forms in which multiple-choice items are written, and the ids that items of each form get.
+"""The forms in which items are written whatever benchmark they are of, and the ids that items of each form get.
 
 ``generic``    ``question``, ``choices`` (list of texts; in a table columns ``A``, ``B``, ``C``, …), ``answer`` (letter,
                or 0-based index), optional ``id``, ``subject`` and ``passage`` (its name; of a long text a
                hash stands for it). Id: its own, else the hash without an own id.
+``qa``         Questions without choices: ``question``, ``answer`` (the reference's text, or a number), optional ``id``,
+               ``subject`` and ``passage``. Id: its own, else the hash with the answer for a single choice.
 ``arc``        AI2 ARC in both of its schemas: the Hugging Face one (``choices.text[]``, ``choices.label[]``) and AI2's
                own (``question.stem``, ``question.choices[].text/label``); labels A–E or 1–5. Id: the hash with its own.
-``mmlu``       MMLU: tables without header of question, four choices and letter, the subject in the file's name; or
-               records with ``question``, ``choices``, ``answer``, ``subject``. Id: the hash without an own id.
-``hellaswag``  HellaSwag: ``ctx``, ``endings`` (4), ``label`` (index), ``activity_label``. Id: the hash with the row.
-``ceval``      C-Eval: tables with ``question``, ``A`` to ``D``, ``answer``, with or without ``id`` and
-               ``explanation``, the subject in the file's name. Id: the hash with the row of the concatenated set.
 
-"The hash" is that of the validated lists of Yu et al. 2024 (``items.content_id``).
-
-A second item with the id of an earlier one is an error in all forms but ``mmlu``. An MMLU id is a hash of question,
-choices and answer and of nothing else, so an equal id means an exact repeat; the published files hold some (105 in the
-test split, most of them under two subjects). The first one counts, the others are dropped and counted.
+Every other benchmark's form is made from its data file (``mapped``). "The hash" is that of the validated lists of Yu
+et al. 2024 (``items.content_id``). A second item with the id of an earlier one is an error, unless a form drops
+repeats: an id that is a hash of question, choices and answer and of nothing else is an exact repeat's. The first one
+counts, the others are dropped and counted.
 
 What never belongs here: files and lines.
 """
@@ -27,9 +23,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .ceval import first_row
 from .fields import (
     MOST_CHOICES,
+    AnyCase,
     FieldError,
     Raw,
     answer_index,
@@ -40,7 +36,7 @@ from .fields import (
     shown,
     text_field,
 )
-from .items import Item, content_id, letter
+from .items import FREE, Item, content_id, letter
 from .reading import ENDINGS, JSON_ENDINGS
 
 _LONGEST_NAME = 80  # characters
@@ -76,18 +72,41 @@ class Form:
 
 def _generic(raw: Raw, where: Where) -> Item:
     question = text_field(raw, "question")
-    if "choices" in raw:
-        choices = choice_list(raw["choices"], "choices")
-    else:
-        columns = [letter(i) for i in range(MOST_CHOICES) if str(raw.get(letter(i)) or "").strip()]
-        if columns != [letter(i) for i in range(len(columns))] or not columns:
-            raise FieldError("choices", "is missing (a list, or columns A, B, C, … without gaps)")
-        choices = choice_list([str(raw[column]) for column in columns], "choices")
+    choices = choice_list(raw["choices"], "choices") if "choices" in raw else lettered_choices(raw)
     index = answer_place(raw.get("answer"), len(choices), "answer", choices)
     if index is None:
         index = answer_index(raw.get("answer"), [letter(i) for i in range(len(choices))], "answer")
     identity = own_id(raw, "id") or content_id(question, choices, index, None)
     return Item(identity, question, choices, index, optional_text(raw, "subject"), _passage(raw))
+
+
+def _qa(raw: Raw, where: Where) -> Item:
+    question, answer = text_field(raw, "question"), free_answer(raw, "answer")
+    identity = own_id(raw, "id") or content_id(question, [answer], 0, {})
+    return Item(identity, question, [], FREE, optional_text(raw, "subject"), _passage(raw), answer)
+
+
+def free_answer(raw: Raw, field: str) -> str:
+    """The text of a free answer; a number is taken as it is written.
+
+    :raises FieldError: it is missing or empty, or neither text nor a number.
+    """
+    text = optional_text(raw, field)
+    if not text.strip():
+        raise FieldError(field, "is missing")
+    return text
+
+
+def lettered_choices(raw: Raw) -> list[str]:
+    """The texts of the columns ``A``, ``B``, ``C``, … of a table.
+
+    :raises FieldError: there are none, or not all up to the last.
+    """
+    columns = [letter(i) for i in range(MOST_CHOICES) if str(raw.get(letter(i)) or "").strip()]
+    if columns != [letter(i) for i in range(len(columns))] or not columns:
+        said = "is missing (a list, or columns A, B, C, … without gaps; questions without choices are named qa:FILE)"
+        raise FieldError("choices", said)
+    return choice_list([str(raw[column]) for column in columns], "choices")
 
 
 def _passage(raw: Raw) -> str:
@@ -100,6 +119,7 @@ def _arc(raw: Raw, where: Where) -> Item:
     name = text_field(raw, "id")
     body = raw.get("question")
     if isinstance(body, dict):
+        body = AnyCase(body)
         question = text_field(body, "stem", "question.")
         pairs = body.get("choices")
         if not isinstance(pairs, list) or not all(isinstance(pair, dict) for pair in pairs):
@@ -121,75 +141,28 @@ def _arc(raw: Raw, where: Where) -> Item:
     return Item(content_id(question, choices, index, {"id": name}), question, choices, index)
 
 
-def _mmlu(raw: Raw, where: Where) -> Item:
-    question = text_field(raw, "question")
-    if "choices" in raw:
-        choices = _exactly_four(raw["choices"], "choices")
-    else:
-        choices = [text_field(raw, column) for column in _FOUR]
-    index = answer_place(raw.get("answer"), len(choices), "answer", choices)
-    if index is None:
-        if str(raw.get("answer")).strip() == "answer":
-            raise FieldError("answer", "found a header; MMLU's files have none: use generic: for a file with header")
-        index = answer_index(raw.get("answer"), _FOUR, "answer")
-    subject = optional_text(raw, "subject") or where.subject
-    return Item(content_id(question, choices, index, None), question, choices, index, subject)
-
-
-def _hellaswag(raw: Raw, where: Where) -> Item:
-    question = text_field(raw, "ctx")
-    choices = _exactly_four(raw.get("endings"), "endings")
-    if raw.get("label") in (None, ""):
-        raise FieldError("label", "is missing; HellaSwag's test split has no labels")
-    index = answer_place(raw["label"], 4, "label")
-    if index is None:
-        raise FieldError("label", f"expected an index from 0 to 3, found {shown(raw['label'])}")
-    identity = content_id(question, choices, index, {"id": where.row})
-    return Item(identity, question, choices, index, optional_text(raw, "activity_label"))
-
-
-def _ceval(raw: Raw, where: Where) -> Item:
-    question = text_field(raw, "question")
-    choices = [text_field(raw, column) for column in _FOUR]
-    if raw.get("answer") in (None, ""):
-        raise FieldError("answer", "is missing; C-Eval's test split has no answers")
-    index = answer_index(raw["answer"], _FOUR, "answer")
-    # Its own id is the row within the subject: right also where rows before it have been taken out.
-    own = str(raw.get("id", "")).strip()
-    place = int(own) if own.isascii() and own.isdigit() and len(own) < 10 else where.place
-    row = first_row(where.subject, where.split) + place
-    return Item(content_id(question, choices, index, {"id": row}), question, choices, index, where.subject)
-
-
-def _exactly_four(values: Any, field: str) -> list[str]:
-    choices = choice_list(values, field)
-    if len(choices) != 4:
-        raise FieldError(field, f"expected 4 choices, found {len(choices)}")
-    return choices
-
-
 FORMS: dict[str, Form] = {
     form.name: form
     for form in (
         Form("generic", _generic, required=("question", "A", "B", "answer")),
+        Form("qa", _qa, required=("question", "answer")),
         Form("arc", _arc, (*JSON_ENDINGS, ".parquet"), unique="id"),
-        Form("mmlu", _mmlu, columns=("question", *_FOUR, "answer"), drops_repeats=True),
-        Form("hellaswag", _hellaswag, (*JSON_ENDINGS, ".parquet")),
-        Form("ceval", _ceval, required=("question", *_FOUR, "answer")),
     )
 }
 
 
 def recognise(raw: Raw) -> str:
-    """The name of the form that a record seems to have."""
-    if "answerKey" in raw or isinstance(raw.get("question"), dict) or isinstance(raw.get("choices"), dict):
+    """The name of the form, or of the benchmark, that a record seems to have."""
+    record = AnyCase(raw)
+    question, choices = record.get("question"), record.get("choices")
+    if "answerKey" in record or isinstance(question, dict) or isinstance(choices, dict):
         return "arc"
-    if "ctx" in raw and "endings" in raw:
+    if "ctx" in record and "endings" in record:
         return "hellaswag"
     return "generic"
 
 
 def recognise_table(first: list[str]) -> str:
     """The same from the first row of a table. C-Eval's header is that of many a generic file: it must be named."""
-    names = {cell.strip() for cell in first}
+    names = {cell.strip().casefold() for cell in first}
     return "mmlu" if len(first) == 6 and first[5].strip() in _FOUR and not names & {"question", "answer"} else "generic"

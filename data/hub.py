@@ -20,25 +20,25 @@ import orjson
 
 from viva.engine.errors import ConfigurationError
 
+from .benchmark import benchmark, names
 from .fields import Raw
 from .forms import recognise
 from .layout import canonical
 
 PATIENCE = 15.0
 _NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:/([\w.-]+))?")
-# Schemas of well-known datasets that ``recognise`` could not tell from generic records.
-_KNOWN = {
-    frozenset({"question", "subject", "choices", "answer"}): "mmlu",
-    frozenset({"id", "question", "A", "B", "C", "D", "answer", "explanation"}): "ceval",
-}
 
 
 class HubDataset:
     """One split of a dataset of the hub, in the cache of the ``datasets`` package."""
 
-    def __init__(self, place: str, split: str) -> None:
+    def __init__(
+        self, place: str, split: str, revision: str | None = None, called: str = "", *, asks: bool = True
+    ) -> None:
         """
         :param place: ``owner/name`` or ``owner/name/config``; :param split: its name, empty if there is only one.
+        :param revision: the commit or branch, None for the hub's newest; :param called: the name of the benchmark that
+            was asked for, for errors; :param asks: whether to see first if the hub answers at all.
         :raises ConfigurationError: the extra is missing, the hub cannot be reached, or has no such dataset or split.
         """
         named = _NAME.fullmatch(place)
@@ -46,22 +46,23 @@ class HubDataset:
             raise ConfigurationError(f"hf:{place}: expected hf:owner/name, hf:owner/name/config, and :split after it")
         self.text = f"hf:{place}" + (f":{split}" if split else "")
         self.config = named[2] or ""
+        self._called, self._revision = called, revision
         library = _library(self.text)
-        if not _offline():
-            _reach(self.text)
+        if asks and not _offline():
+            _reach(self.text, called)
         if not split:
-            names = self._asked(library.get_dataset_split_names, named[1], named[2])
+            names = self._asked(library.get_dataset_split_names, named[1], named[2], revision=revision)
             if len(names) != 1:
                 raise ConfigurationError(f"{self.text}: say which split, as in {self.text}:{names[0]}; {_list(names)}")
             split = names[0]
-        self._rows: Any = self._asked(library.load_dataset, named[1], named[2], split=split)
+        self._rows: Any = self._asked(library.load_dataset, named[1], named[2], split=split, revision=revision)
         self.split = canonical(split)
         self.name = "-".join([*place.split("/")[1:], self.split])
 
     def form(self) -> str:
         """The name of the form that its records have."""
         for raw in self._rows:
-            return _KNOWN.get(frozenset(raw)) or recognise(raw)
+            return next((name for name in names() if benchmark(name).copies == frozenset(raw)), "") or recognise(raw)
         return "generic"
 
     def records(self) -> Iterator[tuple[int, Raw]]:
@@ -81,6 +82,8 @@ class HubDataset:
         except Exception as error:  # whatever the package and those beneath it raise: they share no type
             reason = " ".join(str(error).split()) or type(error).__name__
             hint = "; a configuration is named by hf:owner/name/config" if "config" in reason.lower() else ""
+            if self._called:
+                hint = f" (revision {self._revision}); files that you have are named {self._called}:FOLDER:split"
             raise ConfigurationError(f"{self.text}: cannot be loaded: {reason[:300]}{hint}") from None
 
 
@@ -104,7 +107,7 @@ def _offline() -> bool:
     return any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in names)
 
 
-def _reach(text: str) -> None:
+def _reach(text: str, called: str) -> None:
     """:raises ConfigurationError: the hub does not answer. Any answer will do."""
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen  # slow to import, and seldom needed
@@ -129,7 +132,7 @@ def _reach(text: str) -> None:
     if reason:
         raise ConfigurationError(
             f"{text}: {endpoint} cannot be reached ({reason}); a dataset needs the network when it is first loaded. "
-            "If it is in the cache, set HF_HUB_OFFLINE=1; else name files, as in arc:FOLDER:test"
+            f"If it is in the cache, set HF_HUB_OFFLINE=1; else name files, as in {called or 'arc'}:FOLDER:test"
         )
 
 

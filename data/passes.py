@@ -11,7 +11,7 @@ from typing import Literal
 
 from viva.engine.errors import DatasetError
 
-from .fields import FieldError, Raw, equal_choices
+from .fields import AnyCase, FieldError, Raw, equal_choices
 from .forms import Where
 from .items import Item, letter
 from .reading import Record
@@ -74,8 +74,11 @@ class Pass:
             return None
         path, form = self.source.parts[number].path, self.source.form
         try:
-            item = form.read(raw, where)
-            first = self._seen_before(str(raw[form.unique]) if form.unique else item.id, number, line)
+            record = AnyCase(raw)
+            item = form.read(record, where)
+            if not self.source.takes(item):
+                return None
+            first = self._seen_before(str(record[form.unique]) if form.unique else item.id, number, line)
             if first is None:
                 return item
             problem = DatasetError(f"the same item as in {first} ('{item.id}')", path=path, line=line, field="id")

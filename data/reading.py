@@ -1,4 +1,4 @@
-"""Raw records from benchmark files: JSONL, CSV, TSV and Parquet, one record at a time.
+"""Raw records from benchmark files: JSON lines and lists, CSV, TSV and Parquet, one record at a time.
 
 A record that cannot be read comes as its error and the next one follows. Where it cannot be known where the next one
 begins (a quote that is never closed, say), the rest of the file is refused.
@@ -20,25 +20,25 @@ from viva.engine.errors import ConfigurationError, DatasetError
 
 from .fields import Raw
 from .json_lines import KeyTwice, parse_line
+from .json_values import Record as Record
+from .json_values import is_list, read_values
 from .lines import LIMIT, BadLine, check_regular, read_lines
 
 JSON_ENDINGS = (".jsonl", ".json", ".ndjson")
 TABLE_ENDINGS = (".csv", ".tsv")
 ENDINGS = (*JSON_ENDINGS, *TABLE_ENDINGS, ".parquet")
 
-Record = tuple[int, Raw | DatasetError]
-
 
 def read_records(path: Path, columns: Sequence[str] = (), required: Sequence[str] = ()) -> Iterator[Record]:
     """The records of a file, each with its 1-based line (of its beginning), or row in the case of Parquet.
 
     :param columns: the names of the columns of a CSV or TSV file that has no header.
-    :param required: columns that the header of one that has a header must name.
+    :param required: columns that the header of one that has a header must name, in upper or lower case.
     :raises DatasetError: the file, or the rest of it, cannot be read; or its ending is not a known one.
     :raises ConfigurationError: it is a Parquet file, and the library for it is not installed.
     """
     if path.suffix in JSON_ENDINGS:
-        return read_jsonl(path)
+        return read_values(path) if is_list(path) else read_jsonl(path)
     if path.suffix in TABLE_ENDINGS:
         return _read_table(path, columns, required)
     if path.suffix == ".parquet":
@@ -67,9 +67,7 @@ def json_record(path: Path, number: int, line: str) -> Raw | DatasetError:
         return DatasetError(str(error), path=str(path), line=number)
     except orjson.JSONDecodeError as error:
         hint = ""
-        if number == 1 and line.lstrip().startswith("["):
-            hint = "; expected one object a line, not an array"
-        elif not line.endswith("\n"):
+        if not line.endswith("\n"):
             hint = "; the file ends in the middle of this line" if error.pos >= len(line) - 1 else ""
         message = f"not valid JSON at position {error.pos + 1}: {error.msg}{hint}"
         return DatasetError(message, path=str(path), line=number)
@@ -158,8 +156,9 @@ def _read_table(path: Path, columns: Sequence[str], required: Sequence[str]) -> 
 
 
 def _check_header(path: Path, line: int, header: list[str], required: Sequence[str]) -> None:
+    known = {name.strip().casefold() for name in header}
     for name in required:
-        if name not in header:
+        if name.casefold() not in known:
             message = f"is missing from the header, which has: {_names(header)}"
             raise DatasetError(message, path=str(path), line=line, field=name)
     for name in header:

@@ -39,7 +39,7 @@ class Dataset:
     items; ``bad`` holds the errors of the first of those. ``notes``: what a person should know of it before a run, a
     sentence each. ``ids`` tells of the list that items were chosen by, and ``matched`` how many are on it. ``clusters``
     are the chosen items' by the field that groups them, in the order in which they are given; None where items are
-    given one by one.
+    given one by one. ``free`` counts the items without choices.
     """
 
     name: str
@@ -58,6 +58,7 @@ class Dataset:
     _first: FirstReading
     _order: int | None = None
     clusters: Clusters | None = None
+    free: int = 0
 
     def __len__(self) -> int:
         return self.total if self.chosen is None else len(self.chosen)
@@ -90,7 +91,9 @@ class Dataset:
         self._first.check_end(found, len(self), self.source.path)
 
     def to_record(self) -> dict[str, Any]:
-        """What a run's manifest says of its dataset; ``ids`` only where a list was given."""
+        """What a run's manifest says of its dataset; ``ids`` only where a list was given, ``free`` only where items
+        have no choices, and of a published benchmark its name and licence.
+        """
         record: dict[str, Any] = {
             "name": self.name,
             "form": self.form,
@@ -104,6 +107,11 @@ class Dataset:
             record["ids"] = {"digest": self.ids.digest, "listed": len(self.ids.ids), "matched": self.matched}
         if self.clusters is not None:
             record["clusters"] = self.clusters.to_record()
+        if self.free:
+            record["free"] = self.free
+        if (published := self.source.published) is not None:
+            record |= {"benchmark": published.name, "licence": published.licence}
+            record |= {"revision": self.source.revision} if self.source.revision else {}
         return record
 
 
@@ -172,12 +180,13 @@ def _opened(
     found = open_source(source)
     reading = Pass(found, "lines" if skip_bad else "nothing")
     first = FirstReading()
-    total = matched = 0
+    total = matched = free = 0
     kept: list[int] = []
     ranked: list[tuple[float, int]] = []
     groups: dict[int, tuple[str, float]] = {}
     for position, item in enumerate(reading):
         total += 1
+        free += item.free
         first.add(_content(item))
         if listed is not None and item.id not in listed.ids:
             continue
@@ -222,6 +231,7 @@ def _opened(
         _first=first,
         _order=seed if shuffled or cluster is not None else None,
         clusters=clusters,
+        free=free,
     )
 
 
@@ -233,8 +243,8 @@ def _notes(source: str, reading: Pass) -> list[str]:
     return [f"{many}, {wrong}; see them with: viva data check {source}"]
 
 
-def _content(item: Item) -> tuple[str, str, list[str], int, str, str]:
-    return (item.id, item.question, item.choices, item.answer, item.subject, item.passage)
+def _content(item: Item) -> tuple[str, str, list[str], int, str, str, str]:
+    return (item.id, item.question, item.choices, item.answer, item.subject, item.passage, item.reference)
 
 
 def _group(seed: int, item: Item, field: str) -> tuple[str, float]:

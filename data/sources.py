@@ -1,6 +1,7 @@
 """How a dataset is named in one line of text, and what that name leads to.
 
-``FILE`` · ``form:FILE`` · ``form:FOLDER`` · ``form:FOLDER:split`` · ``hf:owner/name[/config][:split]``
+``FILE`` · ``form:FILE`` · ``form:FOLDER`` · ``form:FOLDER:split`` · ``benchmark[/subject][:split]`` ·
+``benchmark[/subject]:FILE`` · ``benchmark[/subject]:FOLDER[:split]`` · ``hf:owner/name[/config][:split]``
 
 A source is a form and the parts it is read from, one per file. What never belongs here: reading records, and what they
 mean.
@@ -10,27 +11,23 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from viva.engine.errors import ConfigurationError, DatasetError
 
+from .benchmark import Benchmark, at_hub, benchmark, names, near
 from .forms import FORMS, Form, recognise, recognise_table
 from .hub import HubDataset
-from .layout import Stem, chosen_files, development_file, development_folder, split_of_folder
+from .items import Item
+from .layout import Stem, canonical, chosen_files, development_file, development_folder, split_of_folder
 from .lines import check_regular
+from .mapped import form_named
 from .reading import TABLE_ENDINGS, Record, read_records, table_rows
 
 HUB = "hf"
-# Where the benchmarks of the forms stand on the hub.
-_ON_THE_HUB = {
-    "arc": "allenai/ai2_arc/ARC-Challenge:test",
-    "mmlu": "cais/mmlu/all:test",
-    "hellaswag": "Rowan/hellaswag:validation",
-    "ceval": "ceval/ceval-exam/computer_network:val",
-}
 _SPLIT = re.compile(r"\w[\w-]*")
 
 
@@ -46,22 +43,35 @@ class SourcePart:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A dataset that has been found. ``path`` stands for the whole in errors; ``digest()`` identifies the content."""
+    """A dataset that has been found. ``path`` stands for the whole in errors; ``digest()`` identifies the content.
+
+    ``published``: the benchmark that it was named as; of it, only items of ``subject`` are meant where one is named.
+    """
 
     name: str
     path: str
     form: Form
     parts: list[SourcePart]
     digest: Callable[[], str]
+    published: Benchmark | None = None
+    subject: str = ""
+    revision: str = ""
+
+    def takes(self, item: Item) -> bool:
+        """Whether the item is of the subject that is meant."""
+        return not self.subject or _plain(item.subject) == _plain(self.subject)
 
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A source's text taken apart; form and split are empty where it has none."""
+    """A source's text taken apart; ``form``, ``subject`` and ``split`` are empty where it has none. Without a place, a
+    benchmark is meant as the hub has it.
+    """
 
     form: str
     place: str
     split: str
+    subject: str = ""
 
 
 def open_source(text: str) -> Source:
@@ -72,16 +82,16 @@ def open_source(text: str) -> Source:
     """
     named = _take_apart(text)
     if named.form == HUB:
-        hub = HubDataset(named.place, named.split)
-        part = SourcePart(hub.text, hub.records, hub.config, hub.split)
-        return Source(hub.name, hub.text, FORMS[hub.form()], [part], hub.digest)
+        return _of_the_hub(named)
+    if not named.place:
+        return _published(named)
     path = _path(named.place)
     if _exists(path) and path.is_dir():
         if not named.form:
-            form_of = _benchmark(path.resolve().name) or "mmlu"
-            message = f"is a folder: name its form, as in {form_of}:{path}; forms: {', '.join(FORMS)}"
+            form_of = next(iter(near(path.resolve().name)), "mmlu")
+            message = f"is a folder: name its form, as in {form_of}:{path}; {_known()}"
             raise DatasetError(message, path=text)
-        form = FORMS[named.form]
+        form = form_named(named.form)
         split, files = chosen_files(path, named.split, form.endings, f"{named.form}:{path}")
         whole = path.resolve()
         name = f"{whole.parent.name}-{split}" if split_of_folder(whole) else f"{whole.name}-{split}".rstrip("-")
@@ -91,18 +101,23 @@ def open_source(text: str) -> Source:
         check_regular(path)
         if named.split:
             raise DatasetError(f"is a file, not a folder with splits; leave ':{named.split}' out", path=str(path))
-        form = FORMS[named.form or _recognised(path)]
+        form = form_named(named.form or _recognised(path))
         if path.suffix not in form.endings:
             endings = ", ".join(form.endings)
             message = f"unknown kind of file '{path.suffix}'; the form {form.name} is read from {endings}"
             raise DatasetError(message, path=str(path))
         split, files = Stem.of(path).split or split_of_folder(path.parent), [path]
         name = f"{path.resolve().parent.name}-{path.stem}" if not Stem.of(path).rest else path.stem
+    published = benchmark(named.form) if named.form in names() else None
+    subject = published.subject(named.subject) if published is not None and named.subject else ""
+    if subject:
+        files = [file for file in files if _plain(Stem.of(file).rest) == _plain(subject)] or files
+        name = f"{name}-{subject}"
     parts = [
         SourcePart(str(file), partial(read_records, file, form.columns, form.required), Stem.of(file).rest, split)
         for file in files
     ]
-    return Source(name, str(path), form, parts, partial(_digest, files))
+    return Source(name, str(path), form, parts, partial(_digest, files), published, subject)
 
 
 def full_source(text: str, folder: Path = Path()) -> str:
@@ -115,72 +130,158 @@ def full_source(text: str, folder: Path = Path()) -> str:
     except ConfigurationError:
         return text
     path = _path(named.place, folder)
-    if named.form == HUB or not _exists(path):
+    if named.form == HUB or not named.place or not _exists(path):
         return text
-    return ":".join(part for part in (named.form, str(path.resolve()), named.split) if part)
+    return ":".join(part for part in (_form_and_subject(named), str(path.resolve()), named.split) if part)
 
 
 def dev_source(text: str) -> str | None:
     """The source of the development split that belongs to a source of another split, for few-shot examples.
 
     None where the layout does not show one, and for a source that is a development split itself. A file of one subject
-    leads to the development file of that subject.
+    leads to the development file of that subject; a benchmark of the hub to the split that its data file names.
 
     :raises ConfigurationError: the form is unknown; :raises DatasetError: a folder cannot be read.
     """
     named = _take_apart(text)
+    if named.form != HUB and not named.place:
+        of = benchmark(named.form)
+        split = of.split(named.split or of.evaluated)
+        return f"{_form_and_subject(named)}:{of.examples}" if of.examples not in (None, split) else None
     path = _path(named.place)
     if named.form == HUB or not _exists(path):
         return None
+    before = _form_and_subject(named)
     if path.is_dir():
-        beside = development_folder(path, named.split, FORMS[named.form].endings) if named.form else None
-        return ":".join(part for part in (named.form, str(beside[0]), beside[1]) if part) if beside else None
+        if not named.form:
+            return None
+        beside = development_folder(path, named.split, form_named(named.form).endings)
+        return ":".join(part for part in (before, str(beside[0]), beside[1]) if part) if beside else None
     file = development_file(path)
-    return ":".join(part for part in (named.form, str(file)) if part) if file else None
+    return ":".join(part for part in (before, str(file)) if part) if file else None
+
+
+def hub_name(text: str) -> str | None:
+    """The name by which manifests and tables know a dataset of the hub, which is not loaded for it; None where the
+    source is a file or folder.
+
+    :raises ConfigurationError: the form is unknown.
+    """
+    named = _take_apart(text)
+    if named.form == HUB:
+        return "-".join(part for part in (*named.place.split("/")[1:], canonical(named.split)) if part) or named.place
+    return None if named.place else _published_name(named)
+
+
+def _published_name(named: _Named) -> str:
+    of = benchmark(named.form)
+    subject = of.subject(named.subject) if named.subject else ""
+    return "-".join(part for part in (of.name, subject, canonical(named.split or of.evaluated)) if part)
+
+
+def _published(named: _Named) -> Source:
+    """A benchmark as it stands on the hub."""
+    of = benchmark(named.form)
+    subject = of.subject(named.subject) if named.subject else ""
+    split = of.split(named.split or of.evaluated)
+    if of.hub.by_subject and subject:
+        configs: list[str | None] = [subject]
+    elif of.hub.by_subject and of.hub.config is None:
+        configs = list(of.subjects)
+    else:
+        configs = [of.hub.config]
+    loaded = [
+        HubDataset("/".join(filter(None, (of.hub.id, config))), split, of.hub.revision, of.name, asks=not place)
+        for place, config in enumerate(configs)
+    ]
+    parts = [
+        SourcePart(one.text, one.records, config or "", one.split) for one, config in zip(loaded, configs, strict=True)
+    ]
+    return Source(
+        _published_name(named),
+        loaded[0].text,
+        form_named(of.name),
+        parts,
+        partial(_joined_digest, loaded),
+        of,
+        subject,
+        of.hub.revision,
+    )
+
+
+def _of_the_hub(named: _Named) -> Source:
+    hub = HubDataset(named.place, named.split)
+    published = at_hub(named.place)
+    part = SourcePart(hub.text, hub.records, hub.config, hub.split)
+    form = form_named(published.name if published is not None else hub.form())
+    return Source(hub.name, hub.text, form, [part], hub.digest, published)
 
 
 def _take_apart(text: str, folder: Path = Path()) -> _Named:
-    form, colon, rest = text.partition(":")
-    if not colon or _exists(_path(text, folder)):
+    head, colon, rest = text.partition(":")
+    form, slash, subject = head.partition("/")
+    if _exists(_path(text, folder)):
         return _Named("", text, "")
-    if form not in FORMS and form != HUB:
+    if not colon:
+        return _Named(form, "", "", subject) if form in names() else _Named("", text, "")
+    if slash and form not in names():
+        form = head
+    if form not in FORMS and form not in names() and form != HUB:
         before, _, split = text.rpartition(":")
         if _exists(_path(before, folder)):
             message = f"dataset '{text}': a split needs a form before it, as in mmlu:{before}:{split}"
         else:
-            message = f"dataset '{text}': unknown form '{form}'; known: {', '.join([*FORMS, HUB])}"
+            message = f"dataset '{text}': unknown form '{form}'; {_meant(form, FORMS)}{_known()}"
         raise ConfigurationError(message)
+    if form in names() and not _exists(_path(rest, folder)) and benchmark(form).split(rest):
+        return _Named(form, "", rest, subject)
     place, colon, split = rest.rpartition(":")
     if not colon or not _SPLIT.fullmatch(split) or (form != HUB and _exists(_path(rest, folder))):
         place, split = rest, ""
     if not place:
-        raise ConfigurationError(f"dataset '{text}': names no file or folder after '{form}:'")
-    return _Named(form, place, split)
+        raise ConfigurationError(f"dataset '{text}': names no file or folder after '{head}:'")
+    return _Named(form, place, split, subject)
+
+
+def _form_and_subject(named: _Named) -> str:
+    return f"{named.form}/{named.subject}" if named.subject else named.form
 
 
 def _advice(named: _Named) -> str:
     """What to write instead of a name that looks like a benchmark's and leads to no file; empty where it does not."""
-    forms = f"forms: {', '.join([*FORMS, HUB])}"
-    place = named.place
-    form = named.form or (HUB if place == HUB else _benchmark(place))
+    place, form = named.place, named.form or (named.place if named.place in (HUB, *FORMS) else "")
     if "." in place or Path(place).is_absolute() or len(parts := Path(place).parts) > 2:
         return ""
+    if named.form in names():
+        splits = ", ".join(benchmark(named.form).splits)
+        return f"the splits of {named.form} on the hub: {splits}" if len(parts) == 1 else ""
     if len(parts) == 2:
         if named.form:
             return ""
-        return f"a dataset of the hub is named {HUB}:{place} (with /config and :split where it has several); {forms}"
-    if not form:
-        return f"name a file, a folder with its form (form:FOLDER:split), or hf:owner/name:split; {forms}"
+        return f"a dataset of the hub is named {HUB}:{place} (with /config and :split where it has several); {_known()}"
     if form == HUB:
-        return f"'{HUB}' stands before a dataset of the hub, as in {HUB}:{_ON_THE_HUB['arc']}; {forms}"
-    hub = f", or the hub's: {HUB}:{_ON_THE_HUB[form]}" if form in _ON_THE_HUB else ""
-    return f"'{form}' is a form and names no data: write {form}:FILE or {form}:FOLDER:split{hub}; {forms}"
+        return f"'{HUB}' stands before a dataset of the hub, as in {HUB}:allenai/ai2_arc/ARC-Challenge:test; {_known()}"
+    if form:
+        return (
+            f"'{form}' is a form and names no data: write {form}:FILE or {form}:FOLDER:split; {_meant(form)}{_known()}"
+        )
+    return (
+        f"{_meant(place)}name a benchmark, a file, a folder with its form (form:FOLDER:split), or "
+        f"{HUB}:owner/name:split; {_known()}"
+    )
 
 
-def _benchmark(name: str) -> str:
-    """The form of the benchmark that a name seems to be of (ARC-Challenge, ai2_arc, C-Eval); empty where of none."""
-    letters = "".join(filter(str.isalpha, name.casefold())).removeprefix("ai")
-    return next((form for form in FORMS if letters.startswith(form)), "")
+def _meant(name: str, others: Iterable[str] = ()) -> str:
+    found = near(name, others)
+    return f"did you mean {' or '.join(found)}? " if found else ""
+
+
+def _known() -> str:
+    return f"forms: {', '.join([*FORMS, HUB])}; benchmarks (viva list datasets): {', '.join(names())}"
+
+
+def _plain(name: str) -> str:
+    return "_".join(name.casefold().replace("_", " ").split())
 
 
 def _path(text: str, folder: Path = Path()) -> Path:
@@ -221,3 +322,8 @@ def _digest(files: list[Path]) -> str:
     if len(digests) == 1:
         return digests[0][1][:16]
     return hashlib.sha256(repr(digests).encode()).hexdigest()[:16]
+
+
+def _joined_digest(parts: Sequence[HubDataset]) -> str:
+    digests = [part.digest() for part in parts]
+    return digests[0] if len(digests) == 1 else hashlib.sha256(repr(digests).encode()).hexdigest()[:16]

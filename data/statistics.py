@@ -65,11 +65,14 @@ class Check:
         self.answers: Counter[int] = Counter()
         self.widths: Counter[int] = Counter()
         self.subjects: Counter[str] = Counter()
-        self.lengths = {"question": Lengths(), "choice": Lengths()}
+        self.lengths = {"question": Lengths(), "choice": Lengths(), "answer": Lengths()}
         reading = self.reading = Pass(self.source, "files")
         for item in reading:
             self.items += 1
-            self.answers[item.answer] += 1
+            if item.free:
+                self.lengths["answer"].add(item.reference)
+            else:
+                self.answers[item.answer] += 1
             self.widths[len(item.choices)] += 1
             self.subjects[item.subject] += 1
             self.lengths["question"].add(item.question)
@@ -91,12 +94,17 @@ class Check:
             "source": self.text,
             "name": self.source.name,
             "form": self.source.form.name,
+            **self._published(),
             "files": len(self.source.parts),
             "digest": self._digest(),
             "items": self.items,
             "answers": {letter(index): count for index, count in sorted(self.answers.items())},
             "choices": {str(width): count for width, count in sorted(self.widths.items())},
-            "characters": {what: lengths.summary() for what, lengths in self.lengths.items()},
+            "characters": {
+                what: summary
+                for what, lengths in self.lengths.items()
+                if (summary := lengths.summary()) is not None or what != "answer"
+            },
             "subjects": {subject: count for subject, count in sorted(self.subjects.items()) if subject},
             "repeats": {"count": reading.repeat_count, "first": [_record(one) for one in reading.repeats]},
             "equal_choices": {
@@ -106,6 +114,16 @@ class Check:
             },
             "bad": {"count": reading.bad_count, "first": [_record(one) for one in reading.bad]},
         }
+
+    def _published(self) -> dict[str, Any]:
+        """Of a published benchmark: which it is, and how many records it has there as published."""
+        found = self.source.published
+        if found is None:
+            return {}
+        split = self.source.parts[0].split
+        records = found.records(split, self.source.subject) if split else None
+        facts = {name: getattr(found, name) for name in ("name", "title", "licence", "language", "citation")}
+        return {"benchmark": facts | {"revision": self.source.revision or None, "records": records}}
 
     def _digest(self) -> str:
         try:
@@ -120,6 +138,10 @@ class Check:
             [name, f"{report[name]:,}" if isinstance(report[name], int) else report[name]]
             for name in ("form", "files", "digest", "items")
         ]
+        if (published := report.get("benchmark")) is not None:
+            counted[:0] = [["benchmark", published["title"]], ["licence", published["licence"]]]
+            if published["records"] is not None:
+                counted += [["records as published", f"{published['records']:,}"]]
         counted += [["repeats", f"{reading.repeat_count:,}"], ["equal choices", f"{reading.equal_count:,}"]]
         counted += [["bad lines", f"{reading.bad_count:,}"]]
         lengths = [

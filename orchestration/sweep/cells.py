@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from viva.data.sources import HUB, open_source
+from viva.data.sources import hub_name, open_source
 from viva.engine.backends.base import ModelSpec
 from viva.engine.errors import ConfigurationError
 from viva.scenarios.models import check_priced, model_labels
@@ -126,11 +126,8 @@ def dataset_name(source: str) -> str:
 
     Datasets of the hub are not loaded for it.
     """
-    form, _, place = source.partition(":")
-    if form == HUB:
-        return "-".join(part for part in re.split("[/:]", place)[1:] if part) or place
     try:
-        return open_source(source).name
+        return hub_name(source) or open_source(source).name
     except ConfigurationError:  # said by the cells that need it
         return source.rpartition("/")[2].removesuffix(".jsonl") or source
 

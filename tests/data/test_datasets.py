@@ -185,7 +185,7 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 
 def test_an_unknown_form_names_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="unknown form 'arcc'; known: generic, arc"):
+    with pytest.raises(ConfigurationError, match="unknown form 'arcc'; did you mean arc"):
         open_dataset(f"arcc:{jsonl(tmp_path, GOOD)}")
 
 

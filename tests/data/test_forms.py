@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from viva.data.ceval import first_row
+from viva.data.benchmark import benchmark
 from viva.data.items import Item, content_id
 from viva.data.selection import Dataset, open_dataset
 from viva.engine.errors import ConfigurationError, DatasetError
@@ -149,10 +149,11 @@ def test_a_part_of_a_ceval_file_keeps_its_row_numbers(ceval: Path) -> None:
 
 
 def test_cevals_subjects_follow_each_other() -> None:
-    assert first_row("computer_network", "val") == 0
-    assert first_row("physician", "val") == 1346 - 49
-    assert first_row("physician", "dev") == 51 * 5
-    assert first_row("physician", "test") == first_row("alchemy", "val") == 0
+    ceval = benchmark("ceval")
+    assert ceval.first_row("computer_network", "val") == 0
+    assert ceval.first_row("physician", "val") == 1346 - 49
+    assert ceval.first_row("physician", "dev") == 51 * 5
+    assert ceval.first_row("physician", "test") == ceval.first_row("alchemy", "val") == 0
 
 
 def parquet(path: Path, rows: list[dict[str, Any]]) -> str:

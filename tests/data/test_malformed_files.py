@@ -70,7 +70,21 @@ TABLE: dict[str, Malformed] = {
         jsonl(GOOD) + b'{"id": "b", "quest', 2, None, "ends in the middle of this line", 1
     ),
     "broken JSON": generic('{"id": }', None, "not valid JSON at position 8"),
-    "array of records": Malformed(b"[\n" + jsonl(GOOD) + b"]\n", 1, None, "one object a line, not an array", 1),
+    "array: no object": Malformed(b"[\n" + jsonl(GOOD).rstrip() + b",\n7\n]\n", 3, None, "JSON object, found int", 1),
+    "array: key given twice": Malformed(
+        b"[" + jsonl(GOOD) + b', {"id": "b", "id": "c"}]', 2, None, 'the key "id" is given twice', 1
+    ),
+    "array: no comma": Malformed(
+        b"[\n" + jsonl(GOOD, GOOD | {"id": "b"}) + b"]\n", 3, None, "expected a comma", 1, passable=False
+    ),
+    "array: cut off": Malformed(
+        b"[\n" + jsonl(GOOD).rstrip() + b',\n{"id": "b", "que',
+        3,
+        None,
+        "rest of the file is not read",
+        1,
+        passable=False,
+    ),
     "no object": generic('["id"]', None, "expected a JSON object, found list"),
     "key given twice": generic('{"answer": "A", "id": "b", "answer": "B"}', None, 'the key "answer" is given twice'),
     "key twice within": generic('{"id": "b", "choices": {"text": 1, "text": 2}}', None, 'key "text" is given twice'),

@@ -86,7 +86,7 @@ def test_a_name_that_leads_nowhere_says_what_there_is(mmlu: Path, arc: Path) -> 
         f"mmlu:{mmlu}:tset": "holds no split 'tset'; its splits: auxiliary_train, dev, test, val",
         str(mmlu): "is a folder: name its form, as in mmlu:",
         f"{mmlu}:test": f"a split needs a form before it, as in mmlu:{mmlu}:test",
-        f"mmul:{mmlu}:test": "unknown form 'mmul'; known: generic, arc, mmlu, hellaswag, ceval, hf",
+        f"mmul:{mmlu}:test": "unknown form 'mmul'; did you mean mmlu or cmmlu? forms: generic, qa, arc, hf;",
         f"arc:{arc.parent}": "holds no file ending in .jsonl, .json, .ndjson, .parquet; its folders: ARC-Easy, mmlu",
         f"generic:{arc}:test": "ARC-Easy-Test.jsonl: name the one that is meant",
         f"arc:{arc / 'ARC-Easy-Test.jsonl'}:test": "is a file, not a folder with splits; leave ':test' out",
@@ -100,23 +100,39 @@ def test_a_name_that_leads_nowhere_says_what_there_is(mmlu: Path, arc: Path) -> 
         assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["arc", "ARC-Challenge", "ai2_arc", "arc:test"])
-def test_line_14_a_benchmark_without_a_file_says_how_data_are_named(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_line_14_a_form_without_a_file_says_how_data_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("arc", "arc:test"):
+        with pytest.raises(DatasetError) as caught:
+            open_source(name)
+        said = str(caught.value)
+        assert said.startswith(f"{name.rpartition(':')[2] if ':' not in name else name}: cannot be read: No such file")
+        for part in ("'arc' is a form and names no data", "arc:FILE", "arc:FOLDER:split", "arc_challenge or arc_easy?"):
+            assert part in said
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("ARC-Challenge", "arc_challenge"),
+        ("ai2_arc", "arc_challenge or arc_easy"),
+        ("mmlu-pro", "mmlu_pro"),
+        ("helaswag", "hellaswag"),
+        ("gsm", "gsm8k"),
+    ],
+)
+def test_an_unknown_benchmark_has_near_ones_named(
+    name: str, near: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DatasetError) as caught:
+    with pytest.raises(DatasetError, match=f"did you mean {near}"):
         open_source(name)
-    said = str(caught.value)
-    assert said.startswith(f"{name}: cannot be read: No such file or directory; 'arc' is a form and names no data")
-    for part in ("arc:FILE", "arc:FOLDER:split", "hf:allenai/ai2_arc/", "generic, arc, mmlu, hellaswag, ceval, hf"):
-        assert part in said
 
 
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("squad", "name a file, a folder with its form (form:FOLDER:split), or hf:owner/name:split; forms: generic"),
+        ("squad", "a folder with its form (form:FOLDER:split), or hf:owner/name:split; forms: generic"),
         ("hf", "'hf' stands before a dataset of the hub, as in hf:"),
         ("owner/name", "a dataset of the hub is named hf:owner/name"),
         ("generic", "write generic:FILE or generic:FOLDER:split; forms"),
@@ -133,7 +149,7 @@ def test_line_14_other_names_that_lead_nowhere_say_what_a_name_is(
 
 def test_line_14_a_folder_of_a_benchmark_is_named_with_its_own_form(tmp_path: Path) -> None:
     (tmp_path / "ARC-Easy").mkdir()
-    with pytest.raises(DatasetError, match=f"name its form, as in arc:{tmp_path}/ARC-Easy"):
+    with pytest.raises(DatasetError, match=f"name its form, as in arc_easy:{tmp_path}/ARC-Easy"):
         open_source(str(tmp_path / "ARC-Easy"))
 
 

@@ -15,12 +15,12 @@ from pathlib import Path
 import orjson
 
 from viva.data.fields import FieldError
+from viva.data.json_values import read_values
 from viva.data.lines import BadLine, read_lines
 from viva.data.reading import ENDINGS, Record, read_jsonl, read_records
 from viva.engine.errors import DatasetError
 
 from ..units import Dialog
-from .json_values import read_values
 from .logs import LogForm, form_of, read_log
 from .records import Unreadable, dialog_of, place_of, unreadable
 from .runs import is_run, read_run

@@ -1,7 +1,6 @@
 """The values of a JSON file one by one, in bounded memory: those of one long list, or values that follow each other.
 
-Files of JSON lines are read by ``viva.data.reading``; this is for the others. What never belongs here: what a value
-means.
+Files of JSON lines are read by ``reading``; this is for the others. What never belongs here: what a value means.
 """
 
 from __future__ import annotations
@@ -13,12 +12,29 @@ from typing import TextIO
 
 import orjson
 
-from viva.data.fields import shown
-from viva.data.lines import LIMIT, check_regular, refuse_other_formats
-from viva.data.reading import Record
 from viva.engine.errors import DatasetError
 
+from .fields import Raw, shown
+from .json_lines import KeyTwice, parse_line
+from .lines import LIMIT, check_regular, refuse_other_formats
+
+Record = tuple[int, Raw | DatasetError]  # a record with its 1-based line
+
 _PIECE = 2**18
+
+
+def is_list(path: Path) -> bool:
+    """Whether a file of JSON is one list: its first character that is no white space is an opening bracket.
+
+    :raises DatasetError: the file cannot be read.
+    """
+    check_regular(path)
+    try:
+        with path.open("rb") as file:
+            head = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
+    except OSError as error:
+        raise DatasetError(f"cannot be read: {error.strerror}", path=str(path)) from None
+    return head.startswith(b"[")
 
 
 def read_values(path: Path) -> Iterator[Record]:
@@ -69,7 +85,9 @@ class _Scan:
 
     def _record(self, text: str, line: int) -> dict[str, object] | DatasetError:
         try:
-            value = orjson.loads(text)
+            value = parse_line(text)
+        except KeyTwice as error:
+            return DatasetError(str(error), path=str(self._path), line=line)
         except orjson.JSONDecodeError as error:
             return DatasetError(f"not valid JSON: {error.msg}", path=str(self._path), line=line)
         if isinstance(value, dict):
