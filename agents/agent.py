@@ -82,12 +82,20 @@ class Agent:
 
 
 class PackAgent(Agent):
-    """An agent whose words come from a prompt pack; its system prompt is the pack's template ``ROLE.system``."""
+    """An agent whose words come from a prompt pack; its system prompt is the pack's template ``ROLE.system``, or
+    another of the role's templates.
+    """
 
     __slots__ = ("pack",)
 
     def __init__(
-        self, conversation: Conversation, role: str, pack: PromptPack, sampling: Sampling, hint: Any = None
+        self,
+        conversation: Conversation,
+        role: str,
+        pack: PromptPack,
+        sampling: Sampling,
+        hint: Any = None,
+        system: str = "system",
     ) -> None:
-        super().__init__(conversation, role, pack.render(f"{role}.system"), sampling, hint)
+        super().__init__(conversation, role, pack.render(f"{role}.{system}"), sampling, hint)
         self.pack = pack

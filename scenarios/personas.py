@@ -20,6 +20,9 @@ QUESTIONS = (
 )
 
 
+WRONG = "that it cannot be told"  # what who does not know the answer says where there is no other choice to name
+
+
 def knows(model: SimulatedBackend, item: Item) -> bool:
     """Whether the model understands the item's subject."""
     return seeds.uniform(model.label, item.id, "knows") < model.knowledge
@@ -33,6 +36,8 @@ def recites(model: SimulatedBackend, item: Item) -> bool:
 def static_answer(model: SimulatedBackend, item: Item, chance: list[float]) -> str:
     """Its answer to the item as a benchmark puts it: right where it knows or recites it, else a guess."""
     known = knows(model, item) or recites(model, item)
+    if item.free:
+        return f"The answer is: {item.reference}" if known else f"I would say {WRONG}."
     pick = item.answer if known else int(chance[3] * len(item.choices))
     return f"The answer is {chr(65 + pick)}. {item.choices[pick]}."
 
@@ -56,4 +61,4 @@ def judgement(model: SimulatedBackend, text: str, chance: list[float]) -> str:
     return "The candidate did rather well on the whole."
 
 
-__all__ = ["QUESTIONS", "judgement", "knows", "question", "recites", "static_answer"]
+__all__ = ["QUESTIONS", "WRONG", "judgement", "knows", "question", "recites", "static_answer"]

@@ -19,10 +19,15 @@ class Candidate(PackAgent):
 
     async def solve(self, question: str, choices: str, view: View | None = None) -> Completion:
         """Its answer to the benchmark question, asked in the pack's words, or in those of ``view`` where it is given.
+        ``choices`` is empty where the question has none.
 
         The interview goes on from the pack's words either way; ``recall`` says what stands there as its answer.
         """
-        self.view.append("user", self.pack.render("candidate.question", question=question, choices=choices))
+        if choices:
+            put = self.pack.render("candidate.question", question=question, choices=choices)
+        else:
+            put = self.pack.render("candidate.free_question", question=question)
+        self.view.append("user", put)
         return await self.conversation.generate(
             self.role, self.view if view is None else view, self.sampling, hint=self.hint
         )

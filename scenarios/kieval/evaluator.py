@@ -60,9 +60,9 @@ def first_verdict(pack: PromptPack, *, right: bool) -> tuple[str, str]:
 
 
 class Evaluator(PackAgent):
-    """The judge."""
+    """The judge. ``_opening`` stands before the first exchange where there is no verdict to start from."""
 
-    __slots__ = ()
+    __slots__ = ("_opening",)
 
     def begin(self, question: str, choices: str, answer: str, reply: str, *, right: bool) -> None:
         """Show it the benchmark question and answer, and the one verdict it starts from (no model call)."""
@@ -70,12 +70,21 @@ class Evaluator(PackAgent):
         told, verdict = first_verdict(self.pack, right=right)
         self.view.append("user", f"{opening}\n\n{told}" if told else opening)
         self.view.append("assistant", verdict)
+        self._opening = ""
+
+    def begin_free(self, question: str, answer: str, reply: str) -> None:
+        """Have it see a question without choices, its reference answer and what the candidate said, before the first
+        exchange: nobody has said whether that answer is right, so there is no verdict to start from.
+        """
+        self._opening = self.pack.render("evaluator.free_opening", question=question, answer=answer, reply=reply)
 
     async def assess(
         self, question: str, reply: str, assistants: Sequence[Assistant] = (), advice: Sequence[Advice] = ()
     ) -> Assessment:
         """Its verdict on one exchange; with ``assistants`` it is told what they say of the reply (``advice``)."""
         exchange = self.pack.render("evaluator.exchange", question=question, reply=reply)
+        if self._opening:
+            exchange, self._opening = f"{self._opening}\n\n{exchange}", ""
         self.view.append("user", advised(exchange, assistants, advice))
         # What a simulated judge may know of this round; a real one reads the exchange.
         hint = None if self.hint is None else Interviewed(self.hint.item, reply)

@@ -34,16 +34,20 @@ def interview_use(
     rounds = range(s.rounds)
     total = {name: Use() for name in told} | {one.role: Use() for one in asked_too if one.model is not None}
     for item in items:
-        shown = {"question": item.question, "choices": item.labelled_choices()}
-        question = told["candidate"] + tokens_in(pack.render("candidate.question", **shown))
+        of = "free_" if item.free else ""
+        shown = {"question": item.question} | ({} if item.free else {"choices": item.labelled_choices()})
+        question = told["candidate"] + tokens_in(pack.render(f"candidate.{of}question", **shown))
         shown |= {"answer": item.labelled_answer(), "reply": ""}
         # What roles see of the first answer: its words, or the choice it names and its words where it names none.
-        choice = max(tokens_in(item.labelled_choice(index)) for index in range(len(item.choices)))
+        choice = max((tokens_in(item.labelled_choice(index)) for index in range(len(item.choices))), default=0)
         first = {"text": replied, "choice": max(replied, choice), "five-shot": choice}[s.first_answer]
         solving = examples(item)
         solved = question if solving is None else sum(tokens_in(message.content) for message in solving.messages)
-        opening = told["interactor"] + tokens_in(pack.render("interactor.opening", **shown)) + first
-        begun = told["evaluator"] + tokens_in(pack.render("evaluator.opening", **shown)) + first + start
+        asks = tokens_in(pack.render("interactor.free_system")) if of and "interactor.free_system" in pack else None
+        opening = told["interactor"] if asks is None else asks
+        opening += tokens_in(pack.render(f"interactor.{of}opening", **shown)) + first
+        begun = told["evaluator"] + tokens_in(pack.render(f"evaluator.{of}opening", **shown)) + first
+        begun += 0 if item.free else start
         total["candidate"] += Use(
             s.rounds + 1,
             solved + sum(question + first + asked + held * (replied + asked) for held in rounds),

@@ -5,7 +5,12 @@ What never belongs here: verdicts. The interactor never sees one, which is why i
 
 from __future__ import annotations
 
+from typing import Any
+
 from viva.agents.agent import PackAgent
+from viva.agents.prompts import PromptPack
+from viva.engine.conversation import Conversation
+from viva.engine.messages import Sampling
 
 
 class Interactor(PackAgent):
@@ -13,10 +18,21 @@ class Interactor(PackAgent):
 
     __slots__ = ()
 
+    def __init__(
+        self, conversation: Conversation, role: str, pack: PromptPack, sampling: Sampling, hint: Any, *, free: bool
+    ) -> None:
+        """``free``: the benchmark question has no choices."""
+        system = "free_system" if free and f"{role}.free_system" in pack else "system"
+        super().__init__(conversation, role, pack, sampling, hint, system)
+
     async def open(self, question: str, choices: str, answer: str, reply: str) -> str | None:
-        """The first question, given the item and the candidate's answer to it; None if it asks nothing."""
-        prompt = self.pack.render("interactor.opening", question=question, choices=choices, answer=answer, reply=reply)
-        return await self._question(prompt)
+        """The first question, given the item and the candidate's answer to it; None if it asks nothing. ``choices`` is
+        empty where the item has none.
+        """
+        shown = {"question": question, "answer": answer, "reply": reply}
+        if choices:
+            return await self._question(self.pack.render("interactor.opening", choices=choices, **shown))
+        return await self._question(self.pack.render("interactor.free_opening", **shown))
 
     async def follow_up(self, reply: str) -> str | None:
         """The next question, given the candidate's reply to the last one; None if it asks nothing."""

@@ -1,6 +1,7 @@
 """The KIEval interview (Yu et al. 2024, Algorithm 1) as straight-line code.
 
-The candidate answers the benchmark question once; all roles see the choice that it names. Then, round by round, the
+The candidate answers the benchmark question once; all roles see the choice that it names, or, of a question without
+choices, its words, which the evaluator compares with the reference answer. Then, round by round, the
 interactor asks, the candidate replies, the evaluator assesses. With ``overlap`` the next question is asked while the
 last reply is judged, for it never depends on the verdict; if the verdict stops the interview, that question is thrown
 away and its cost counted.
@@ -79,9 +80,9 @@ class _Interview:
         self._conversation, self._protocol, self._item = conversation, protocol, item
         self._exchanges: list[str] = []  # what was said before, for assistants
         self._candidate = Candidate(conversation, "candidate", pack, sampling["candidate"], hint)
-        self._interactor = Interactor(conversation, "interactor", pack, sampling["interactor"], hint)
+        self._interactor = Interactor(conversation, "interactor", pack, sampling["interactor"], hint, free=item.free)
         self._evaluator = Evaluator(conversation, "evaluator", pack, sampling["evaluator"], hint)
-        self.interview = Interview(conversation.label, item.id, protocol.rounds)
+        self.interview = Interview(conversation.label, item.id, protocol.rounds, free=item.free)
 
     async def hold(self, item: Item) -> Interview:
         """Hold the interview; an early end of any kind is part of what comes of it."""
@@ -103,7 +104,10 @@ class _Interview:
         first = await self._first_answer(item)
         if first is None:
             return
-        self._evaluator.begin(question, choices, answer, first, right=self.interview.right)
+        if item.free:
+            self._evaluator.begin_free(question, answer, first)
+        else:
+            self._evaluator.begin(question, choices, answer, first, right=self.interview.right)
         asked = await self._interactor.open(question, choices, answer, first)
         for left in range(self._protocol.rounds - 1, -1, -1):
             if asked is None:
@@ -129,7 +133,7 @@ class _Interview:
         if not assistants:
             return await self._evaluator.assess(asked, reply)
         texts = {
-            ANSWER: self._item.choices[self._item.answer],
+            ANSWER: self._item.right_text,
             "question": asked,
             "dialogue": "\n\n".join(self._exchanges),
         }
@@ -143,8 +147,9 @@ class _Interview:
         how, interview = self._protocol.first_answer, self.interview
         view = self._protocol.examples(item) if how == "five-shot" else None
         said = await self._candidate.solve(item.question, item.labelled_choices(), view)
-        interview.choice = read_choice(said.text, item.choices)
-        interview.right = interview.choice == item.answer
+        if not item.free:
+            interview.choice = read_choice(said.text, item.choices)
+            interview.right = interview.choice == item.answer
         if self._silenced(said):
             return None
         if interview.choice is not None and how != "text":

@@ -91,6 +91,7 @@ class InterviewAggregate:
         self.scores = {aspect: Mean() for aspect in ASPECTS}
         self.accuracy = Mean()
         self.unanswered = 0
+        self.free = 0
         self.rounds = Mean()
         self.interviews = 0
         self.unscored_interviews = 0
@@ -108,8 +109,11 @@ class InterviewAggregate:
     def add(self, interview: Interview) -> list[float | None]:
         """Take in one finished interview; returns its score of each aspect, None where it has none."""
         self.interviews += 1
-        self.accuracy.add(1.0 if interview.right else 0.0)
-        self.unanswered += interview.choice is None
+        if interview.free:
+            self.free += 1
+        else:
+            self.accuracy.add(1.0 if interview.right else 0.0)
+            self.unanswered += interview.choice is None
         held = self.scorer.rounds(interview)
         self.rounds.add(len(held))
         scores = self._remembering.scores(interview)
@@ -149,6 +153,7 @@ class InterviewAggregate:
         self.rounds.merge(other.rounds)
         for name in (
             "unanswered",
+            "free",
             "interviews",
             "unscored_interviews",
             "verdicts",
@@ -180,7 +185,8 @@ class InterviewAggregate:
             "failed": self.failures.total,
             "accuracy": _percent(self.accuracy),
             "unanswered": self.unanswered,
-            "unanswered_rate": _share(self.unanswered, self.interviews),
+            "unanswered_rate": _share(self.unanswered, self.interviews - self.free),
+            **({"free": self.free} if self.free else {}),
             "score": _rounded(self.scores["overall"]),
             "aspects": {aspect: _rounded(self.scores[aspect]) for aspect in ASPECTS[:-1]},
             "rounds": _rounded(self.rounds),

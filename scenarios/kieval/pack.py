@@ -1,11 +1,13 @@
-"""The prompt pack of the interview: which templates it must have, which it may have.
+"""The prompt pack of the interview: which templates it must have, which it may have, and which questions without
+choices need.
 
 What never belongs here: the wording (``packs``).
 """
 
 from __future__ import annotations
 
-from viva.agents.prompts import PackTemplates
+from viva.agents.prompts import PackTemplates, PromptPack
+from viva.engine.errors import ConfigurationError
 
 from .evaluator import check_first_verdicts
 
@@ -27,4 +29,27 @@ _OPTIONAL = {
     for role, names in {"evaluator": ("right", "wrong", "first_right", "first_wrong"), "interactor": ("again",)}.items()
     for name in names
 }
+# Questions without choices are put, opened and shown in words of their own: there is no letter to name, and no verdict
+# to start from. A pack may tell the interactor something else of them, too.
+_FREE = {
+    "candidate.free_question": frozenset({"question"}),
+    "interactor.free_opening": frozenset({"question", "answer", "reply"}),
+    "evaluator.free_opening": frozenset({"question", "answer", "reply"}),
+}
+_OPTIONAL |= _FREE | {"interactor.free_system": frozenset[str]()}
+
+
+def check_free(pack: PromptPack) -> None:
+    """See that a pack can be used for questions without choices.
+
+    :raises ConfigurationError: it lacks a template; the message names it.
+    """
+    for name in _FREE:
+        if name not in pack:
+            raise ConfigurationError(
+                f"prompt pack '{pack.name}' has no template {name}, which questions without choices need; write one, "
+                "or put `base: kieval` into the file for those of the shipped pack"
+            )
+
+
 TEMPLATES = PackTemplates(_NEEDED, _OPTIONAL, check_first_verdicts)

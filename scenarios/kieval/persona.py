@@ -15,7 +15,7 @@ from viva.data.items import Item
 from viva.engine.backends.simulated import SENTENCES, Said, SimulatedBackend
 from viva.engine.messages import Request
 
-from ..personas import judgement, knows, question, static_answer
+from ..personas import WRONG, judgement, knows, question, static_answer
 from .verdicts import ASPECTS
 
 _OFF_TOPIC = "That reminds me of a recipe for lemon cake, which needs three eggs and patience."
@@ -38,8 +38,12 @@ class Interviewed:
             return static_answer(model, self.item, chance), None
         return self._reply(model, chance), None
 
+    def _texts(self) -> tuple[list[str], int]:
+        """What a reply may say, and which of it is right."""
+        return ([self.item.reference, WRONG], 0) if self.item.free else (self.item.choices, self.item.answer)
+
     def _reply(self, model: SimulatedBackend, chance: list[float]) -> str:
-        choices, right = self.item.choices, self.item.answer
+        choices, right = self._texts()
         wrong = (right + 1 + int(chance[3] * (len(choices) - 1))) % len(choices)
         mood = chance[4]
         if knows(model, self.item):
@@ -60,7 +64,7 @@ class Interviewed:
         return " ".join([say, *(SENTENCES[(i + int(chance[6] * 4)) % 4] for i in range(extra))])
 
     def _verdict(self, model: SimulatedBackend, chance: list[float]) -> str:
-        reply, choices, right = self.reply, self.item.choices, self.item.answer
+        reply, (choices, right) = self.reply, self._texts()
         said_right = any(choice in reply for choice in choices[right : right + 1])
         said_wrong = any(choice in reply for i, choice in enumerate(choices) if i != right)
         stop = "none"

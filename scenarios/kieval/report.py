@@ -69,20 +69,25 @@ class KievalAggregate:
     def _main(self, report: dict[str, Any]) -> Table:
         header = ["candidate", "n", "accuracy", "KIEval", "±", "acc", "log", "rel", "coh", "con", "rounds"]
         header += ["unanswered", "unscored", "unparsed", "failed"]
+        free = report["dataset"].get("free", 0)
+        known = not free or free < report["dataset"]["items"]  # of some first answers, whether they are right
         rows = []
         for label, one in report["candidates"].items():
             row = [label, str(one["scored"]), _number(one["accuracy"]["mean"]), _number(one["score"]["mean"])]
             row += [_number(one["score"]["se"]), *(_number(aspect["mean"]) for aspect in one["aspects"].values())]
             row += [_number(one["rounds"]["mean"], 2), _percent(one["unanswered_rate"])]
             row += [_percent(one["unscored_rate"]), _percent(one["parse_failure_rate"]), str(one["failed"])]
-            rows.append(row)
+            rows.append(row if known else _without_static(row, header))
         skipped = report["dataset"]["skipped"]
         dataset = report["dataset"]["name"] + (f" ({skipped} bad lines skipped)" if skipped else "")
         title = f"KIEval on {dataset}, scorer {report['scorer']}, seed {report['seed']}, tier {report['tier']}"
+        if free:
+            few = f"accuracy leaves out {free:,} questions without choices"
+            title += f"; {few}" if known else "; questions without choices have no accuracy"
         silent = [label for label, one in report["candidates"].items() if _often_unanswered(one)]
         if silent:
             title += f"; more than {100 * MOST_UNANSWERED:.0f}% of first answers name no choice: {', '.join(silent)}"
-        return (title, header, rows)
+        return (title, header if known else _without_static(header, header), rows)
 
     def _reasons(self, report: dict[str, Any]) -> Table:
         every = [one["stop_reasons"] | {f"failed: {k}": v for k, v in one["failures"].items()}
@@ -111,6 +116,11 @@ class KievalAggregate:
                 counts = [f"{usage[name]:,}" for name in ("calls", "prompt_tokens", "completion_tokens")]
                 rows.append([label, role, *counts, _number(usage["cost"], 2)])
         return ("Tokens and cost by role", header, rows)
+
+
+def _without_static(row: list[str], header: list[str]) -> list[str]:
+    """A row without what is known of first answers that name a choice."""
+    return [cell for name, cell in zip(header, row, strict=True) if name not in ("accuracy", "unanswered")]
 
 
 def _number(value: float | None, digits: int = 1) -> str:

@@ -13,6 +13,7 @@ from viva.agents.prompts import PromptPack
 from viva.data.items import Item
 from viva.data.selection import Dataset, open_dataset
 from viva.engine.detectors import detector_makers
+from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Sampling
 
 from ..assistants import assistant_roles, check_texts, checked_facts
@@ -28,7 +29,7 @@ from ..shown import RecordedConversation, ResultSummary, ShownConversation, side
 from .forecast import interview_use
 from .interview import ANSWER, COMPARED, InterviewProtocol
 from .manifest import KievalManifest
-from .pack import TEMPLATES
+from .pack import TEMPLATES, check_free
 from .rated import interview_scores
 from .report import KievalAggregate
 from .score import Interview
@@ -72,6 +73,11 @@ class Kieval(Scenario[KievalSettings, Item]):
         )
         records: dict[str, Any] = {"dataset": dataset.to_record()}
         if settings.first_answer == "five-shot":
+            if dataset.free:
+                raise ConfigurationError(
+                    f"first_answer: five-shot asks for a choice, and {dataset.free:,} questions of {dataset.name} have "
+                    "none; give --first-answer text"
+                )
             examples = open_examples(
                 settings.dataset,
                 settings.shots_from,
@@ -89,6 +95,8 @@ class Kieval(Scenario[KievalSettings, Item]):
 
     def protocol(self, settings: KievalSettings, pack: PromptPack | None, records: Mapping[str, Any]) -> Converse[Item]:
         assert pack is not None
+        if records["dataset"].get("free"):
+            check_free(pack)
         tokens = {
             "candidate": settings.candidate_tokens,
             "interactor": settings.interactor_tokens,
@@ -146,7 +154,7 @@ class Kieval(Scenario[KievalSettings, Item]):
 
         def answers(key: str, label: str, item: Item, record: Any) -> Iterator[GradedAnswer]:
             interview = Interview.from_record(record)
-            known = {"right": float(interview.right)}
+            known = {} if interview.free else {"right": float(interview.right)}
             if not by_round:
                 yield GradedAnswer(key, label, item.id, scorer.score(interview), known=known)
                 return

@@ -44,7 +44,8 @@ class Interview:
 
     ``ended_by``: rounds (all were held), evaluator, detector, budget, operator, transcript, candidate (it could not
     answer) or interactor (it asked nothing); ``discarded``: usage of questions that were asked ahead and thrown away;
-    ``irregular``: answers by role and kind that were cut, empty, thought about or ended oddly.
+    ``irregular``: answers by role and kind that were cut, empty, thought about or ended oddly. ``free``: the question
+    has no choices, so that nobody knows whether the first answer is right.
     """
 
     candidate: str
@@ -58,23 +59,26 @@ class Interview:
     usage: dict[str, list[int]] = field(default_factory=dict)
     discarded: list[int] = field(default_factory=lambda: [0, 0, 0])
     irregular: dict[str, dict[str, int]] = field(default_factory=dict)
+    free: bool = False
 
     def to_record(self) -> dict[str, Any]:
         """Plain JSON data; ``from_record`` reads it back."""
         rounds = [[r.scores, r.stop, r.failures, r.problem] for r in self.rounds]
         record = {name: rounds if name == "rounds" else getattr(self, name) for name in _INTERVIEW_FIELDS}
-        return record | {"irregular": self.irregular} if self.irregular else record
+        record |= {"irregular": self.irregular} if self.irregular else {}
+        return record | {"free": True} if self.free else record
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Interview:
         """:raises KeyError, TypeError: the record is not one of an interview."""
         interview = cls(**{name: record[name] for name in _INTERVIEW_FIELDS})
         interview.irregular = record.get("irregular", {})
+        interview.free = bool(record.get("free", False))
         interview.rounds = [Round(*values) for values in record["rounds"]]
         return interview
 
 
-_INTERVIEW_FIELDS = tuple(name for name in Interview.__dataclass_fields__ if name != "irregular")
+_INTERVIEW_FIELDS = tuple(name for name in Interview.__dataclass_fields__ if name not in ("irregular", "free"))
 
 
 @dataclass(slots=True, frozen=True)

@@ -97,8 +97,8 @@ def _comments(raw: str) -> dict[str, str]:
 
 
 def _first_marks(interview: Interview | None) -> list[Mark]:
-    """Which choice the first answer names, and whether it is right."""
-    if interview is None:
+    """Which choice the first answer names, and whether it is right; nothing where there are no choices."""
+    if interview is None or interview.free:
         return []
     if interview.choice is None:
         return [Mark("names no choice", level=0)]

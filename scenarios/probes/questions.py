@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from viva.agents.prompts import PackTemplates, PromptPack
 from viva.data.items import Item, letter
+from viva.engine.errors import ConfigurationError
 from viva.engine.likelihood import Reading
 from viva.engine.messages import View
 
@@ -26,7 +27,8 @@ _NEEDED = {
     "generate.question": _ITEM,
     "generate.answer": frozenset({"letter", "answer"}),
 }
-TEMPLATES = PackTemplates(_NEEDED)
+_FREE = "loss.free_text"  # of questions without choices
+TEMPLATES = PackTemplates(_NEEDED, {_FREE: frozenset({"question", "answer"})})
 _BETWEEN = "\n\n"
 
 
@@ -55,7 +57,15 @@ class Questions:
         return Reading(self._pack.render(self._text, **_fields(item)), options, _joined(told), hint=Probed(item))
 
     def whole(self, item: Item) -> str:
-        """The item as a text with its answer, as it may have been learnt."""
+        """The item as a text with its answer, as it may have been learnt.
+
+        :raises ConfigurationError: the item has no choices, and the pack no words for it.
+        """
+        if item.free:
+            if _FREE not in self._pack:
+                needed = "which questions without choices need; write one, as in the shipped pack probe"
+                raise ConfigurationError(f"prompt pack '{self._pack.name}' has no template {_FREE}, {needed}")
+            return self._pack.render(_FREE, question=item.question.strip(), answer=item.reference.strip())
         said = {"letter": letter(item.answer), "answer": item.choices[item.answer]}
         return self._pack.render("loss.text", **_fields(item), **said)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from viva.agents.prompts import PromptPack
 from viva.data.selection import Dataset, open_dataset
+from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Sampling
 
 from ..contract import Converse, Prepared, Role, Scenario, Scoring
@@ -73,6 +74,12 @@ class Probes(Scenario[ProbeSettings, ProbeTask]):
         if settings.against is not None:
             count = settings.against_n or settings.n
             against = open_dataset(settings.against, limit=count, seed=settings.seed, skip_bad=skip)
+        choosing = [method for method in settings.method if method != "loss"]
+        if dataset.free and choosing:
+            raise ConfigurationError(
+                f"method: {', '.join(choosing)} asks which choice a model takes, and {dataset.free:,} questions of "
+                f"{dataset.name} have none; give --method loss"
+            )
         records: dict[str, Any] = {
             "dataset": dataset.to_record(),
             "against": None if against is None else against.to_record(),

@@ -27,6 +27,7 @@ POINTS = 200  # of a running mean, at most
 # The ablation of KIEval's appendix D: decaying weights, early stop.
 SWITCHES = ((True, True), (False, True), (True, False), (False, False))
 _NAN = float("nan")
+_NO_CHOICES = 2  # in place of whether the first answer is right
 
 
 class InterviewColumns:
@@ -58,7 +59,7 @@ class InterviewColumns:
         self._item.append(self._items.number(interview.item))
         for column, score in zip(self._scores, scores, strict=True):
             column.append(_NAN if score is None else score)
-        self._right.append(interview.right)
+        self._right.append(_NO_CHOICES if interview.free else interview.right)
         held = self._scorer.rounds(interview)
         self._lengths.append(len(held))
         self._verdicts.extend([(one.scores[-1] or 0) if one.scores is not None else 0 for one in held])
@@ -80,8 +81,10 @@ class InterviewColumns:
 
     @property
     def right(self) -> Floats:
-        """1 where the first answer is right, else 0."""
-        return np.frombuffer(self._right, dtype=np.uint8).astype(np.float64)
+        """1 where the first answer is right, else 0; nan where the question has no choices."""
+        found = np.frombuffer(self._right, dtype=np.uint8).astype(np.float64)
+        found[found == _NO_CHOICES] = _NAN
+        return found
 
     @property
     def lengths(self) -> Codes:

@@ -145,7 +145,7 @@ class InterviewPool:
             *("parse_failures", "parse_failure_rate", "failed", "ends", "stop_reasons", "failures"),
         ):
             record[name] = plain[name]
-        record |= {name: plain[name] for name in ("failure_reasons",) if name in plain}
+        record |= {name: plain[name] for name in ("failure_reasons", "free") if name in plain}
         record["items_needed"] = _items_needed(record["score"])
         record["probe"] = self._static()
         return record

@@ -80,8 +80,12 @@ def _main(report: Record) -> Table:
         line += [accuracy, score, number(shown["score"]["se"]) if complete else "–", rounds]
         line += [str(shown["score"]["n"]), percent(shown["unanswered_rate"]), percent(shown["unscored_rate"])]
         cells.append([*line, percent(shown["parse_failure_rate"]), str(shown["failed"])])
-    title = f"KIEval on {', '.join(datasets)}: {title_facts(report)}; accuracy: {said_in_titles(source)}"
-    return (title, header, cells)
+    if any(accuracy_of(row, source)["mean"] is not None for row in rows) or not any(row.get("free") for row in rows):
+        title = f"KIEval on {', '.join(datasets)}: {title_facts(report)}; accuracy: {said_in_titles(source)}"
+        return (title, header, cells)
+    title = f"KIEval on {', '.join(datasets)}: {title_facts(report)}; questions without choices have no accuracy"
+    kept = [place for place, name in enumerate(header) if not name.endswith(("accuracy", " acc", "unanswered"))]
+    return (title, [header[at] for at in kept], [[line[at] for at in kept] for line in cells])
 
 
 def _three(row: Record, source: str) -> list[str]:

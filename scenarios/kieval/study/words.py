@@ -105,7 +105,8 @@ def methods(report: Record, lent: StaticFigures | None) -> list[tuple[str, str]]
             ),
             (
                 "Unanswered, unscored, unparsed",
-                "A first answer that names no choice is unanswered and counts as not right. "
+                "A first answer that names no choice is unanswered and counts as not right; one to a question without "
+                "choices is in no accuracy. "
                 "A round whose verdict could not be read, repairs included, is unscored, which is not the same as 0. "
                 "Unparsed is the share of the evaluator's texts that could not be read. Failed talks ended with an "
                 "error and are counted, not scored.",
