@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 from string import Formatter
 
@@ -125,6 +126,15 @@ class PackTemplates:
 def is_shipped(source: str) -> bool:
     """Whether this is the name of a shipped pack, not a file's path."""
     return source in registered(_PACKS)
+
+
+def shipped_packs() -> dict[str, str]:
+    """The shipped packs by name, each with what the comment at the beginning of its file says of it."""
+    found = {}
+    for name in registered(_PACKS):
+        lines = takewhile(lambda line: line.startswith("#"), read_text(_shipped(name)).splitlines())
+        found[name] = " ".join(line.removeprefix("#").strip() for line in lines)
+    return found
 
 
 def _with_base(text: str, source: str) -> str:

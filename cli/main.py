@@ -20,6 +20,7 @@ from . import (
     exchange,
     judge,
     lab,
+    listing,
     meta,
     plan,
     report,
@@ -74,6 +75,7 @@ show.register(app)
 view.register(app)
 review.register(app)
 data.register(app)
+listing.register(app)
 validate.register(app)
 lab.register(app)
 serve.register(app)

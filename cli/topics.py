@@ -20,6 +20,7 @@ _TOPICS = {
     "show": "Looking",
     "view": "Looking",
     "score": "Looking",
+    "list": "Looking",
     "judge": "Judging",
     "bench": "Judging",
     "review": "Judging",

@@ -58,7 +58,8 @@ class Form:
     """How records become items, and what is known of the files they stand in.
 
     ``read`` raises ``FieldError``. ``columns`` name those of a table without header, ``required`` those that a header
-    must name. ``unique`` is the field of a record that no other may share; None: the item's id is.
+    must name. ``unique`` is the field of a record that no other may share; None: the item's id is. ``summary`` says
+    what it is in one line, of forms that no benchmark's data file tells of.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Form:
     required: tuple[str, ...] = ()
     unique: str | None = None
     drops_repeats: bool = False
+    summary: str = ""
 
 
 def _generic(raw: Raw, where: Where) -> Item:
@@ -144,9 +146,25 @@ def _arc(raw: Raw, where: Where) -> Item:
 FORMS: dict[str, Form] = {
     form.name: form
     for form in (
-        Form("generic", _generic, required=("question", "A", "B", "answer")),
-        Form("qa", _qa, required=("question", "answer")),
-        Form("arc", _arc, (*JSON_ENDINGS, ".parquet"), unique="id"),
+        Form(
+            "generic",
+            _generic,
+            required=("question", "A", "B", "answer"),
+            summary="Own questions with choices: question, choices (or columns A, B, …), answer.",
+        ),
+        Form(
+            "qa",
+            _qa,
+            required=("question", "answer"),
+            summary="Own questions without choices: question, answer (the reference).",
+        ),
+        Form(
+            "arc",
+            _arc,
+            (*JSON_ENDINGS, ".parquet"),
+            unique="id",
+            summary="Questions in either of the schemas in which AI2 ARC is published.",
+        ),
     )
 }
 

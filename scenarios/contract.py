@@ -269,6 +269,12 @@ class Scenario(ABC, Generic[S, T]):
         """The results of other tools that become runs of this system (``viva import``)."""
         return ()
 
+    def offers(self) -> Mapping[str, Mapping[str, str]]:
+        """What else of this system its settings and files name, by kind (``scorers``, ``metrics``): each name with one
+        line on it, for ``viva list``. As it is, nothing.
+        """
+        return {}
+
     def known_verdict(self, task: T, messages: Sequence[Message]) -> float | str | None:
         """The right score or label of what a judge is asked there about a task, where the data say it."""
         return None

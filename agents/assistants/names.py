@@ -28,7 +28,16 @@ _LABEL = re.compile(r"([A-Za-z][\w-]*)=(?=.)")
 _AGAINST = re.compile(r"@([A-Za-z_]\w*)$")
 # Kinds behind whose colon a model is named; those of ``KINDS`` name a folder there.
 _MODELS: dict[str, type[Likelihood] | type[OtherJudge]] = {"logprob": Likelihood, "judge": OtherJudge}
-KNOWN = f"{', '.join(METRICS)}, logprob:MODEL, judge:MODEL, nli:FOLDER, embedding:FOLDER, FILE.py#NAME"
+_FORMS = {f"{kind}:MODEL": made for kind, made in _MODELS.items()}
+KNOWN = ", ".join([*METRICS, *_FORMS, *(f"{kind}:FOLDER" for kind in KINDS), "FILE.py#NAME"])
+
+
+def described() -> dict[str, str]:
+    """Every name that an assistant can have, with one line on it."""
+    found = {name: (function.__doc__ or "") for name, (_, function, _) in METRICS.items()}
+    found |= {name: (made.__doc__ or "") for name, made in _FORMS.items()}
+    found |= {f"{kind}:FOLDER": (function.__doc__ or "") for kind, (_, function, *_) in KINDS.items()}
+    return found | {"FILE.py#NAME": "A function of yours from an example to a number, run in a process of its own."}
 
 
 def full_name(text: str, folder: Path = Path()) -> str:

@@ -124,6 +124,13 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask]):
         metrics = [Measured.from_manifest(one) for one in records["metrics"]]
         return SuiteProtocol(suite, metrics, records["graders"], pack, plays=settings.interactor is not None).hold
 
+    def offers(self) -> dict[str, dict[str, str]]:
+        from .builtin import BUILTIN
+        from .builtin.rubrics import SHIPPED, shipped_rubric
+
+        metrics = {name: function.__doc__ or "" for name, function in BUILTIN.items()}
+        return {"metrics": metrics, "rubrics": {name: shipped_rubric(name).notes or "" for name in SHIPPED}}
+
     def task(self, record: Any) -> DialogTask:
         return DialogTask.from_record(record)
 

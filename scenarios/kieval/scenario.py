@@ -32,7 +32,7 @@ from .manifest import KievalManifest
 from .pack import TEMPLATES, check_free
 from .rated import interview_scores
 from .report import KievalAggregate
-from .score import Interview
+from .score import SCORERS, SUMMARIES, Interview
 from .scoring import KievalScoring
 from .settings import KievalSettings
 from .shown import shown_interview, summary
@@ -166,6 +166,9 @@ class Kieval(Scenario[KievalSettings, Item]):
 
     def in_random_order(self, cluster: str | None) -> dict[str, Any]:
         return {"shuffled": True} | ({"cluster": cluster} if cluster else {})
+
+    def offers(self) -> dict[str, dict[str, str]]:
+        return {"scorers": {name: SUMMARIES[name] for name in SCORERS}}
 
     def imports(self) -> tuple[Import, ...]:
         from .imported import DETAILS

@@ -15,10 +15,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 ScorerName = Literal["official", "linear", "corrected"]
-SCORERS: tuple[ScorerName, ...] = ("official", "linear", "corrected")
+SCORERS: tuple[ScorerName, ...] = get_args(ScorerName)
+SUMMARIES: dict[ScorerName, str] = {
+    "official": "As the published KIEval figures were computed; only rounds with a score count.",
+    "linear": "As official, with a quarter of the points in place of its mapping.",
+    "corrected": "Weights by the true round; rounds lost to an early stop count 0.",
+}
 # Order of the scores in a round: the five aspects, then overall.
 ASPECTS = ("accuracy", "logic", "relevance", "coherence", "conciseness", "overall")
 _DECAY = 0.2

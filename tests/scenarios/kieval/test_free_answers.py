@@ -84,7 +84,7 @@ def test_a_fork_with_another_evaluator_asks_the_candidate_nothing_again(question
     held(questions, tmp_path / "run")
     changes = {"evaluator": "simulated:other"}
     launch = forked_run(tmp_path / "run", tmp_path / "fork", VirtualClock(), changes=changes)
-    launch.clock.run(launch.run)  # type: ignore[attr-defined]
+    launch.clock.run(launch.run)
     report = recorded_results(launch.folder).report()
     assert [(one["interviews"], one["failed"], one["free"]) for one in report["candidates"].values()] == [(6, 0, 6)] * 2
 
