@@ -56,6 +56,7 @@ review runs/tools --out review.tsv
 validate --dataset ITEMS --model openai:candidate?retries=0 --model gemini:other?retries=0 -n 4 --out ids.txt
     --concurrency 1 --run runs/validate
 data check ITEMS
+list datasets --json
 correlate figures.csv --json
 judge audit --judge anthropic:judge?retries=0 --cases cases.jsonl --concurrency 1 --out runs/audit
 judge certify runs/run --next 2 --out next.csv
