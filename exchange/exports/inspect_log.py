@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 
 from viva.engine.lazy_import import imported
+from viva.reports.rows import Row
 
 from .cells import ExportCell
 from .conversations import Conversation, conversations
@@ -92,6 +93,7 @@ def _log(cell: ExportCell) -> Any:
         packages={"viva-exam": our_version()},
         metadata=in_utf8({"viva": {"cell": cell.name, "label": cell.label, "seed": cell.seed, "tier": manifest["tier"],
                                    "pack": manifest["pack"], "dataset": manifest["dataset"], "judge": cell.judge}}),
+        headline_metric={"score": next(iter(cell.criteria), None), "metric": "mean"},
         scorers=[{"name": name, "options": {}, "metrics": []} for name in cell.criteria],
     )  # fmt: skip
     plan = made.EvalPlan(name=cell.which.name, steps=[made.EvalPlanStep(solver=cell.which.name, params=settings)])
@@ -112,7 +114,7 @@ def _model_roles(cell: ExportCell) -> dict[str, Any]:
 
 
 def _results(cell: ExportCell) -> Any:
-    """The criteria, each with mean and standard error; then every figure of the run's own report, as ``report``."""
+    """The criteria, each with mean and standard error; the figures of the run's own report are the metadata."""
     made = imported("inspect_ai.log")
     scores = []
     for one in cell.criteria.values():
@@ -123,13 +125,15 @@ def _results(cell: ExportCell) -> Any:
         score.unscored_samples = one.unscored
         score.metrics = {name: made.EvalMetric(name=name, value=value) for name, value in known.items()}
         scores.append(score)
-    report = made.EvalScore(name="report", scorer="viva")
-    for name, row in cell.figures.items():
-        if row["value"] is not None:
-            more = {field: row[field] for field in ("se", "low", "high", "n") if row[field] is not None}
-            report.metrics[name] = made.EvalMetric(name=name, value=row["value"], metadata=more or None)
     finished = cell.ended - cell.failed
-    return made.EvalResults(total_samples=cell.planned, completed_samples=finished, scores=[*scores, report])
+    results = made.EvalResults(total_samples=cell.planned, completed_samples=finished, scores=scores)
+    results.metadata = {"report": {name: _plain(row) for name, row in cell.figures.items()}}
+    return results
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    """A figure without what it has not."""
+    return {field: row[field] for field in ("value", "se", "low", "high", "n") if row[field] is not None}
 
 
 def _usage(used: Any) -> Any:

@@ -35,7 +35,7 @@ def test_line_15_h_is_help_and_run_is_first_in_the_list() -> None:
         topic: [line.split()[0] for line in lines.splitlines() if re.match(r"  \S", line)]
         for topic, lines in re.findall(r"^(\w+):\n((?:  .*\n)+)", said, re.MULTILINE)
     }
-    assert [*topics][1:] == ["Running", "Looking", "Judging", "Serving", "Data"]
+    assert [*topics][1:] == ["Running", "Looking", "Judging", "Serving", "Exchange", "Data"]
     assert topics["Running"][:4] == ["run", "resume", "sweep", "demo"]
     assert topics["Looking"][:3] == ["report", "show", "view"]
     assert not re.search(r"\w\.\.\.$", said, re.MULTILINE)  # summaries stand there whole

@@ -18,6 +18,7 @@ import click
 import typer
 from crawled_pages import Visitor
 from forked_viva import Forked, forked_viva
+from other_tools import write_details
 from planted_keys import KEYS, leaking_files, leaks
 from small_dialogs import write_data
 
@@ -57,6 +58,9 @@ validate --dataset ITEMS --model openai:candidate?retries=0 --model gemini:other
     --concurrency 1 --run runs/validate
 data check ITEMS
 list datasets --json
+export runs/run --to every-eval-ever --out exported
+export runs/tools --to openai --out tools.jsonl
+import details/interact_details.json --from kieval --out runs/imported
 correlate figures.csv --json
 judge audit --judge anthropic:judge?retries=0 --cases cases.jsonl --concurrency 1 --out runs/audit
 judge certify runs/run --next 2 --out next.csv
@@ -155,6 +159,7 @@ def _prepare(work: Path) -> None:
         "interviews: {rounds: 1, interactor: 'gemini:interactor?retries=0', evaluator: 'anthropic:evaluator?retries=0'}"
     )
     said = [{"role": "user", "content": "Is two even?"}, {"role": "assistant", "content": "Yes, it is even."}]
+    write_details(work / "details")
     (work / "log.jsonl").write_text(json.dumps({"messages": said}) + "\n")
     case = {"question": "Is two even?", "reference": "Yes.", "answers": ["Yes, for it is twice one.", "No, it is odd."]}
     (work / "cases.jsonl").write_text(json.dumps(case) + "\n")
