@@ -1,0 +1,80 @@
+"""A scenario as a harness of verifiers (its v1 API): the compared role's calls go to the endpoint that verifiers
+intercepts, so that its trace holds what the trained model was sent and answered. Needs the package verifiers.
+
+What never belongs here: other roles' calls in that trace: they are in the run's folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, ClassVar
+
+from verifiers.v1 import Harness, HarnessConfig, ModelContext, TaskData, Trace  # type: ignore[import-not-found]
+from verifiers.v1.runtimes import ProgramResult, Runtime  # type: ignore[import-not-found]
+
+from viva.engine.backends.openai import OpenAIBackend
+from viva.engine.clock import RealClock
+from viva.orchestration.arguments import scenario_of
+from viva.orchestration.rollouts import Reward, rollouts
+from viva.scenarios.contract import many_role
+
+from .tasks import tasks_for
+
+
+class ScenarioHarness(Harness[HarnessConfig]):  # type: ignore[misc]
+    """Each launch is a run of one conversation. Subclass it in a module of your own and export the subclass as that
+    module's ``__all__``: the module's name is the harness's id.
+
+    ``scenario``, ``settings`` and ``reward_of`` (its ``reward``) are as for ``viva.rollouts``; ``models`` are those of
+    the other roles; ``out`` is where run folders go, each named for its trace. The reward is recorded in the trace
+    under ``reward_name``, none where the conversation is unscored; ``trace.info["viva"]`` has the run's folder, the
+    conversation's key and its value.
+    """
+
+    APPENDS_SYSTEM_PROMPT = True
+    EXECUTES_CODE = False
+    NEEDS_CONTAINER = False
+
+    scenario: ClassVar[Any]
+    models: ClassVar[Mapping[str, Any]] = {}
+    settings: ClassVar[Mapping[str, Any]] = {}
+    reward_of: ClassVar[Callable[[Any], Reward] | None] = None
+    out: ClassVar[str | Path] = "runs"
+    reward_name: ClassVar[str] = "conversation"
+
+    def task(self, data: TaskData) -> Any:
+        """What the scenario is given as its task; the prompt's text unless a subclass says otherwise."""
+        return data.prompt_text
+
+    async def launch(
+        self,
+        ctx: ModelContext,
+        trace: Trace,
+        runtime: Runtime,
+        endpoint: str,
+        secret: str,
+        mcp_urls: dict[str, str],
+        data: TaskData,
+    ) -> ProgramResult:
+        which = scenario_of(self.scenario)
+        seat = OpenAIBackend(RealClock(), base_url=endpoint, model=ctx.model, key=secret)
+        seat.label = "policy"
+        folder = Path(self.out) / trace.id
+        held = rollouts(
+            which,
+            models={**self.models, many_role(which.roles).name: seat},
+            tasks=tasks_for(which, [self.task(data)], folder),
+            reward=type(self).reward_of,
+            out=folder,
+            **self.settings,
+        )
+        async with aclosing(held):  # cancelled, for a timeout, it leaves no call in flight
+            [rollout] = [one async for one in held]
+        trace.info["viva"] = {"run": str(held.run.path), "key": rollout.key, "value": rollout.value}
+        if rollout.error is not None:
+            return ProgramResult(1, "", f"{rollout.error['type']}: {rollout.error['message']}")
+        if rollout.reward is not None:
+            trace.record_reward(self.reward_name, rollout.reward)
+        return ProgramResult(0, "", "")
