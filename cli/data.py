@@ -13,7 +13,12 @@ import typer
 from .exit_codes import DONE, FAILED, guarded
 from .lazy_command import example_of
 
-Source = Annotated[str, typer.Argument(metavar="DATASET", help="FILE, form:PATH, form:FOLDER:split or hf:owner/name.")]
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATASET", help="NAME (viva list datasets), FILE, form:PATH[:split] or hf:owner/name[:split]."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 

@@ -25,7 +25,9 @@ FirstAnswer = Literal["choice", "text", "five-shot"]
 class KievalSettings(RunSettings):
     """KIEval (Yu et al. 2024, section 3)."""
 
-    dataset: str = Field(description="Benchmark: FILE, form:PATH, form:FOLDER:split or hf:owner/name[:split].")
+    dataset: str = Field(
+        description="Benchmark: NAME (viva list datasets), FILE, form:PATH[:split] or hf:owner/name[:split]."
+    )
     candidate: list[str] = Field(min_length=1, description="Model under examination; may be given several times.")
     interactor: str = Field(description="Model that asks.")
     evaluator: str = Field(description="Model that judges.")

@@ -20,7 +20,9 @@ Method = Literal["letter", "text", "generate", "loss"]
 class ProbeSettings(RunSettings):
     """Static probes: what a model recalls (KIEval, section 4.2, Table 3)."""
 
-    dataset: str = Field(description="Benchmark, as FILE, form:FILE or form:FOLDER:split.")
+    dataset: str = Field(
+        description="Benchmark: NAME (viva list datasets), FILE, form:PATH[:split] or hf:owner/name[:split]."
+    )
     candidate: list[str] = Field(min_length=1, description="Model to probe; may be given several times.")
     method: list[Method] = Field(
         default=["letter"],

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from viva.data.benchmark import benchmark
 from viva.data.idlist import read_ids
 from viva.data.items import Item, content_id
 from viva.data.selection import open_dataset
 from viva.data.sources import dev_source, open_source
+from viva.data.statistics import Check
 
 DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data").resolve()
 LISTS = DATA / "kieval" / "validated_items_gpt-4-1106-preview.json"
@@ -57,15 +59,11 @@ def test_every_item_is_read(source: str, total: int, repeats: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "valid", "invalid"),
-    [
-        ("arc:@/arc/ARC-Challenge:test", 1057, 115),
-        ("arc:@/arc/ARC-Easy:test", 2294, 82),
-        ("mmlu:@/mmlu:test", 9976, 3961),
-        ("ceval:@/ceval:val", 886, 460),
-    ],
+    "source",
+    ["arc_challenge:@/arc/ARC-Challenge:test", "arc_easy:@/arc/ARC-Easy:test", "mmlu:@/mmlu:test", "ceval:@/ceval:val"],
 )
-def test_the_authors_know_every_id(source: str, valid: int, invalid: int, lists: dict[str, set[str]]) -> None:
+def test_the_authors_know_every_id(source: str, lists: dict[str, set[str]]) -> None:
+    valid, invalid = benchmark(source.partition(":")[0]).listed[source.rpartition(":")[2]]
     ids = [item.id for item in open_dataset(real(source))]
     assert len(ids) == len(set(ids)) == valid + invalid
     assert len(lists["valid_uuids"].intersection(ids)) == valid
@@ -111,6 +109,24 @@ def test_the_authors_know_ceval_by_the_very_rows_that_we_give(lists: dict[str, s
     assert [item.id for item in items] == [
         content_id(item.question, item.choices, item.answer, {"id": row}) for item, row in zip(items, rows, strict=True)
     ]
+
+
+@pytest.mark.parametrize(
+    ("source", "subject"),
+    [
+        *[(f"arc_challenge:@/arc/ARC-Challenge:{split}", "") for split in ("train", "test", "dev")],
+        *[(f"arc_easy:@/arc/ARC-Easy:{split}", "") for split in ("train", "test", "dev")],
+        *[(f"mmlu:@/mmlu:{split}", "") for split in ("test", "val", "dev")],
+        *[(f"ceval:@/ceval:{split}", "") for split in ("val", "dev")],
+        ("mmlu/anatomy:@/mmlu:test", "anatomy"),
+        ("ceval/law:@/ceval:val", "law"),
+    ],
+)
+def test_data_files_say_how_many_records_are_published(source: str, subject: str) -> None:
+    report = Check(real(source)).report()
+    split = "validation" if source.startswith("arc") and source.endswith("dev") else source.rpartition(":")[2]
+    name = source.partition(":")[0].partition("/")[0]
+    assert report["items"] + report["repeats"]["count"] == benchmark(name).records(split, subject)
 
 
 @pytest.mark.parametrize(
