@@ -17,6 +17,7 @@ from .lazy_command import example_of
 from .merge import CellName
 
 if TYPE_CHECKING:
+    from viva.orchestration.share import Share
     from viva.orchestration.sweep.sweep import Sweep
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
@@ -28,9 +29,8 @@ MaxFailures = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    app.command("sweep", epilog=example_of("viva sweep grid.yaml", "viva sweep grid.yaml --dry-run", models=True))(
-        guarded(_sweep)
-    )
+    examples = ("viva sweep grid.yaml", "viva sweep grid.yaml --dry-run", "viva sweep grid.yaml --ray auto")
+    app.command("sweep", epilog=example_of(*examples, models=True))(guarded(_sweep))
     merge.register(app)
 
 
@@ -51,6 +51,24 @@ def _sweep(
         str | None,
         typer.Option("--shard", metavar="I/N", help="Every N-th conversation of each cell; `viva merge` joins them."),
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="ADDRESS",
+            help="Have a Ray cluster hold the cells: auto (the running one), local (start one here), HOST:PORT.",
+        ),
+    ] = None,
+    ray_shards: Annotated[
+        int | None, typer.Option("--ray-shards", min=1, help="Tasks that each cell is divided into (1).")
+    ] = None,
+    ray_workers: Annotated[
+        int | None, typer.Option("--ray-workers", min=1, help="Tasks at once at most (as many as there is room for).")
+    ] = None,
+    ray_timeout: Annotated[
+        float | None,
+        typer.Option("--ray-timeout", min=0.0, help="Seconds to wait for a machine that can hold a task (300)."),
+    ] = None,
     json: Json = False,
     max_failures: MaxFailures = 0,
 ) -> None:
@@ -59,12 +77,49 @@ def _sweep(
     from viva.orchestration.sweep.portion import Portion
     from viva.orchestration.sweep.sweep import planned_sweep
 
-    portion = Portion(cell, None if shard is None else Share.parse(shard))
-    sweep = planned_sweep(file, out, retry_failed=retry_failed, concurrency=concurrency, portion=portion)
+    share = None if shard is None else Share.parse(shard)
+    sweep: Sweep
+    options = {"shards": ray_shards, "workers": ray_workers, "timeout_seconds": ray_timeout}
+    if ray is not None:
+        sweep = _clustered(file, out, ray, options, share, cell, retry_failed=retry_failed, concurrency=concurrency)
+    else:
+        _refuse_without_ray(options)
+        portion = Portion(cell, share)
+        sweep = planned_sweep(file, out, retry_failed=retry_failed, concurrency=concurrency, portion=portion)
     if dry_run:
         _forecast(sweep, json)
     else:
         _carry(sweep, json=json, max_failures=max_failures)
+
+
+def _clustered(
+    file: Path,
+    out: Path | None,
+    address: str,
+    options: dict[str, Any],
+    share: Share | None,
+    cell: str | None,
+    **how: Any,
+) -> Sweep:
+    """:raises ConfigurationError: the file is wrong, or a shard is asked for."""
+    from viva.engine.errors import ConfigurationError
+    from viva.orchestration.cluster.cluster_sweep import ClusterOptions, cluster_sweep
+
+    if share is not None:
+        raise ConfigurationError("--shard: with --ray every shard is held; say with --ray-shards into how many")
+    given = {name: value for name, value in options.items() if value is not None}
+    return cluster_sweep(file, out, ClusterOptions(address=address, **given), cell=cell, **how)
+
+
+def _refuse_without_ray(options: dict[str, Any]) -> None:
+    """:raises ConfigurationError: an option of a cluster is given, and no cluster."""
+    from viva.engine.errors import ConfigurationError
+
+    for name, value in options.items():
+        if value is not None:
+            raise ConfigurationError(
+                f"--ray-{name.removesuffix('_seconds')}: says how a cluster works; give --ray ADDRESS too"
+            )
 
 
 def resume(out: Path, given: dict[str, Any], *, retry_failed: bool, json: bool, max_failures: int) -> NoReturn:
@@ -105,7 +160,7 @@ def _carry(sweep: Sweep, *, json: bool, max_failures: int) -> NoReturn:
         print(harmless(line), file=sys.stderr)
     print(f"sweep folder: {sweep.out}", file=sys.stderr)
     if sweep.interrupted:
-        again = f"viva resume {sweep.out}" if sweep.portion.whole else "the same command"
+        again = f"viva resume {sweep.out}" if sweep.portion.whole and not sweep.spread else "the same command"
         print(f"go on with: {again}", file=sys.stderr)
         sys.exit(INTERRUPTED)
     if sweep.portion.share is not None:

@@ -22,6 +22,8 @@ VivaError
 ├── ConversationCancelled     somebody cancelled this conversation while its run went on
 ├── MalformedOutput           a model answered, but not in the form that was asked for
 ├── LimitReached              a budget of a conversation or of the run is used up
+├── ClusterError              the machines of a cluster could not hold a part of a sweep
+│   └── NotScheduled          no machine had what a part needs, for as long as was waited
 └── JournalError              the run folder cannot be written or read (disk full, corrupt, other run)
 
 What never belongs here: control flow (see ``ConversationStopped`` in ``conversation``) and exit codes.
@@ -164,6 +166,14 @@ class LimitReached(VivaError):
     def __init__(self, limit: str, allowed: float, scope: str) -> None:
         super().__init__(f"the {scope}'s budget of {allowed:g} {limit} is used up")
         self.limit, self.allowed, self.scope = limit, allowed, scope
+
+
+class ClusterError(VivaError):
+    """A part of a sweep came to no end on a cluster: its workers died, or another attempt has taken it over."""
+
+
+class NotScheduled(ClusterError):
+    """No machine of the cluster had the resources that a part of a sweep needs; the message names them."""
 
 
 class JournalNotice(UserWarning):

@@ -33,6 +33,7 @@ from viva.scenarios.settings import folder_of, full_file
 from viva.scoring.sequential import Until
 
 from .parts import parts
+from .resources import Needs
 
 _LISTS = ("candidates", "datasets", "seeds", "evaluators")
 
@@ -64,6 +65,7 @@ class SweepFile(BaseModel):
     patience: float = Field(default=600.0, ge=0)
     chaos: str | None = None
     local_models: StrictInt = Field(default=1, ge=1)
+    resources: dict[str, Needs] = {}
     until: Until | None = None
     _own_judges: dict[str, list[str]] = PrivateAttr(default_factory=dict)
 

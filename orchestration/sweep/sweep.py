@@ -38,6 +38,7 @@ from .parts import part_of
 from .portion import Portion
 from .progress import CellRun
 from .record import Recorded, read_sweep, write_sweep
+from .resources import check_names
 from .shards import forget_none
 from .stopping import Stopping
 from .sweep_folder import check_place
@@ -48,8 +49,10 @@ _MOST_OPEN = 64  # cells that are led to their end at once, files allowing; each
 class Sweep:
     """One sweep about to go on. ``runs`` tells of every cell, before, while and after it runs; ``events`` are the news
     of models (retries), ``models`` their counters. ``interrupt`` and ``halt`` are
-    a runner's, for all cells. ``portion``: what of the sweep this process holds.
+    a runner's, for all cells. ``portion``: what of the sweep this process holds. ``spread``: other machines hold it.
     """
+
+    spread = False
 
     def __init__(
         self,
@@ -281,6 +284,7 @@ def planned_sweep(file: Path, out: Path | None = None, clock: Clock | None = Non
     folder = file.resolve().parent
     found = cells(checked, folder, str(file))
     check_bounds(found, str(file))
+    check_names(checked.resources, (model for cell in found for model in cell.models), str(file))
     recorded = Recorded(folder, written, checked.until, found)
     return Sweep(recorded, checked, out or Path("runs") / file.stem, clock, **how)
 
