@@ -79,7 +79,7 @@ class Rollouts(AsyncIterator[Rollout]):
 
     def __init__(self, launch: Launch, reward: Callable[[Any], Reward] | None) -> None:
         self._live = LiveRun(launch)
-        self._repeats = launch.prepared.repeats
+        self._prepared, self._repeats = launch.prepared, launch.prepared.repeats
         self._reward = reward
         self._events: Subscription | None = None
         self._transcripts = Transcripts(self._live.folder)
@@ -109,6 +109,10 @@ class Rollouts(AsyncIterator[Rollout]):
     def run(self) -> LiveRun:
         """The run that the conversations are of."""
         return self._live
+
+    def keys(self) -> list[str]:
+        """The keys of all conversations to be, in the order of their numbers."""
+        return [key for _, key in self._prepared.numbered_keys()]
 
     async def cancel(self, group: str, reason: str = "the group was cancelled") -> list[str]:
         """Cancel all conversations of a group, by ``Rollout.group`` or the key of any of them, and wait until nothing

@@ -1,0 +1,102 @@
+"""A scenario as a generator of SkyRL: conversations for a batch of prompts, as token ids, loss masks and rewards.
+
+What never belongs here: tokenizers and weights, which are the trainer's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+from viva.engine.errors import ConfigurationError
+from viva.orchestration.arguments import scenario_of
+from viva.orchestration.folders import fresh_folder
+from viva.orchestration.rollouts import Reward, Rollout, Rollouts, rollouts
+from viva.scenarios.contract import many_role
+
+from .rows import Tokenize, joined, rows_of
+from .tasks import tasks_for
+
+Batch = Mapping[str, Any]
+
+
+def own_task(prompt: Sequence[Mapping[str, Any]], extras: Mapping[str, Any]) -> Any:
+    """The column ``task`` of a data row, else the text of its prompt's last message."""
+    return extras["task"] if "task" in extras else prompt[-1]["content"]
+
+
+class ScenarioGenerator:
+    """Has ``generate`` as SkyRL's ``GeneratorInterface`` wants it. Each batch is a run in a folder of its own in
+    ``out``. With ``step_wise`` each turn of the compared role is a row; without it a conversation is one, with what the
+    others said between its answers masked. Masked too are tokens that a grammar forced, tokens without log-probability
+    where others have one, and conversations that failed or are unscored, with reward 0.
+
+    ``which``, ``reward`` and ``settings`` are as for ``viva.rollouts``. Among the ``models`` by role is the policy; it
+    must tell its tokens (a local model, or ``openai:…?token_ids=on``). ``tokenize`` makes the token ids of a prompt
+    from its messages in OpenAI's form; ``task`` makes the scenario's task from a row's prompt and extra columns.
+    """
+
+    def __init__(
+        self,
+        which: Any,
+        *,
+        models: Mapping[str, Any],
+        tokenize: Tokenize,
+        step_wise: bool = False,
+        task: Callable[[Sequence[Mapping[str, Any]], Mapping[str, Any]], Any] = own_task,
+        reward: Callable[[Any], Reward] | None = None,
+        out: str | Path = "runs",
+        **settings: Any,
+    ) -> None:
+        self._which, self._models, self._tokenize, self._task = scenario_of(which), models, tokenize, task
+        self._step_wise, self._reward, self._out, self._settings = step_wise, reward, Path(out), settings
+        self._groups: dict[str, tuple[Rollouts, list[str]]] = {}
+
+    async def cancel(self, instance_id: str) -> list[str]:
+        """Cancel the conversations of one prompt that are under way, all of them at once; their keys."""
+        held, keys = self._groups.get(instance_id, (None, []))
+        return [] if held is None else await held.run.cancel(*keys, reason=f"{instance_id}: cancelled by the trainer")
+
+    async def generate(self, input_batch: Batch, disable_tqdm: bool = False) -> dict[str, Any]:
+        """SkyRL's ``GeneratorOutput`` for its ``GeneratorInput``.
+
+        :raises ConfigurationError: the prompts are not sampled equally often, or the policy tells no tokens.
+        """
+        prompts = input_batch["prompts"]
+        extras = input_batch.get("env_extras") or [{}] * len(prompts)
+        ids = input_batch.get("trajectory_ids") or list(range(len(prompts)))
+        names = [str(getattr(one, "instance_id", one)) for one in ids]
+        first = {name: names.index(name) for name in names}
+        if len(set(Counter(names).values())) > 1:
+            raise ConfigurationError(f"the batch samples its prompts unequally often: {dict(Counter(names))}")
+        repeats = len(names) // len(first)
+        metadata = input_batch.get("batch_metadata")
+        folder = fresh_folder(self._which.name, self._out)
+        tasks = [self._task(prompts[place], extras[place]) for place in first.values()]
+        options = self._settings | ({"repeats": repeats} if repeats > 1 else {})
+        options["seed"] = options.get("seed", 7) + getattr(metadata, "global_step", 0)
+        held = rollouts(
+            self._which,
+            models=self._models,
+            tasks=tasks_for(self._which, tasks, folder),
+            reward=self._reward,
+            out=folder,
+            **options,
+        )
+        keys = held.keys()
+        if len(keys) != len(names):
+            raise ConfigurationError(f"{len(names)} prompts make {len(keys)} conversations: compare one model, and "
+                                     "give tasks that differ")  # fmt: skip
+        self._groups = {name: (held, keys[at * repeats : (at + 1) * repeats]) for at, name in enumerate(first)}
+        by_key: dict[str, Rollout] = {}
+        async with aclosing(held):
+            async for rollout in held:
+                by_key[rollout.key] = rollout
+        left = {name: iter(keys) for name, (_, keys) in self._groups.items()}
+        role, rows = many_role(self._which.roles).name, []
+        for name, prompt, trajectory in zip(names, prompts, ids, strict=True):
+            rows += rows_of(by_key[next(left[name])], role, prompt, trajectory, self._tokenize, self._step_wise)
+        return joined(rows, self._step_wise)
