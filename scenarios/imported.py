@@ -49,15 +49,16 @@ class ImportedConversation:
 class ImportedRun:
     """A run to be made.
 
-    ``settings`` are those of the system but for the data, which is made of ``items`` and called ``dataset``;
-    ``records`` are the further fields of its manifest; ``facts`` are kept in the manifest for people. ``notes``: what a
-    person should know of it, a sentence each.
+    ``settings`` are those of the system but for the data. That is ``source``, the benchmark that the user has named;
+    where it is None, it is made of ``items`` and called ``dataset``. ``records`` are further fields of the manifest,
+    ``facts`` what it keeps for people. ``notes``: what a person should know of the run, a sentence each.
     """
 
     settings: dict[str, Any]
     dataset: str
     items: list[Item]
     conversations: Iterable[ImportedConversation]
+    source: str | None = None
     records: dict[str, Any] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

@@ -39,15 +39,19 @@ def make_run(which: Scenario[Any, Any], made: ImportedRun, source: str, out: Pat
         raise ConfigurationError(f"{out} exists; name another folder with --out")
     part = out.with_name(f"{out.name}.part")
     shutil.rmtree(part, ignore_errors=True)  # what a killed import has left
-    data = f"{made.dataset}.jsonl"
-    lines = b"".join(orjson.dumps(_line(item)) + b"\n" for item in made.items)
     try:
         part.mkdir(parents=True)
-        (part / data).write_bytes(lines)
-        manifest = _manifest(which, made, source, part / data)
-        manifest["settings"][which.data] = str((out / data).resolve())
-        (part / data).unlink()
-        folder = RunFolder.create(part, manifest, {data: lines})
+        if made.source is not None:
+            folder = RunFolder.create(part, _manifest(which, made, source, made.source))
+        else:
+            data = f"{made.dataset}.jsonl"
+            lines = b"".join(orjson.dumps(_line(item)) + b"\n" for item in made.items)
+            form = "qa:" if made.items and made.items[0].free else ""
+            (part / data).write_bytes(lines)
+            manifest = _manifest(which, made, source, f"{form}{part / data}")
+            manifest["settings"][which.data] = f"{form}{(out / data).resolve()}"
+            (part / data).unlink()
+            folder = RunFolder.create(part, manifest, {data: lines})
         count = anyio.run(_record, folder, which, made)
         part.rename(out)
     except OSError as error:
@@ -68,9 +72,8 @@ def _line(item: Item) -> dict[str, Any]:
     return record | {"answer": letter(item.answer)}
 
 
-def _manifest(which: Scenario[Any, Any], made: ImportedRun, source: str, data: Path) -> dict[str, Any]:
-    free = bool(made.items) and made.items[0].free
-    given = made.settings | {which.data: f"qa:{data}" if free else str(data)}
+def _manifest(which: Scenario[Any, Any], made: ImportedRun, source: str, data: str) -> dict[str, Any]:
+    given = made.settings | {which.data: data}
     try:
         settings = which.settings.model_validate(given)
     except ValidationError as error:
@@ -92,7 +95,7 @@ def _manifest(which: Scenario[Any, Any], made: ImportedRun, source: str, data: P
         "models": models,
         "prices": {model: prices(model) for model in named},
         "pack": None if pack is None else {"name": pack.name, "version": pack.version, "digest": pack.digest},
-        "dataset": open_dataset(getattr(settings, which.data)).to_record(),
+        "dataset": open_dataset(getattr(settings, which.data)).to_record() | {"chosen": len(made.items)},
         **made.records,
         "prompts": None if pack is None else pack.text,
         "imported": {"from": source, **made.facts},

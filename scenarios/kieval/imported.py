@@ -82,9 +82,9 @@ def read_details(path: Path, choices: ImportChoices) -> ImportedRun:
     settings = {"candidate": [models["candidate"]], "interactor": models["interactor"], "rounds": max(planned, 1)}
     settings |= {"evaluator": models["evaluator"], "scorer": "official", "first_answer": "five-shot"}
     held = [_conversation(entry, item, label, planned) for entry, item in zip(entries, items, strict=True)]
-    name = path.stem if choices.dataset is None else open_dataset(choices.dataset).name
     notes = ["the file has no counts of tokens and no times: usage counts calls alone"]
-    return ImportedRun(settings, name, items, held, {"examples": None}, {"file": path.name, "rounds": planned}, notes)
+    facts = {"file": path.name, "rounds": planned}
+    return ImportedRun(settings, path.stem, items, held, choices.dataset, {"examples": None}, facts, notes)
 
 
 def _entries(path: Path) -> list[_Entry]:

@@ -85,14 +85,14 @@ def read_samples(path: Path, choices: ImportChoices) -> ImportedRun:
     task = _task(path)
     shots = int(next(iter((results.get("n-shot") or {}).values()), 0) or 0) if results else 0
     settings = {"candidate": [models[ROLE]], "method": [answered[0].method], "shots": min(shots, 100)}
-    name = task if choices.dataset is None else open_dataset(choices.dataset).name
     notes = [f"lines of other filters than '{chosen}' are left out: {left_out:,}"] if left_out else []
     if not results:
         notes.append("no results_*.json beside the file: shots are not known and count as 0")
     facts = {"file": path.name, "task": task, "filter": chosen, "metrics": (results.get("results") or {}).get(task)}
     conversations = [_conversation(one, label) for one in answered]
     records = {"against": None, "examples": None}
-    return ImportedRun(settings, name, [one.item for one in answered], conversations, records, facts, notes)
+    items = [one.item for one in answered]
+    return ImportedRun(settings, task, items, conversations, choices.dataset, records, facts, notes)
 
 
 def _answered(raw: Raw, known: Mapping[str, Item], dataset: str | None) -> _Answered:

@@ -169,6 +169,16 @@ def test_tables_have_a_row_for_each_conversation(run: Path, tmp_path: Path) -> N
     assert told["score"]["value"] == own["expert"]["mean"]
 
 
+def test_the_package_datasets_loads_the_same_rows(run: Path, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    export(run, "datasets", tmp_path / "rows")
+    loaded = datasets.load_from_disk(str(tmp_path / "rows"))
+    values = loaded.filter(lambda row: row["candidate"] == "novice", keep_in_memory=True)["score"]
+    assert math.fsum(values) / 6 == pytest.approx(_scores(run)["novice"]["mean"], abs=1e-6)
+    assert loaded[0]["messages"][-1]["role"] == "assistant"
+    assert not [one for one in tmp_path.rglob("*") if ".cache" in one.name or one.suffix == ".parquet"]
+
+
 def test_dialogs_are_what_clients_and_suites_read(run: Path, tmp_path: Path) -> None:
     export(run, "openai", tmp_path / "openai.jsonl")
     export(run, "sharegpt", tmp_path / "sharegpt.jsonl")
