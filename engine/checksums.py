@@ -24,6 +24,13 @@ def call_checksum(row: tuple[Any, ...]) -> int:
     return crc32(f"{role}\0{text}\0{finish}\0{extra or ''}".encode(), crc32(digest + numbers))
 
 
+def first_call_checksum(row: tuple[Any, ...]) -> int:
+    """As ``call_checksum``, the way the first journals with checksums have it: their schema is the same."""
+    number, role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra = row
+    numbers = crc32(digest, crc32(_NUMBERS(number, ordinal, prompt_tokens, completion_tokens, at, latency)))
+    return crc32(f"{role}\0{text}\0{finish}\0{extra or ''}".encode(), numbers)
+
+
 def short_checksum(row: tuple[Any, ...]) -> int:
     """The checksum of a row of ``started`` or ``ended``: a number and two texts."""
     number, one, other = row

@@ -19,14 +19,14 @@ from typing import Any
 
 import orjson
 
-from .checksums import call_checksum, short_checksum
+from .checksums import call_checksum, first_call_checksum, short_checksum
 from .errors import JournalNotice
 from .journal import NAMES, SAME, schema_version
 from .journal_errors import journal_error
 from .journal_file import open_for_reading, table_names
-from .likelihood import Likelihood
 from .messages import Completion
-from .tools import ToolCall
+from .packing import Unpacker
+from .rare_fields import add_rare_fields
 
 
 @dataclass(slots=True)
@@ -86,6 +86,7 @@ class History:
         self._sums = self._opened.version >= 2  # rows of version 1 have none
         self._sum = "checksum" if self._sums else "null"
         self._sound: bool | None = None
+        self._packed = Unpacker(self._connection)
         self._places: dict[int, list[int]] = {}
 
     def __enter__(self) -> History:
@@ -255,7 +256,7 @@ class History:
 
         :raises: one of ``DAMAGE`` where the row is not what was written.
         """
-        read = [text.decode() for text in texts]
+        read = [self._packed.text(text) for text in texts]
         if self._sums and short_checksum((number, *read)) != checksum:
             raise ValueError
         return read
@@ -263,15 +264,14 @@ class History:
     def _call(self, number: int, row: tuple[Any, ...]) -> RecordedCall:
         """:raises: one of ``DAMAGE`` where the row is not what was written."""
         role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra, checksum, _ = row
-        extra = None if extra is None else extra.decode()
-        role, text, finish = role.decode(), text.decode(), finish.decode()
-        numbers = (prompt_tokens, completion_tokens, at, latency)
-        found = call_checksum((number, role, ordinal, digest, text, finish, *numbers, extra))
-        if self._sums and found != checksum:
+        extra = None if extra is None else self._packed.text(extra)
+        role, text, finish = role.decode(), self._packed.text(text), finish.decode()
+        whole = (number, role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra)
+        if self._sums and checksum not in (call_checksum(whole), first_call_checksum(whole)):
             raise ValueError
         completion = Completion(text, finish, prompt_tokens, completion_tokens, latency)
         if extra:
-            _add_extra(completion, orjson.loads(extra))
+            add_rare_fields(completion, extra)
         return RecordedCall(role, ordinal, digest, completion, at)
 
     def _damaged(self, what: str) -> None:
@@ -389,12 +389,3 @@ def _answers(journal: Path, question: str) -> bool:
 def _is_damage(error: sqlite3.Error) -> bool:
     """Whether an error says that pages of the file are broken, rather than that it cannot be used now."""
     return not isinstance(error, sqlite3.OperationalError) and isinstance(error, sqlite3.DatabaseError)
-
-
-def _add_extra(completion: Completion, more: dict[str, Any]) -> None:
-    if (likelihoods := more.pop("likelihoods", None)) is not None:
-        completion.likelihoods = [Likelihood.from_record(record) for record in likelihoods]
-    if (calls := more.pop("calls", None)) is not None:
-        completion.calls = [ToolCall.from_record(record) for record in calls]
-    for name, value in more.items():
-        setattr(completion, name, value)

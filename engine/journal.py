@@ -27,13 +27,18 @@ import orjson
 from .checksums import call_checksum, short_checksum
 from .clock import Clock
 from .errors import JournalError, JournalNotice
+from .formats import other_version
 from .journal_errors import damaged_journal, is_busy, journal_error
 from .messages import Completion
+from .packing import DICTIONARIES
+from .rare_fields import rare_fields
 
 T = TypeVar("T")
 
 SCHEMA_VERSION = 2
-READABLE_VERSIONS = (1, 2)  # rows of version 1 have no checksums; such a journal goes on without them
+# Rows of version 1 have no checksums; such a journal goes on without them. Version 3 is 2 with packed texts.
+PACKED_VERSION = 3
+READABLE_VERSIONS = (1, SCHEMA_VERSION, PACKED_VERSION)
 _SCHEMA = """
 create table if not exists meta (key text primary key, value text not null) without rowid;
 create table if not exists started (
@@ -46,7 +51,7 @@ create index if not exists calls_by_conversation on calls (conversation);
 create table if not exists ended (
     number integer primary key, status text not null, result text not null, checksum integer not null);
 """
-NAMES = frozenset(["meta", "started", "calls", "calls_by_conversation", "ended"])  # what the schema makes
+NAMES = frozenset(["meta", "started", "calls", "calls_by_conversation", "ended", DICTIONARIES])  # what is ours
 _TABLES = {"started": (3, short_checksum), "calls": (11, call_checksum), "ended": (3, short_checksum)}
 # SQLite takes 32,766 parameters a statement; powers of two keep the statement cache small.
 _CHUNKS = (1024, 256, 64, 16, 4, 1)
@@ -57,7 +62,6 @@ _BUSY_SECONDS = 5.0  # how long one try waits for another program's lock, before
 _PATIENCE_SECONDS = 600.0  # how long all tries wait; where the run has been told to stop, no longer than
 _CLOSING_SECONDS = 30.0
 SAME = "="  # no JSON begins like this
-_NOTHING = (None,) * 7
 
 
 class Journal:
@@ -125,9 +129,6 @@ class Journal:
     ) -> None:
         """A model call was answered."""
         c = completion
-        rare = (c.logprobs, c.first_token, c.pieces, c.expected, c.likelihoods, c.calls, c.versions)
-        odd = c.attempts > 1 or c.thoughts or c.usage_note or rare != _NOTHING
-        extra = orjson.dumps(_extra(c)).decode() if odd else None
         self._append(
             self._calls,
             (
@@ -141,7 +142,7 @@ class Journal:
                 c.completion_tokens,
                 at,
                 c.latency,
-                extra,
+                rare_fields(c),
             ),
         )
 
@@ -280,24 +281,6 @@ class Journal:
             self._loop.call_soon_threadsafe(_resolve, waiters)
 
 
-def _extra(c: Completion) -> dict[str, Any]:
-    """What few completions have; ``history`` reads it back."""
-    fields: dict[str, Any] = {"attempts": c.attempts}
-    for name in ("first_token", "logprobs", "pieces", "expected", "versions"):
-        value = getattr(c, name)
-        if value is not None:
-            fields[name] = value
-    if c.thoughts:
-        fields["thoughts"] = c.thoughts
-    if c.usage_note:
-        fields["usage_note"] = c.usage_note
-    if c.likelihoods is not None:
-        fields["likelihoods"] = [likelihood.to_record() for likelihood in c.likelihoods]
-    if c.calls is not None:
-        fields["calls"] = [call.to_record() for call in c.calls]
-    return fields
-
-
 def open_database(path: Path) -> sqlite3.Connection:
     """Open (or make) a journal file for writing and check that it is one of this version.
 
@@ -365,10 +348,7 @@ def insert_rows(connection: sqlite3.Connection, table: str, columns: int, rows: 
 
 def foreign_version(path: Path, version: int) -> JournalError:
     """The error where a journal's schema is not one of those that can be read."""
-    return JournalError(
-        f"{path}: journal schema {version}, this version of viva reads schemas 1 and {SCHEMA_VERSION}; "
-        "use the version named in the run's manifest.json; if that is this one, the file is damaged: restore a copy"
-    )
+    return JournalError(f"{path}: {other_version('journal schema', version, READABLE_VERSIONS)}")
 
 
 def _drain(queue: deque[T]) -> list[T]:

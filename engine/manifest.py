@@ -15,6 +15,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from .errors import ConfigurationError
+from .formats import other_version
 
 MANIFEST_VERSION = 1
 _MOST_BYTES = 256 << 20  # a manifest holds a prompt pack's text; no pack comes near this
@@ -75,6 +76,9 @@ def checked(model: type[M], data: Any, file: Path) -> M:
     """
     if not isinstance(data, dict):
         raise ConfigurationError(f"{file}: expected a JSON object, found {_shown(data)}; restore it from a copy")
+    version = data.get("manifest")
+    if type(version) is int and version > MANIFEST_VERSION:
+        raise ConfigurationError(f"{file}: {other_version('manifest', version, [MANIFEST_VERSION])}")
     try:
         return model.model_validate(data)
     except ValidationError as error:

@@ -238,12 +238,20 @@ def check_unchanged(folder: RunFolder, prepared: PreparedRun) -> None:
     :raises ConfigurationError: it is not; the message names what has changed.
     """
     now, then = prepared.manifest(), folder.manifest
-    different = [key for key in now if key not in ("settings", "versions") and now[key] != then.get(key, now[key])]
+    compared = [key for key in now if key in then and key not in ("settings", "versions")]
+    different = [key for key in compared if _differs(then[key], now[key])]
     if different:
         raise ConfigurationError(
             f"{folder.path}: cannot go on, changed since the run began: {', '.join(different)}; "
             "restore what it was made from, or start a new run"
         )
+
+
+def _differs(then: Any, now: Any) -> bool:
+    """Whether a recorded field is no longer what it was, in what it names."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        return any(name not in now or _differs(one, now[name]) for name, one in then.items())
+    return bool(then != now)
 
 
 def forked_run(

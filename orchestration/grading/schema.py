@@ -14,6 +14,7 @@ import orjson
 
 from viva.engine.errors import ConfigurationError
 from viva.engine.escapes import readable
+from viva.engine.formats import other_version
 
 FILE = "grades.sqlite"
 VERSION = "1"
@@ -117,9 +118,7 @@ def open_file(path: Path) -> sqlite3.Connection:
         raise ConfigurationError(f"{path}: cannot be read as grades: {error}") from None
     if found is None or found[0] != VERSION:
         connection.close()
-        raise ConfigurationError(
-            f"{path}: is of version {found[0] if found else 'unknown'}; this viva reads version {VERSION}"
-        )
+        raise ConfigurationError(f"{path}: {other_version('grades of version', found and found[0], [VERSION])}")
     return connection
 
 

@@ -14,6 +14,7 @@ import orjson
 from viva.engine.errors import ConfigurationError, JournalError
 from viva.engine.files import write_atomically
 from viva.engine.folder import RunFolder, versions
+from viva.engine.formats import other_version
 
 from .log import FILE
 
@@ -68,7 +69,8 @@ class LoadFolder:
         except (OSError, orjson.JSONDecodeError) as error:
             raise ConfigurationError(f"{file}: cannot be read: {error}") from None
         if not isinstance(fields, dict) or fields.get("load_test") != _FORM:
-            raise ConfigurationError(f"{file}: not made by this version of viva (load_test: {_FORM})")
+            found = fields.get("load_test") if isinstance(fields, dict) else None
+            raise ConfigurationError(f"{file}: {other_version('load_test', found, [_FORM])}")
         return cls(path, fields)
 
     def lock(self) -> None:

@@ -22,6 +22,7 @@ import orjson
 
 from viva.engine.clock import Clock
 from viva.engine.errors import JournalError
+from viva.engine.formats import other_version
 from viva.engine.journal import insert_rows
 from viva.engine.journal_errors import journal_error
 
@@ -231,8 +232,7 @@ def check_version(path: Path, connection: sqlite3.Connection) -> None:
     """:raises JournalError: the log is of another version."""
     found = connection.execute("select value from meta where key = 'schema'").fetchone()
     if found is None or found[0] != str(VERSION):
-        what = "no version" if found is None else f"schema {found[0]}"
-        raise JournalError(f"{path}: the log has {what}, this version of viva reads schema {VERSION}")
+        raise JournalError(f"{path}: {other_version('log of a load test, schema', found and found[0], [VERSION])}")
 
 
 def _drained(queue: deque[Any]) -> list[Any]:

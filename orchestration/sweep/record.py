@@ -14,6 +14,7 @@ import orjson
 
 from viva.engine.errors import ConfigurationError, JournalError
 from viva.engine.files import write_atomically
+from viva.engine.formats import other_version
 from viva.engine.manifest import read_manifest
 from viva.scoring.sequential import Until
 
@@ -23,6 +24,7 @@ from .parts import part_of
 from .sweep_folder import NAME
 
 VERSION = 2
+READABLE = (1, VERSION)  # version 1 leaves out settings that were at the defaults of their time
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,9 @@ def read_sweep(out: Path) -> Recorded:
     """
     file = out / NAME
     data = read_manifest(file, "the folder of a sweep")
-    if not isinstance(data, dict) or data.get("sweep") not in (1, VERSION):
-        raise ConfigurationError(f"{file}: not the manifest of a sweep of version {VERSION} or before")
+    found = data.get("sweep") if isinstance(data, dict) else None
+    if found not in READABLE or isinstance(found, bool):
+        raise ConfigurationError(f"{file}: {other_version('sweep', found, READABLE)}")
     try:
         rule = data["file"].get("until")
         until = None if rule is None else Until.parse(rule)
@@ -74,7 +77,7 @@ def read_sweep(out: Path) -> Recorded:
 
 
 def _cell(record: dict[str, Any], version: int) -> Cell:
-    if version == 1:  # it leaves out settings that were at the defaults of their time
+    if version == 1:
         defaults = part_of(record["scenario"]).scenario.settings.first_defaults
         record = {**record, "settings": {**defaults, **record["settings"]}}
     return Cell.from_record(record)

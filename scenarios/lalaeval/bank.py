@@ -19,6 +19,7 @@ import orjson
 
 from viva.engine.errors import ConfigurationError
 from viva.engine.escapes import readable
+from viva.engine.formats import other_version
 
 from .bank_rows import Pair
 from .project import Project, digest_of
@@ -108,7 +109,7 @@ class Bank:
             raise ConfigurationError(f"{path}: cannot be used as a question bank: {error}") from None
         if found != VERSION:
             connection.close()
-            raise ConfigurationError(f"{path}: is of version {found}; this viva reads version {VERSION}")
+            raise ConfigurationError(f"{path}: {other_version('question bank of version', found, [VERSION])}")
         bank._note_rubric(project)
         return bank
 

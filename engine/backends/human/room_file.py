@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from ...errors import ConfigurationError
+from ...formats import other_version
 
 FILE = "room.sqlite"
 VERSION = "1"
@@ -66,10 +67,8 @@ def _prepare(connection: sqlite3.Connection, file: Path) -> None:
     connection.execute("commit")
     found = connection.execute("select value from meta where name = 'version'").fetchone()
     if found is None or found[0] != VERSION:
-        raise ConfigurationError(
-            f"{file}: is a room of version {found[0] if found else 'unknown'}; this viva reads version {VERSION}; name "
-            "another folder"
-        )
+        said = other_version("room of version", found and found[0], [VERSION])
+        raise ConfigurationError(f"{file}: {said}; or name another folder")
     _use_wal(connection)
     connection.execute("pragma synchronous = full")  # an answer that was confirmed outlives a power cut
 
