@@ -1,0 +1,73 @@
+"""A judge of your own, and its figures set right by the grades of people for a part of the answers.
+
+    python examples/certified_judge.py
+
+The judge is too kind. Its mean over all answers is precise and wrong; the mean of what people graded is right and
+imprecise. The certified figure uses both: right, and with a narrower interval than the people's grades alone.
+"""
+
+import math
+import random
+import zlib
+
+from pydantic import BaseModel
+
+import viva
+from viva.scoring.certified.figures import Scale, certify
+from viva.scoring.certified.sample import Sample
+
+
+def merit(text: str) -> float:
+    """How good an answer is, from 2 to 8: what people see, in this example without people."""
+    return 2 + 6 * random.Random(zlib.crc32(text.encode())).random()
+
+
+class Writer(viva.Backend):
+    """Put a real model here: models={"writer": "openai:…"}."""
+
+    label = "writer"
+
+    async def generate(self, request: viva.Request) -> viva.Completion:
+        return viva.Completion(f"About {request.messages[-1].content} there is this to say.")
+
+
+class KindJudge(viva.Backend):
+    """A judge from a program. It sees the merit, with noise, and adds two points."""
+
+    label = "kind"
+
+    async def generate(self, request: viva.Request) -> viva.Completion:
+        text = request.messages[-1].content
+        noise = random.Random(request.seed).gauss(0, 0.5)
+        return viva.Completion(Grade(points=min(10.0, merit(text) + 2 + noise)).model_dump_json())
+
+
+class Grade(BaseModel):
+    points: float
+
+
+@viva.scenario(many="writer", judge="grader")
+async def essays(conversation: viva.Conversation, topic: str) -> dict[str, float | str | None]:
+    """A writer explains, a judge grades from 0 to 10."""
+    text = (await viva.Agent(conversation, "writer").ask(topic)).text
+    grade = await viva.Agent(conversation, "grader").ask_for(Grade, text)
+    return {"score": None if grade is None else grade.points, "merit": merit(text)}
+
+
+def main() -> None:
+    topics = [f"topic {number}" for number in range(120)]
+    run = viva.run_sync(essays, tasks=topics, models={"writer": Writer(), "grader": KindJudge()}, out="runs/certified")
+    values = [result.value for result in run.results() if result.error is None]
+    # People graded every fourth answer; nan stands for "not graded".
+    grades = [value["merit"] if number % 4 == 0 else math.nan for number, value in enumerate(values)]
+    sample = Sample.of([value["score"] for value in values], grades)
+    figure = certify({"writer": sample}, Scale(0, 10)).candidates["writer"]
+    truth = sum(value["merit"] for value in values) / len(values)
+    print(f"what people would say of all {len(values)} answers: {truth:.2f}")
+    for name, found in [("judge", figure.judged), ("people", figure.labels_alone), ("certified", figure.corrected)]:
+        if found is not None:
+            print(f"{name:<10} {found.value:.2f} ({found.low:.2f} to {found.high:.2f})")
+
+
+if __name__ == "__main__":
+    main()

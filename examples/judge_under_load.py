@@ -1,0 +1,58 @@
+"""A load test from Python: does a judge give the same verdicts when many requests are in flight?
+
+    python examples/judge_under_load.py
+
+Two judges in this file; one of them calls everything a five when it is busy. Put names of models in their place.
+"""
+
+import asyncio
+import hashlib
+import json
+from pathlib import Path
+
+import viva
+from viva.orchestration.load.launch import new_load_test
+from viva.orchestration.load.settings import LoadSettings
+from viva.orchestration.load.work import WorkOptions
+from viva.study.load.conclusions import conclusions
+from viva.study.load.held import held_record
+
+
+class Steady(viva.Backend):
+    label, limit, in_flight = "steady", 1_000, 0
+
+    async def generate(self, request: viva.Request) -> viva.Completion:
+        self.in_flight += 1
+        busy = self.in_flight > self.limit
+        await asyncio.sleep(0.005)
+        self.in_flight -= 1
+        drawn = hashlib.sha256(request.messages[-1].content.encode()).digest()[0]
+        return viva.Completion(f"Rating: [[{5 if busy else 1 + drawn % 10}]]")
+
+
+class Tiring(Steady):
+    label, limit = "tiring", 3
+
+
+def main() -> None:
+    system = {"role": "system", "content": 'Rate the answer from 1 to 10 in exactly this form: "[[rating]]".'}
+    lines = []
+    for number in range(60):
+        user = {"role": "user", "content": f"Question {number // 3}: why? Answer {number}: because."}
+        lines.append({"id": f"r{number}", "item": f"q{number // 3}", "reader": "rating", "messages": [system, user]})
+    Path("requests.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    settings = LoadSettings(
+        judges={name: f"python:{Path(__file__).resolve()}#{name}" for name in ("Steady", "Tiring")},
+        concurrency=(2, 16),  # requests in flight; rates=(10, 40) would be requests a second
+        requests=60,
+        warm_up=0,
+        cool_down=0,
+    )
+    launch = new_load_test(Path("runs/load"), "requests.jsonl", WorkOptions(), settings)
+    test = asyncio.run(launch.hold(lambda test: None))
+    for sentence in conclusions(held_record(test, launch.work)):
+        print(sentence)
+
+
+if __name__ == "__main__":
+    main()
