@@ -47,8 +47,10 @@ class Samples:
             messages=messages,
             output=self._output(one),
             scores=self._scores(one),
-            metadata=in_utf8({"key": one.key, "number": one.number, "end": one.end, "task": one.item,
-                              "result": one.result, "rounds": [{"round": t.turn, **t.scores} for t in one.turns]}),
+            # Of each sample Inspect keeps a summary in memory, metadata included; what is large stands in the store.
+            metadata=in_utf8({"key": one.key, "number": one.number, "end": one.end}),
+            store=in_utf8({"task": one.item, "result": one.result,
+                           "rounds": [{"round": turn.turn, **turn.scores} for turn in one.turns]}),
             events=[self._call(exchange) for exchange in one.exchanges],
             role_usage=usage,
             model_usage=self._by_model(usage),
@@ -62,9 +64,9 @@ class Samples:
     def _scores(self, one: Conversation) -> dict[str, Any] | None:
         if one.error is not None:
             return None
-        scores = {}
+        scores: dict[str, Any] = {}
         for name, value in one.scores.items():
-            told, answer = in_utf8(one.explained(name)), in_utf8(one.answer) or None
+            told, answer = in_utf8(one.explained(name)), None if scores else in_utf8(one.answer) or None
             if value is None:
                 scores[name] = self._score.unscored(explanation=told, answer=answer, reason="unscored")
             else:

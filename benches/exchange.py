@@ -1,0 +1,111 @@
+"""What exports cost: a run of 100,000 conversations in each format, each as a process of its own.
+
+Seconds, records a second and peak memory. The same is done with a tenth of the conversations, so that the memory which
+each further conversation takes is told apart from what a package takes when it is imported. ``--quick`` exports 4,000.
+
+What never belongs here: what a format holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import table
+from running import PeerFailed, note
+
+import viva
+from viva.exchange.exports.formats import FORMATS
+
+# Inspect's own recorder holds a summary of every sample until the log is written.
+REACH: table.Reach = {f"{name}_kb_per_conversation": ("<=", 16 if name == "inspect" else 4) for name in FORMATS}
+
+
+class Says(viva.Backend):
+    """Answers with a paragraph."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+
+    async def generate(self, request: viva.Request) -> viva.Completion:
+        return viva.Completion(f"Because of {request.ordinal}. " * 20, prompt_tokens=90, completion_tokens=80)
+
+
+@viva.scenario(many="pupil", judge="examiner")
+async def lesson(conversation: viva.Conversation, task: str) -> dict[str, Any]:
+    """Two questions, and a word on the answers."""
+    view = viva.View()
+    for number in range(2):
+        view.append("user", f"Question {number} about {task}: why?")
+        said = await conversation.generate("pupil", view, viva.Sampling())
+        view.append("assistant", said.text)
+    await conversation.generate("examiner", view, viva.Sampling())
+    return {"score": float(len(task) % 101), "care": 3}
+
+
+def make_run(out: Path, conversations: int) -> None:
+    """Hold the conversations."""
+    note(f"{conversations:,} conversations are held")
+    models: Any = {"pupil": [Says("pupil")], "examiner": Says("examiner")}
+    tasks = [f"towers, part {number}" for number in range(conversations)]
+    viva.run_sync(lesson, models=models, tasks=tasks, out=out, concurrency=200)
+
+
+def exported(run: Path, form: str, out: Path) -> tuple[float, float, float]:
+    """Seconds, peak memory in MB and size in MB of one export.
+
+    :raises PeerFailed: it did not end well.
+    """
+    note(f"{run.name}: {form}")
+    code = "import sys, exchange; from viva.cli.start import main; sys.argv[0] = 'viva'; main()"
+    command = [sys.executable, "-c", code, "export", str(run), "--to", form, "--out", str(out)]
+    began = time.perf_counter()
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=Path(__file__).parent)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        log.seek(0)
+        said = log.read().decode(errors="replace")
+    seconds = time.perf_counter() - began
+    if process.returncode:
+        raise PeerFailed(f"{' '.join(command)} ended with {process.returncode}: {said[-2000:]}")
+    files = [out] if out.is_file() else [one for one in out.rglob("*") if one.is_file()]
+    unit = 1 if sys.platform == "darwin" else 1024
+    return seconds, used.ru_maxrss * unit / 1e6, sum(one.stat().st_size for one in files) / 1e6
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description="what exports cost")
+    parser.add_argument("--quick", action="store_true", help="4,000 conversations, under a minute")
+    parser.add_argument("--conversations", type=int, default=100_000)
+    parser.add_argument("--to", action="append", choices=list(FORMATS), help="only this format; may be repeated")
+    given = parser.parse_args()
+    many = 4_000 if given.quick else given.conversations
+    few = many // 10
+    figures: dict[str, float] = {"conversations": many}
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        runs = {count: Path(folder) / f"run-{count}" for count in (few, many)}
+        for count, run in runs.items():
+            make_run(run, count)
+        for form in given.to or FORMATS:
+            _, least, _ = exported(runs[few], form, Path(folder) / f"few-{form}")
+            seconds, most, size = exported(runs[many], form, Path(folder) / f"many-{form}")
+            each = 1000 * max(0.0, most - least) / (many - few)
+            figures |= {f"{form}_seconds": seconds, f"{form}_peak_mb": most, f"{form}_kb_per_conversation": each}
+            rows.append([form, f"{seconds:.1f}", f"{many / seconds:,.0f}", f"{least:.0f}", f"{most:.0f}", f"{each:.2f}",
+                         f"{size:.0f}"])  # fmt: skip
+    header = ["format", "seconds", "a second", f"MB, {few:,}", f"MB, {many:,}", "KB each", "size, MB"]
+    table.show(f"exports of {many:,} conversations", header, rows)
+    table.conclude("exchange", figures, REACH)
+
+
+if __name__ == "__main__":
+    main()
