@@ -18,7 +18,7 @@ LEAN := -DLLAVA_BUILD=OFF '-DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/lean-llam
 PIP := CMAKE_ARGS="$(PLAIN) $(LEAN) $$CMAKE_ARGS" $(BIN)/pip
 HAS_AMX := from llama_cpp._ggml import libggml; raise SystemExit(not libggml.ggml_cpu_has_amx_int8())
 
-.PHONY: venv demo test lint browser bench peers guidellm trainers clean
+.PHONY: venv demo test lint browser bench peers guidellm trainers audit clean
 
 venv: .venv/.ready
 
@@ -94,6 +94,18 @@ lint: venv
 
 trainers: .peers/verifiers/bin/python .peers/skyrl/skyrl/__init__.py
 
+# Known holes of what an installation without extras brings; needs a network. Strict: what cannot be looked up is an
+# error. Exceptions have their reason in docs/security.md.
+.peers/audit/bin/pip-audit:
+	$(PYTHON) -m venv .peers/audit
+	.peers/audit/bin/pip install --quiet pip-audit
+
+DEPENDENCIES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")
+audit: .peers/audit/bin/pip-audit
+	$(PYTHON) -c '$(DEPENDENCIES)' > .peers/audit/wanted.txt
+	.peers/audit/bin/pip-audit --strict --progress-spinner off --requirement .peers/audit/wanted.txt \
+		--ignore-vuln CVE-2025-69872 --ignore-vuln GHSA-w8v5-vhqr-4h9v
+
 # Beside it benches/load.py measures, as far as it is there.
 guidellm: .peers/guidellm/bin/guidellm
 
@@ -117,6 +129,7 @@ bench: venv peers
 	$(BIN)/python benches/serve.py $(QUICK)
 	$(BIN)/python benches/limits.py $(QUICK)
 	$(BIN)/python benches/soak.py $(QUICK)
+	$(BIN)/python benches/faults.py $(QUICK)
 
 clean:
 	rm -rf .venv .inspect .peers build *.egg-info

@@ -25,6 +25,7 @@ _ELSEWHERE = {
     "anthropic": "ANTHROPIC_BASE_URL",
     "gemini": "GOOGLE_GEMINI_BASE_URL",
 }
+_KINDS = {"copies": "as several copies say", "copy": "as one copy says"}
 _VERSION = re.compile(r"-(latest|\d{4}-?\d{2}-?\d{2})$")
 
 
@@ -62,8 +63,8 @@ def price_of(model: str) -> Price | None:
         if table["kind"] == spec.kind:
             for name in (spec.where, _VERSION.sub("", spec.where)):
                 if name in table["models"]:
-                    prompt, completion = table["models"][name]
-                    return Price(prompt, completion, f"{table['source']}; {table['date']}")
+                    prompt, completion, date, kind = table["models"][name]
+                    return Price(prompt, completion, f"{table['source']}; {date}, {_KINDS[kind]}")
     return None
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,11 +107,18 @@ def test_an_interval_holds_its_value(values: list[float], sample: int) -> None:
 
 
 def test_prices_are_of_the_public_api_with_their_date(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
     price = price_of("openai:gpt-4o-mini-2024-07-18?label=m")
     assert price is not None
     assert price.of(1e6, 1e6) == pytest.approx(0.75)
-    assert "2026" in price.source
+    assert price.source.endswith("2026-04, as several copies say")
+    tables = yaml.safe_load((files("viva.orchestration.plan") / "models" / "prices.yaml").read_text())
+    for table in tables:
+        for name in table["models"]:  # each line has a date and says what kind of source it has
+            known = price_of(f"{table['kind']}:{name}")
+            assert known is not None
+            assert re.search(r"; 20\d\d-\d\d, as (several copies say|one copy says)$", known.source)
     own = price_of("openai:gpt-4o-mini?price_in=1&price_out=3")
     assert own is not None
     assert (own.prompt, own.completion, own.source) == (1.0, 3.0, "")
