@@ -15,6 +15,7 @@ from viva.engine.plugins import registered
 
 from . import (
     bench,
+    compact,
     correlate,
     data,
     exchange,
@@ -68,6 +69,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # its boxes cut the names of options at 80 columns
 )
 run.register(app)
+compact.register(app)
 sweep.register(app)
 plan.register(app)
 report.register(app)

@@ -14,6 +14,7 @@ _TOPICS = {
     "run": _RUNNING,
     "resume": _RUNNING,
     "sweep": _RUNNING,
+    "compact": _RUNNING,
     "demo": _RUNNING,
     "plan": _RUNNING,
     "report": "Looking",

@@ -1,4 +1,5 @@
-"""Joining journals of parts of one run into one journal: rows are copied as they are, checksums included.
+"""Joining journals of parts of one run into one journal: rows are copied as they are, checksums included;
+packed texts become plain ones.
 
 Journals are read from copies and the joint one is made in a folder of its own: nothing beside a part's journal is
 written, and no SQLite file is opened in a place that other machines may be writing to.
@@ -12,10 +13,12 @@ import shutil
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 from .errors import JournalError
-from .journal import SCHEMA_VERSION, open_database, schema_version
+from .journal import PACKED_VERSION, SCHEMA_VERSION, open_database, schema_version
 from .journal_errors import journal_error
+from .packing import DICTIONARIES, Unpacker
 
 _ORDER = {"started": "number", "calls": "rowid", "ended": "number"}
 _LOGS = ("-wal", "-shm")
@@ -58,11 +61,19 @@ class JointJournal:
             self._connection.execute("attach database ? as part", (str(journal),))
             try:
                 [(version,)] = self._connection.execute("select value from part.meta where key = 'schema'").fetchall()
-                if str(version) != str(SCHEMA_VERSION):
-                    raise JournalError(f"{journal}: journal schema {version}; only schema {SCHEMA_VERSION} is joined")
+                if str(version) not in (str(SCHEMA_VERSION), str(PACKED_VERSION)):
+                    joined = f"{SCHEMA_VERSION} and {PACKED_VERSION}"
+                    raise JournalError(f"{journal}: journal schema {version}; only schemas {joined} are joined")
+                packed = str(version) == str(PACKED_VERSION)
+                texts = _packed_texts(self._connection) if packed else []
                 self._connection.execute("begin immediate")
                 for table, order in _ORDER.items():
-                    self._connection.execute(f"insert into main.{table} select * from part.{table} order by {order}")
+                    columns = ", ".join(
+                        f"plain_text({name})" if name in texts else name for name in _columns(self._connection, table)
+                    )
+                    self._connection.execute(
+                        f"insert into main.{table} select {columns} from part.{table} order by {order}"
+                    )
                 self._connection.execute("commit")
             finally:
                 if self._connection.in_transaction:
@@ -82,6 +93,21 @@ class JointJournal:
     def close(self) -> None:
         """Close the file; nothing lies beside it then."""
         self._connection.close()
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    return [name for _, name, *_ in connection.execute(f"pragma main.table_info({table})")]
+
+
+def _packed_texts(connection: sqlite3.Connection) -> list[str]:
+    """The columns that may hold packed texts; the SQL function ``plain_text`` reads them for the attached part."""
+    unpacker = Unpacker(connection, f"part.{DICTIONARIES}")
+
+    def plain(value: Any) -> Any:
+        return unpacker.text(value) if isinstance(value, bytes) else value
+
+    connection.create_function("plain_text", 1, plain)
+    return ["item", "text", "extra", "result"]
 
 
 def rows_of(journal: Path) -> dict[str, int]:

@@ -31,8 +31,7 @@ class Packer:
 
     def __init__(self, number: int = 0, dictionary: bytes = b"") -> None:
         self._head = MARK + bytes([number])
-        how = {"level": 6, "wbits": -15}
-        self._base = zlib.compressobj(**how, zdict=dictionary) if number else zlib.compressobj(**how)
+        self._base = zlib.compressobj(6, wbits=-15, zdict=dictionary) if number else zlib.compressobj(6, wbits=-15)
 
     def packed(self, text: bytes) -> bytes | None:
         """The packed form; None where it is no shorter."""
@@ -42,12 +41,15 @@ class Packer:
 
 
 class Unpacker:
-    """Reads texts of one open journal, packed or plain. Dictionaries are read when a value first needs one."""
+    """Reads texts of one open journal, packed or plain. Dictionaries are read when a value first needs one.
 
-    __slots__ = ("_connection", "_dictionaries")
+    ``table``: where they stand, of an attached database with its name.
+    """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    __slots__ = ("_connection", "_dictionaries", "_table")
+
+    def __init__(self, connection: sqlite3.Connection, table: str = DICTIONARIES) -> None:
+        self._connection, self._table = connection, table
         self._dictionaries: dict[int, bytes] = {}
 
     def text(self, value: bytes) -> str:
@@ -72,7 +74,7 @@ class Unpacker:
         known = self._dictionaries.get(number)
         if known is None:
             row = self._connection.execute(
-                f"select bytes, checksum from {DICTIONARIES} where number = ?", (number,)
+                f"select bytes, checksum from {self._table} where number = ?", (number,)
             ).fetchone()
             if row is None or zlib.crc32(row[0]) != row[1]:
                 raise ValueError(f"dictionary {number} of the journal is missing or damaged")

@@ -47,6 +47,8 @@ sweep sweep.yaml --shard 1/2 --concurrency 1 --out runs/shards
 sweep sweep.yaml --shard 2/2 --concurrency 1 --out runs/shards
 merge runs/shards
 plan sweep.yaml --from runs/sweep --pilot 0.5 --simulations 2 --out runs/planned
+compact runs/run
+compact runs/sweep --dry-run
 report runs/run --html report.html --csv report.csv
 report runs/run runs/fork --html study.html --parquet study.parquet
 show runs/run --conversation 0 --prompts --thoughts
