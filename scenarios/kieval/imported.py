@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from viva.data.items import Item
+from viva.data.items import FREE, Item
 from viva.data.lines import check_regular
 from viva.data.selection import open_dataset
 from viva.engine.errors import DatasetError
@@ -29,7 +29,7 @@ from ..models import model_labels
 from .score import ASPECTS, Interview, Round
 
 _ROLES = ("interactor", "candidate", "evaluator")
-_QUESTION = re.compile(r"### Question: (.*?)\s*### Choices: ?\n?(.*)", re.DOTALL)
+_QUESTION = re.compile(r"### Question: (.*?)\s*(?:### Choices: ?\n?(.*))?\Z", re.DOTALL)
 _CHOICE = re.compile(r"^([A-Z])\. ", re.MULTILINE)
 _RIGHT = re.compile(r"### Correct Answer: (.*?)\n### My Answer: ", re.DOTALL)
 _MOST = 4
@@ -80,7 +80,8 @@ def read_details(path: Path, choices: ImportChoices) -> ImportedRun:
     [label] = model_labels([models["candidate"]])
     planned = max(len(entry.field("evaluation_results", list)) for entry in entries)
     settings = {"candidate": [models["candidate"]], "interactor": models["interactor"], "rounds": max(planned, 1)}
-    settings |= {"evaluator": models["evaluator"], "scorer": "official", "first_answer": "five-shot"}
+    settings |= {"evaluator": models["evaluator"], "scorer": "official"}
+    settings |= {"first_answer": "text" if items[0].free else "five-shot"}
     held = [_conversation(entry, item, label, planned) for entry, item in zip(entries, items, strict=True)]
     notes = ["the file has no counts of tokens and no times: usage counts calls alone"]
     facts = {"file": path.name, "rounds": planned}
@@ -135,9 +136,11 @@ def _item(entry: _Entry, known: Mapping[str, Item], dataset: str | None) -> Item
         return known[uuid]
     asked = _QUESTION.search(entry.sent("candidate", 1))
     told = _RIGHT.search(entry.sent("interactor", 1))
-    pieces = _CHOICE.split(asked[2].strip()) if asked is not None else []
-    texts = [text.strip() for text in pieces[2::2]]
     right = told[1].strip() if told is not None else ""
+    if asked is not None and asked[2] is None and right:  # a question without choices
+        return Item(uuid, asked[1].strip(), [], FREE, reference=right)
+    pieces = _CHOICE.split(asked[2].strip()) if asked is not None and asked[2] is not None else []
+    texts = [text.strip() for text in pieces[2::2]]
     places = [at for at, text in enumerate(texts) if right == f"{chr(65 + at)}. {text}"]
     if asked is None or len(texts) < 2 or len(places) != 1:
         raise entry.wrong(
@@ -148,7 +151,7 @@ def _item(entry: _Entry, known: Mapping[str, Item], dataset: str | None) -> Item
 
 def _conversation(entry: _Entry, item: Item, label: str, planned: int) -> ImportedConversation:
     answer = entry.sent("candidate", 2)
-    interview = Interview(label, item.id, max(planned, 1))
+    interview = Interview(label, item.id, max(planned, 1), free=item.free)
     if item.free:
         interview.right = _first_was_right(entry)
     else:

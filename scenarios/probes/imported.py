@@ -150,6 +150,8 @@ def _item(doc: Raw, raw: Raw) -> Item:
             (doc[name] for name in ("query", "question", "problem") if isinstance(doc.get(name), str)), None
         )
         texts, gold = doc.get("choices"), doc.get("gold", doc.get("label"))
+        if question is not None and texts is None:
+            raise FieldError("doc", "has no choices; static answers are those to multiple-choice questions") from None
         if question is None or not isinstance(texts, list) or not isinstance(gold, int) or not 0 <= gold < len(texts):
             raise
         return Item(str(doc.get("id", row)), question, [str(text) for text in texts], gold)

@@ -83,6 +83,22 @@ def test_items_of_a_benchmark_are_found_by_their_published_ids(tmp_path: Path) -
         import_file(file, "kieval", tmp_path / "other", ImportChoices(_towers(tmp_path, 3)))
 
 
+def test_interviews_on_questions_without_choices_come_in_too(tmp_path: Path) -> None:
+    file = write_details(tmp_path / "details")
+    entries = json.loads(file.read_text())
+    for entry in entries:
+        candidate, interactor = entry["role_messages"]["candidate"][1], entry["role_messages"]["interactor"][1]
+        asked = candidate["content"].partition("### Choices")[0]
+        interactor["content"] = asked + interactor["content"][interactor["content"].index("### Correct Answer") :]
+        candidate["content"] = asked
+    file.write_text(json.dumps(entries))
+    import_file(file, "kieval", tmp_path / "run")
+    run = viva.load(tmp_path / "run")
+    [told] = run.report()["candidates"].values()
+    assert told["score"]["mean"] == pytest.approx(_OVERALL, abs=1e-6)
+    assert [one.task.reference for one in run.results()] == [item.labelled_answer() for item in items()]
+
+
 def test_static_answers_stand_beside_interviews(tmp_path: Path) -> None:
     file = write_samples(tmp_path / "org__tower-7b", items(), [True, False, True, True])
     same = ImportChoices(_towers(tmp_path), {"candidate": "imported:tower-7b"})
