@@ -12,37 +12,25 @@ from typing import Any
 
 import gymnasium
 from gymnasium.error import ResetNeeded
-from gymnasium.spaces import Text
 
 from viva.orchestration.arguments import scenario_of
 from viva.orchestration.rollouts import Reward, Rollout
 from viva.scenarios.contract import many_role
 
+from .text_space import AnyText
 from .turns import Asked, Turns
 
 _LONGEST = 1_000_000  # characters of an observation or an action
 
 
-class AnyText(Text):
-    """Every text of at most ``max_length`` characters; samples are up to 64 letters and digits."""
-
-    def contains(self, x: Any) -> bool:
-        return isinstance(x, str) and len(x) <= self.max_length
-
-    def sample(self, mask: Any = None, probability: Any = None) -> str:
-        length = int(self.np_random.integers(1, 65)) if mask is None and probability is None else None
-        return super().sample((length, None) if length else mask, probability)
-
-
 class InterviewEnv(gymnasium.Env[str, str]):
     """One episode is one conversation. An observation is the last thing that the role was told, an action its answer.
 
-    The reward comes with the last step, for verdicts count when the scenario has returned. ``info`` has ``key`` and
-    ``messages`` (all that the role was sent), at the end ``value``, ``rewards`` (of the turns) and ``unscored``; a
-    conversation that fails is truncated, with its ``error``. ``reset(seed=…)`` begins a new run. Each later ``reset``
-    cancels what is not at its end and takes the next conversation; after the last one a new run begins. ``which``,
-    ``tasks``, ``reward`` and ``settings`` are as for ``viva.rollouts``; ``models`` are those of the other roles. Run
-    folders are made in ``out``; without it in a folder that ``close`` removes.
+    The reward comes with the last step. ``info`` has ``key`` and ``messages`` (all that the role was sent), at the end
+    ``value``, ``rewards`` (of the role's turns), ``unscored``, ``error``. ``reset(seed=…)`` begins a new run; a later
+    ``reset`` cancels what is not at its end and takes the next conversation, after the last one a new run's. ``models``
+    are those of the other roles; run folders are made in ``out``, else in a folder that ``close`` removes; all else is
+    as for ``viva.rollouts``.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012
@@ -59,10 +47,11 @@ class InterviewEnv(gymnasium.Env[str, str]):
         **settings: Any,
     ) -> None:
         scenario = scenario_of(which)
+        self._role = many_role(scenario.roles).name
         arguments = settings | {"models": models or {}, "tasks": tasks, "reward": reward}
         self._temporary = TemporaryDirectory(prefix="viva-") if out is None else None
         folder = Path(self._temporary.name if self._temporary else out or "")
-        self._turns = Turns(scenario, many_role(scenario.roles).name, arguments, folder)
+        self._turns = Turns(scenario, self._role, arguments, folder)
         self._asked: Asked | None = None
         self._said: list[str] = []
         self.render_mode = render_mode
@@ -85,13 +74,13 @@ class InterviewEnv(gymnasium.Env[str, str]):
         self._said.append(f"assistant: {action}")
         if isinstance(came, Rollout):
             info: dict[str, Any] = {"key": came.key, "value": came.value, "unscored": came.reward is None}
-            info["rewards"] = [turn.reward for turn in came.turns]
+            info["rewards"] = [turn.reward for turn in came.turns if turn.role == self._role]
             if came.error is not None:
                 return "", 0.0, False, True, info | {"error": dict(came.error)}
             return "", float(came.reward or 0.0), True, False, info
         self._asked = came
-        observation, more = self._observed(came)
-        return observation, 0.0, False, False, more
+        observation, info = self._observed(came)
+        return observation, 0.0, False, False, info
 
     def _observed(self, asked: Asked) -> tuple[str, dict[str, Any]]:
         messages = [message.to_openai() for message in asked.request.messages]

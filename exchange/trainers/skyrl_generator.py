@@ -20,8 +20,6 @@ from viva.scenarios.contract import many_role
 from .rows import Tokenize, joined, rows_of
 from .tasks import tasks_for
 
-Batch = Mapping[str, Any]
-
 
 def own_task(prompt: Sequence[Mapping[str, Any]], extras: Mapping[str, Any]) -> Any:
     """The column ``task`` of a data row, else the text of its prompt's last message."""
@@ -60,7 +58,7 @@ class ScenarioGenerator:
         held, keys = self._groups.get(instance_id, (None, []))
         return [] if held is None else await held.run.cancel(*keys, reason=f"{instance_id}: cancelled by the trainer")
 
-    async def generate(self, input_batch: Batch, disable_tqdm: bool = False) -> dict[str, Any]:
+    async def generate(self, input_batch: Mapping[str, Any], disable_tqdm: bool = False) -> dict[str, Any]:
         """SkyRL's ``GeneratorOutput`` for its ``GeneratorInput``.
 
         :raises ConfigurationError: the prompts are not sampled equally often, or the policy tells no tokens.
@@ -73,11 +71,10 @@ class ScenarioGenerator:
         if len(set(Counter(names).values())) > 1:
             raise ConfigurationError(f"the batch samples its prompts unequally often: {dict(Counter(names))}")
         repeats = len(names) // len(first)
-        metadata = input_batch.get("batch_metadata")
         folder = fresh_folder(self._which.name, self._out)
         tasks = [self._task(prompts[place], extras[place]) for place in first.values()]
         options = self._settings | ({"repeats": repeats} if repeats > 1 else {})
-        options["seed"] = options.get("seed", 7) + getattr(metadata, "global_step", 0)
+        options["seed"] = options.get("seed", 7) + getattr(input_batch.get("batch_metadata"), "global_step", 0)
         held = rollouts(
             self._which,
             models=self._models,
