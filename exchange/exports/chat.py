@@ -6,6 +6,7 @@ asked, have none. What never belongs here: scores, which neither form has a plac
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,21 +35,22 @@ def export_sharegpt(cells: Sequence[ExportCell], out: Path) -> Exported:
 
 def _export(cells: Sequence[ExportCell], out: Path, line: Callable[[str, Dialog], dict[str, Any]]) -> Exported:
     done = Exported(files=[out])
-    without = failed = 0
+    failed = 0
+    without: Counter[str] = Counter()
     with json_lines(out) as write:
         for cell in cells:
             for one in conversations(cell):
                 if one.error is not None:
                     failed += 1
                     continue
-                without += not one.dialogs
+                if not one.dialogs:
+                    without[one.problem or "the model was read, not asked"] += 1
                 for number, dialog in enumerate(one.dialogs, 1):
                     write(line(_id(cell, one, number), dialog))
                     done.records += 1
     if failed:
         done.notes.append(f"{failed:,} conversations failed and are left out")
-    if without:
-        done.notes.append(f"{without:,} conversations have no dialog to export (the model was read, not asked)")
+    done.notes += [f"{count:,} conversations have no dialog to export: {why}" for why, count in without.items()]
     return done
 
 

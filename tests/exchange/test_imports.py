@@ -63,6 +63,8 @@ def test_imported_interviews_are_shown_and_exported_like_any_run(tmp_path: Path)
     assert [shown.find(text[:40]) >= 0 for text in said] == [True] * len(said)
     code, shown = _viva("show", tmp_path / "run", "--json", "--prompts")
     assert "held by another tool (imported from kieval)" in orjson.loads(shown.splitlines()[0])["prompts_unknown"]
+    [note] = export(tmp_path / "run", "openai", tmp_path / "dialogs.jsonl").notes
+    assert note.startswith("4 conversations have no dialog to export: it was held by another tool")
     done = export(tmp_path / "run", "every-eval-ever", tmp_path / "out")
     [aggregate] = [orjson.loads(one.read_bytes()) for one in done.files if one.suffix == ".json"]
     results = {one["metric_config"]["metric_name"]: one["score_details"]["score"]
