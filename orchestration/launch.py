@@ -178,6 +178,7 @@ def resumed_run(
     :raises JournalError: its journal was taken away.
     """
     folder = RunFolder.open(path)
+    _check_ours(folder)
     which, settings = recorded_settings(folder)
     folder.require_journal()
     changes = changes or {}
@@ -268,6 +269,7 @@ def forked_run(
     :raises ConfigurationError: the source is no run, nobody judged there, or the changes touch more than the judging.
     """
     folder = RunFolder.open(source)
+    _check_ours(folder)
     which, settings = recorded_settings(folder)
     roles = which.roles_of(settings)
     judge = judge_role(roles)
@@ -287,6 +289,15 @@ def forked_run(
     settings = _changed(settings, {name: changes.pop(name) for name in ("concurrency",) if name in changes})
     share = Share.of_manifest(folder.manifest)
     return new_run(which, settings.model_copy(update=changes), path, clock, given=given, share=share)
+
+
+def _check_ours(folder: RunFolder) -> None:
+    """:raises ConfigurationError: another tool asked the models of this run, so nothing of it can be asked again."""
+    if (imported := folder.manifest.get("imported")) is not None:
+        raise ConfigurationError(
+            f"{folder.path}: imported ({imported['from']}): what its models were sent is not known, so it can neither "
+            "go on nor be forked; `viva score` and `viva report` read it"
+        )
 
 
 def _changed(settings: RunSettings, changes: Mapping[str, Any]) -> RunSettings:
