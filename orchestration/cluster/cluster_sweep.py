@@ -38,6 +38,7 @@ from .ray_client import RayClient
 from .task import Order
 
 _LOOK_SECONDS = 0.2
+_STARTING_SECONDS = 60.0  # what Ray may take to start a worker where all is free
 _FORCED_SECONDS = 20.0  # how long attempts that were told to halt may take to publish before they are ended
 
 
@@ -195,7 +196,8 @@ class ClusterSweep(Sweep):
             missing, seconds = part.missing_for(machines, now)
             if missing is not None and seconds > limit:
                 said = f"no machine of the cluster can hold it: {missing}; add one, or change `resources`"
-            elif missing is None and now - moved > limit:
+            elif missing is None and now - moved > max(limit, _STARTING_SECONDS):
+                limit = max(limit, _STARTING_SECONDS)
                 said = f"what it needs is in use by others: {part.demand.occupied(client.free())}"
             else:
                 continue

@@ -65,6 +65,7 @@ def publish(run: Path, to: Path, scratch: Path) -> None:
     """
     snapshot = scratch / "snapshot.sqlite"
     try:
+        scratch.mkdir(parents=True, exist_ok=True)
         _snapshot(run / JOURNAL, snapshot)
         if (to / "manifest.json").exists():
             put_in_place(snapshot, to / JOURNAL)

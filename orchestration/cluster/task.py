@@ -29,7 +29,7 @@ from viva.engine.errors import ClusterError, JournalError, VivaError
 from ..share import Share
 from ..sweep.file import check_file
 from ..sweep.portion import Portion
-from ..sweep.record import Recorded, read_sweep
+from ..sweep.record import Recorded, read_sweep, write_sweep
 from ..sweep.sweep import Sweep
 from .attempts import Attempt, asked_to_stop
 from .copies import run_of
@@ -70,6 +70,8 @@ def hold(order: Order) -> dict[str, Any]:
             number = attempt.number
             local = scratch / "sweep"
             sweep = _sweep(order, share, local)
+            local.mkdir()
+            write_sweep(local, sweep.recorded)  # a folder with cells alone would be taken for something else
             attempt.restore(order.cells, share, local)
             work = _Work(sweep, attempt, order, share)
             with tuned_collector():
