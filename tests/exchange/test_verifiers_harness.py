@@ -67,16 +67,15 @@ asyncio.run(main())
 
 
 class Endpoint:
-    """A chat endpoint that says how many messages it was sent; its second request may be refused."""
+    """A chat endpoint that says how many messages it was sent; the second question about ``wrong`` is refused."""
 
-    def __init__(self, refuses_second: bool = False) -> None:
-        self.refuses_second = refuses_second
+    def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
 
     async def chat(self, request: web.Request) -> web.Response:
         body = await request.json()
         self.bodies.append(body)
-        if self.refuses_second and len(self.bodies) == 2:
+        if len(body["messages"]) == 4 and "What is wrong?" in body["messages"][1]["content"]:
             return web.json_response({"error": {"message": "this request makes no sense"}}, status=400)
         message = {"role": "assistant", "content": f"Answer to {len(body['messages'])} messages."}
         return web.json_response({
@@ -109,7 +108,7 @@ def test_the_candidate_answers_through_verifiers_endpoint_and_its_trace_has_the_
     tmp_path: Path,
 ) -> None:
     endpoint = Endpoint()
-    traces = endpoint.traces(tmp_path, "tides", "rust", "salt")
+    *traces, refused = endpoint.traces(tmp_path, "tides", "rust", "salt", "wrong")
     for trace, topic in zip(traces, ["tides", "rust", "salt"], strict=True):
         assert (trace["ok"], trace["errors"]) == (True, [])
         run = viva.load(tmp_path / trace["info"]["viva"]["run"])
@@ -120,12 +119,9 @@ def test_the_candidate_answers_through_verifiers_endpoint_and_its_trace_has_the_
         assert said == result.value["texts"] == ["Answer to 2 messages.", "Answer to 4 messages."]
         assert trace["info"]["viva"]["value"] == result.value
         assert (trace["reward"], trace["rewards"]) == ((0, []) if topic == "salt" else (0.75, ["conversation"]))
-    assert len(endpoint.bodies) == 6
+    assert len(endpoint.bodies) == 8
     asked = {(body["model"], body["temperature"]) for body in endpoint.bodies}
     assert asked == {("candidate", 0.5)}  # as verifiers wants it
-
-
-def test_a_conversation_that_fails_fails_the_trace_with_its_error(tmp_path: Path) -> None:
-    [refused] = Endpoint(refuses_second=True).traces(tmp_path, "tides")
-    assert not refused["ok"]
+    # A conversation that fails fails the trace, with its error.
+    assert (refused["ok"], refused["turns"], refused["rewards"]) == (False, 1, [])
     assert any("this request makes no sense" in error for error in refused["errors"])
