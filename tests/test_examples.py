@@ -45,8 +45,8 @@ def test_every_example_is_tested_and_listed() -> None:
 
 def test_contamination(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     items = ITEMS.read_text().splitlines()
-    Path("suspect.jsonl").write_text("\n".join(items[:5]))
-    Path("fresh.jsonl").write_text("\n".join(items[5:10]))
+    Path("suspect.jsonl").write_text("\n".join(items[:8]))
+    Path("fresh.jsonl").write_text("\n".join(items[8:16]))
     model = make_model(here / "tiny.gguf")
     text = printed("contamination.py", capsys, monkeypatch, f"llama:{model}?ctx=2048", "suspect.jsonl", "fresh.jsonl")
     _, _, _, low, high = numbers(text, "LM loss per token, nats: suspect")
