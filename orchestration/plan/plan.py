@@ -29,6 +29,7 @@ from ..sweep.order import ordered
 from ..sweep.progress import CellRun
 from ..sweep.results import cells_of
 from ..sweep.sweep import Sweep, planned_sweep
+from .disk import GUESSED_BYTES, GUESSED_PER_TOKEN, bytes_per_call
 from .guesses import guessed_talks
 from .pilot import FEWEST
 from .prices import Price, check_all_priced, price_of
@@ -89,9 +90,9 @@ class Plan:
         check_all_priced(budget, self.models)
         self.budget, self.simulations, self._seed = budget, simulations, seed
         self.forecast = _Each(self.sweep)
-        own = heard(_own_runs(self.sweep))
-        others = [heard(_earlier_runs(path)) for path in earlier]
-        self.heard = [own, *others]
+        runs = [[*_own_runs(self.sweep)], *(_earlier_runs(path) for path in earlier)]
+        self.heard = [heard(some) for some in runs]
+        self.bytes_per_call = bytes_per_call(folder.journal for some in runs for folder, _, _ in some)
         self.sources: dict[str, Source] = {}
         self.cells = {run.cell.name: self._cell(run.cell) for run in self.sweep.runs if self._left(run.cell)}
         renamed = {model: with_bounds(model, bounds) for model, bounds in parsed_limits([*limits], self.models).items()}
@@ -100,6 +101,16 @@ class Plan:
             slowing |= one.slowing
         self.world = World(concurrency or self.file.concurrency, self.file.local_models, slowing, renamed)
         self.outlook = self.expected(self.world, self.simulations)
+
+    @property
+    def journal_bytes(self) -> float:
+        """What the journals of the conversations to come will hold on disk."""
+        courses = self.outlook.courses
+        calls = sum(tally.calls for course in courses for tally in course.models.values()) / max(1, len(courses))
+        if self.bytes_per_call is not None:
+            return calls * self.bytes_per_call
+        said = sum(tally.completion for course in courses for tally in course.models.values()) / max(1, len(courses))
+        return calls * GUESSED_BYTES + said * GUESSED_PER_TOKEN
 
     @property
     def conversations(self) -> int:

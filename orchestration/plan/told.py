@@ -44,6 +44,7 @@ class Told:
             "seconds": _record(outlook.seconds),
             "tokens": _record(outlook.tokens),
             "cost": None if outlook.cost is None else _record(outlook.cost),
+            "journal_bytes": round(plan.journal_bytes),
             "level": LEVEL,
             "simulations": plan.simulations,
             "most_conversations_in_flight": max((course.most for course in outlook.courses), default=0),
@@ -82,6 +83,7 @@ class Told:
             ["duration", *(duration(one) for one in _ends(outlook.seconds))],
             ["tokens", *(f"{one:,.0f}" for one in _ends(outlook.tokens))],
             ["cost", *(["–"] * 3 if outlook.cost is None else [f"{one:,.2f}" for one in _ends(outlook.cost)])],
+            ["journals on disk", f"{plan.journal_bytes / 1e6:,.1f} MB", "", ""],
         ]
         models = [
             [model, f"{one['calls']:,}", f"{one['prompt_tokens']:,}", f"{one['completion_tokens']:,}",

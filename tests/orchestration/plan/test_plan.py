@@ -48,8 +48,10 @@ def test_where_all_calls_are_alike_the_plan_is_what_the_sweep_takes(tmp_path: Pa
     plan = Plan(file, out, simulations=2)
     assert plan.conversations == 17
     assert Told(plan).bottleneck() == "concurrency: 4 conversations at once"
-    before = calls_in(out)
+    before, [journal] = calls_in(out), [cell.folder.journal for cell in cells_of(out) if cell.folder is not None]
+    held = journal.stat().st_size
     took = _took(file, out)
+    assert plan.journal_bytes == pytest.approx(journal.stat().st_size - held, rel=0.3)
     assert plan.outlook.seconds.value == pytest.approx(took, rel=0.01)
     calls = sum(tally.calls for tally in plan.outlook.courses[0].models.values())
     assert calls == calls_in(out) - before
