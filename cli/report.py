@@ -37,6 +37,9 @@ def _report(
     ] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Also write one self-contained HTML page.")] = None,
     scorer: Annotated[str | None, typer.Option("--scorer", help="official, linear or corrected.")] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Use nothing that an earlier report has kept of unchanged cells.")
+    ] = False,
 ) -> None:
     """Print the tables of a run as far as it has come; of several, or of a sweep, a study of all together."""
     from viva.engine.errors import ConfigurationError
@@ -46,7 +49,7 @@ def _report(
 
     if json + markdown + latex > 1:
         raise ConfigurationError("--json, --markdown and --latex exclude each other: each prints on stdout")
-    wanted = Wanted(json=json, markdown=markdown, latex=latex, csv=csv, parquet=parquet, html=html)
+    wanted = Wanted(json=json, markdown=markdown, latex=latex, csv=csv, parquet=parquet, html=html, fresh=fresh)
     # Of one run its own tables are shown, whatever files are written beside; markup and other scorers are a study's.
     alone = len(folders) == 1 and scorer is None and not (markdown or latex or is_sweep(folders[0]))
     if not alone or wanted.files:

@@ -13,7 +13,9 @@ from pathlib import Path
 
 @dataclass(slots=True, frozen=True)
 class Wanted:
-    """What to print on stdout (tables, if nothing else), and which files to write."""
+    """What to print on stdout (tables, if nothing else), and which files to write; ``fresh``: from the journals alone,
+    not from what an earlier report has kept.
+    """
 
     json: bool = False
     markdown: bool = False
@@ -21,6 +23,7 @@ class Wanted:
     csv: Path | None = None
     parquet: Path | None = None
     html: Path | None = None
+    fresh: bool = False
 
     @property
     def files(self) -> bool:
@@ -36,6 +39,7 @@ def show_study(folders: Sequence[Path], scorer: str | None, wanted: Wanted, *, p
     from viva.engine.collector import tuned_collector
     from viva.reports.controls import harmless
     from viva.reports.markup import latex, markdown
+    from viva.study.cache import user_cache
     from viva.study.exports import check_parquet, write_csv, write_parquet
     from viva.study.study import Study
 
@@ -46,7 +50,7 @@ def show_study(folders: Sequence[Path], scorer: str | None, wanted: Wanted, *, p
     if wanted.parquet is not None:
         check_parquet()
     with tuned_collector():  # columns and tables hold no cycles, and there are many of them
-        study = Study(folders, scorer)
+        study = Study(folders, scorer, None if wanted.fresh else user_cache())
         report = study.report()
     if wanted.csv is not None:
         write_csv(report, wanted.csv)

@@ -17,11 +17,12 @@ from viva.scenarios.study.findings import Findings
 from viva.scenarios.study.items import ItemCatalogue, ItemNumbers
 from viva.scenarios.study.sections import Section
 
+from .cache import ReportCache, key_of
 from .cells import find_cells
 from .common import common_sections
 from .differences import differences
 from .order import PRINTED, RECORDED, ordered
-from .reading import cell_record, read_cells
+from .reading import cell_record, read_cells, run_key
 from .systems import SystemsTogether, sections_of, systems_in, systems_of
 
 VERSION = 1
@@ -30,21 +31,36 @@ VERSION = 1
 class Study:
     """The study over runs and sweeps in ``folders``, read when it is made. No model is called.
 
-    ``scorings`` has by system how its results are scored.
+    ``scorings`` has by system how its results are scored. With a ``cache`` nothing is read or computed that an earlier
+    report has, as long as it rests on the same; the report is the same, byte for byte.
 
     :raises ConfigurationError: a folder is neither a run nor a sweep, or the runs do not agree on a scorer and none is
         named.
     :raises JournalError: a journal is damaged.
     """
 
-    def __init__(self, folders: Sequence[Path], scorer: str | None = None) -> None:
+    def __init__(self, folders: Sequence[Path], scorer: str | None = None, cache: ReportCache | None = None) -> None:
         self._cells = find_cells(folders)
         self._together = systems_of(cell.scenario for cell in self._cells)
         self.scorings = self._scorings(scorer)
-        items: dict[str, ItemNumbers] = {}
-        self._readings = read_cells(self._cells, self._together, self.scorings, items)
-        self._catalogue = ItemCatalogue(items)
-        self._report: dict[str, Any] | None = None
+        key = None if cache is None else self._key()
+        self._report: dict[str, Any] | None = None if cache is None else cache.load(key, {})
+        if self._report is None:
+            items: dict[str, ItemNumbers] = {}
+            self._readings = read_cells(self._cells, self._together, self.scorings, items, cache)
+            self._catalogue = ItemCatalogue(items)
+            if cache is not None and not any(one.damaged for one in self._readings) and self._key() == key:
+                cache.store(key, self.report(), {})
+
+    def _key(self) -> str | None:
+        """What the whole report follows from; None where that cannot be told."""
+        found = []
+        for cell in self._cells:
+            if (key := run_key(cell, self.scorings)) is None:
+                return None
+            named = (cell.name, cell.folder, cell.candidate, cell.model, cell.dataset, cell.seed, cell.evaluator)
+            found.append((key, named, cell.planned, cell.until))
+        return key_of("report", VERSION, found)
 
     def report(self) -> dict[str, Any]:
         """Everything as plain data; docs/reports.md names the fields."""
