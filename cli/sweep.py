@@ -86,6 +86,7 @@ def _sweep(
         _refuse_without_ray(options)
         portion = Portion(cell, share)
         sweep = planned_sweep(file, out, retry_failed=retry_failed, concurrency=concurrency, portion=portion)
+        _note_attempts(sweep)
     if dry_run:
         _forecast(sweep, json)
     else:
@@ -120,6 +121,15 @@ def _refuse_without_ray(options: dict[str, Any]) -> None:
             raise ConfigurationError(
                 f"--ray-{name.removesuffix('_seconds')}: says how a cluster works; give --ray ADDRESS too"
             )
+
+
+def _note_attempts(sweep: Sweep) -> None:
+    """Say that a cluster has made something that this process will not find."""
+    from viva.orchestration.cluster.attempts import left_over
+
+    if left_over(sweep.out):
+        said = f"{sweep.out}/attempts holds what a cluster has made; the same command with --ray takes it over"
+        print(f"viva: note: {said}", file=sys.stderr)
 
 
 def resume(out: Path, given: dict[str, Any], *, retry_failed: bool, json: bool, max_failures: int) -> NoReturn:

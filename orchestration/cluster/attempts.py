@@ -158,6 +158,11 @@ def settle(out: Path, scratch: Path) -> None:
         pass
 
 
+def left_over(out: Path) -> bool:
+    """Whether attempts lie in a sweep's folder: a cluster is at it, or its driver was killed."""
+    return any((out / FOLDER).glob(f"*/*/{_RECORD}"))
+
+
 def ask_to_stop(out: Path, how: str) -> None:
     """Tell all attempts to ``interrupt`` or ``halt``."""
     (out / FOLDER).mkdir(parents=True, exist_ok=True)

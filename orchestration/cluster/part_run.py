@@ -86,6 +86,9 @@ def shard_run(run: CellRun, part: Part, out: Path, *, retry_failed: bool) -> Cel
     """A share of a cell, as far as it has come in the sweep's folder."""
     own = CellRun(run.cell, run.folder)
     own.take(Portion(share=part.share).find(own, out, retry_failed=retry_failed))
+    assert part.share is not None
+    if own.folder == run.folder and part.share.index > 1:  # merged: that is the whole cell, which counts once
+        own.total = own.done = own.failed = 0
     return own
 
 

@@ -20,9 +20,10 @@ from small_sweeps import INTERVIEWS, calls_in, journals, refused, swept, write_f
 
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ClusterError
-from viva.orchestration.cluster.attempts import Attempt, commit, numbers, progress_of, settle
+from viva.orchestration.cluster.attempts import Attempt, commit, left_over, numbers, progress_of, settle
 from viva.orchestration.cluster.demands import demand_of
 from viva.orchestration.cluster.division import Part, divided
+from viva.orchestration.cluster.part_run import add_up, shard_run
 from viva.orchestration.cluster.task import Order, hold
 from viva.orchestration.launch import recorded_results
 from viva.orchestration.share import Share
@@ -70,7 +71,11 @@ def test_parts_held_one_by_one_make_the_report_of_one_process(tmp_path: Path) ->
     swept(file, tmp_path / "one", VirtualClock())
     assert len(_reports(out)) == 4
     assert _reports(out) == _reports(tmp_path / "one")
-    assert _parts(sweep, 3)[0].share == Share(1, 2), "a cell goes on in as many shards as it began"
+    again = _parts(sweep, 3)
+    assert again[0].share == Share(1, 2), "a cell goes on in as many shards as it began"
+    runs = [shard_run(sweep.runs[0], part, out, retry_failed=False) for part in again[:2]]
+    add_up(sweep.runs[0], runs)
+    assert (sweep.runs[0].state, sweep.runs[0].done, sweep.runs[0].total) == ("done", 5, 5)
 
 
 def test_a_late_attempt_overwrites_nothing(tmp_path: Path) -> None:
@@ -143,7 +148,9 @@ def test_what_a_driver_has_left_is_taken_over(tmp_path: Path) -> None:
     for part in _parts(sweep):
         hold(_order(out, part))
     assert not list(out.glob("cells/*"))
+    assert left_over(out)
     settle(out, tmp_path)
+    assert not left_over(out)
     sweep.survey()
     assert [run.state for run in sweep.runs] == ["done", "done"]
     assert not (out / "attempts").exists()
