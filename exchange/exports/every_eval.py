@@ -1,6 +1,6 @@
 """Cells in the form of Every Eval Ever: an aggregate a cell, and a line for each score of each conversation.
 
-Files are named as that project's datastore wants them: ``data/BENCHMARK/DEVELOPER/MODEL/UUID.json`` and
+Files are named as that project's datastore wants them: ``data/SCENARIO_DATASET/DEVELOPER/MODEL/UUID.json`` and
 ``UUID_samples.jsonl``. They are checked against its published schemas. What never belongs here: a conversation's line
 (``every_eval_lines``).
 """
@@ -43,23 +43,26 @@ def export_every_eval(cells: Sequence[ExportCell], out: Path) -> Exported:
     done = Exported()
     for cell in cells:
         model = model_info(cell.model)
-        folder = Path("data", safe_name(cell.dataset), *_folders(model))
+        folder = Path("data", safe_name(f"{cell.which.name}_{cell.dataset}"), *_folders(model))
         uuid = _uuid(cell)
         lines = folder / f"{uuid}_samples.jsonl"
         now = repr(time.time())
         place = Place(f"{cell.dataset}/{model['id']}/{now}", model["id"], f"{cell.which.name} on {cell.dataset}")
         rows, left_out = _write_lines(cell, place, out / lines)
         aggregate = _aggregate(cell, place, model, now)
-        aggregate["detailed_evaluation_results"] = {
-            "format": "jsonl",
-            "file_path": lines.as_posix(),
-            "hash_algorithm": "sha256",
-            "checksum": _checksum(out / lines),
-            "total_rows": rows,
-        }
+        if rows:
+            aggregate["detailed_evaluation_results"] = {
+                "format": "jsonl",
+                "file_path": lines.as_posix(),
+                "hash_algorithm": "sha256",
+                "checksum": _checksum(out / lines),
+                "total_rows": rows,
+            }
+        else:  # a file of lines has one at least
+            (out / lines).unlink()
         check("eval", aggregate)
         write_json(out / folder / f"{uuid}.json", aggregate)
-        done.files += [out / folder / f"{uuid}.json", out / lines]
+        done.files += [out / folder / f"{uuid}.json", *([out / lines] if rows else [])]
         done.records += rows
         if left_out:
             done.notes.append(f"{cell.name}: {left_out:,} conversations have no score and no line")
@@ -141,8 +144,8 @@ def _result(cell: ExportCell, place: Place, name: str, figure: dict[str, Any]) -
         "metric_name": name,
         "lower_is_better": False,
         "score_type": "continuous",
-        "min_score": None,  # not known
-        "max_score": None,
+        "min_score": "-Infinity",  # no scale is known
+        "max_score": "Infinity",
     }
     if name == "score" and cell.scale is not None:
         config |= {"metric_unit": "points", "min_score": PERCENT[0], "max_score": PERCENT[1]}
@@ -226,7 +229,12 @@ def _version(package: str) -> str:
 
 def _folders(model: dict[str, Any]) -> tuple[str, str]:
     developer, _, name = model["id"].partition("/")
-    return safe_name(developer), safe_name(name)
+    return _apart(safe_name(developer)), _apart(safe_name(name))
+
+
+def _apart(name: str) -> str:
+    """A folder's name; the datastore keeps ``data`` for itself."""
+    return f"{name}_" if name.lower() == "data" else name
 
 
 def _uuid(cell: ExportCell) -> UUID:

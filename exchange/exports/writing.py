@@ -17,6 +17,8 @@ import orjson
 from viva.engine.errors import ConfigurationError
 from viva.engine.lazy_import import imported
 
+# What Python's ``splitlines``, and so many a reader, takes for the end of a line.
+_ENDS = {letter.encode(): b"\\u%04x" % ord(letter) for letter in ("\x85", "\u2028", "\u2029")}
 _UNSAFE = re.compile(r"[^\w.+=-]+")
 
 
@@ -35,7 +37,11 @@ def json_lines(path: Path) -> Iterator[Callable[[Any], None]]:
 
 
 def _put(write: Callable[[bytes], Any], record: Any) -> None:
-    write(to_json(record) + b"\n")
+    line = to_json(record)
+    for written, escaped in _ENDS.items():
+        if written in line:
+            line = line.replace(written, escaped)
+    write(line + b"\n")
 
 
 def write_json(path: Path, record: Any) -> None:

@@ -26,7 +26,9 @@ from viva.scenarios.flexeval.readers import read_dialogs
 from viva.scenarios.flexeval.units import Dialog
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
-_PEER = Path(__file__).parents[2] / ".peers" / "lmeval" / "bin" / "python"
+_PEERS = Path(__file__).parents[2] / ".peers"
+_PEER = _PEERS / "lmeval" / "bin" / "python"
+_VALIDATOR = _PEERS / "eee" / "bin" / "python"
 
 
 class Says(viva.Backend):
@@ -109,6 +111,15 @@ def test_every_eval_ever_has_the_figures_and_follows_its_schemas(run: Path, tmp_
     assert found == {label: pytest.approx(one["mean"], abs=1e-6) for label, one in _scores(run).items()}
     again = export(run, "every-eval-ever", tmp_path / "again")
     assert [file.name for file in again.files] == [file.name for file in done.files], "a cell keeps its name"
+
+
+@pytest.mark.skipif(not _VALIDATOR.exists(), reason="every-eval-ever is not in .peers/eee")
+def test_every_eval_evers_own_validator_passes_all_files(run: Path, rude: Path, tmp_path: Path) -> None:
+    for one in (run, rude):
+        export(one, "every-eval-ever", tmp_path / one.name)
+        command = [_VALIDATOR, "-m", "every_eval_ever", "validate", "data/*/*/*/*", "--format", "json"]
+        done = subprocess.run(command, cwd=tmp_path / one.name, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
 
 def test_lm_eval_has_the_figures_where_that_tool_looks_for_them(run: Path, tmp_path: Path) -> None:
@@ -207,7 +218,8 @@ def test_what_models_say_and_fail_at_is_exported_too(rude: Path, tmp_path: Path)
     assert notes == ["1 conversations failed and are left out"]
     lines = _lines(tmp_path / "rude.jsonl")
     assert [line["messages"][0]["content"] for line in lines] == ["one 1", "two 1", "one 3", "two 3"]
-    assert "\x00" in lines[0]["messages"][1]["content"]
+    assert "\x00\u2028" in lines[0]["messages"][1]["content"]
+    assert len((tmp_path / "rude.jsonl").read_text().splitlines()) == 4
     export(rude, "parquet", tmp_path / "rude.parquet")
     rows = parquet.read_table(tmp_path / "rude.parquet").to_pylist()
     assert [(row["state"], row["score"]) for row in rows] == [("finished", 25), ("failed", None), ("finished", 25)]
