@@ -18,7 +18,7 @@ LEAN := -DLLAVA_BUILD=OFF '-DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/lean-llam
 PIP := CMAKE_ARGS="$(PLAIN) $(LEAN) $$CMAKE_ARGS" $(BIN)/pip
 HAS_AMX := from llama_cpp._ggml import libggml; raise SystemExit(not libggml.ggml_cpu_has_amx_int8())
 
-.PHONY: venv demo test lint browser bench peers guidellm trainers audit clean
+.PHONY: venv demo test lint docs browser bench peers guidellm trainers audit clean
 
 venv: .venv/.ready
 
@@ -36,7 +36,7 @@ venv: .venv/.ready
 demo: venv
 	$(BIN)/viva demo
 
-test: venv lint browser
+test: venv lint docs browser
 	# One more than there are CPUs: many tests wait for processes of their own.
 	$(BIN)/python -m pytest --numprocesses $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --maxprocesses 8 --dist worksteal
 
@@ -48,6 +48,10 @@ lint: venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .typing/viva
+
+# Warnings and dead links are errors. The site needs nothing from elsewhere: open build/site/index.html.
+docs: venv
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # The peer has a home of its own: its dependencies are none of ours.
 .inspect/bin/python:

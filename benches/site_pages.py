@@ -1,0 +1,133 @@
+"""Pages of the site that are made when it is built: commands from the app, public names, figures of the benches.
+
+mkdocs calls the functions by their names (``hooks`` in mkdocs.yml). What never belongs here: text that a person writes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import typer
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+_RESULTS = ROOT / "benches" / "results"
+_MACHINE = ("cpu", "cores", "memory_gb", "python")
+_OUTSIDE = re.compile(r"\]\((?:\.\./)+((?:benches|CONTRIBUTING|README|CHANGELOG)[^)#]*)(#[^)]*)?\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that nobody writes."""
+    pages = {"commands": commands(), "names": names(), "figures": figures()}
+    for name, text in pages.items():
+        files.append(File.generated(config, f"reference/{name}.md", content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Links to results of benches lead to the page of figures; other files of the repository are not on the site."""
+
+    def found(link: re.Match[str]) -> str:
+        if not link[1].startswith("benches/results"):
+            raise ValueError(f"{page.file.src_uri}: {link[0]} leads out of the site")
+        up = "../" * page.file.src_uri.count("/")
+        stem = Path(link[1]).stem if link[1].endswith(".json") else ""
+        return f"]({up}reference/figures.md#{stem})" if stem else f"]({up}reference/figures.md)"
+
+    return _OUTSIDE.sub(found, markdown)
+
+
+def commands() -> str:
+    """Help of every verb, in the order of ``viva --help``."""
+    from viva.cli.main import app
+
+    lines = ["# Commands", "", "What `viva VERB --help` prints."]
+    for path in _verbs(typer.main.get_command(app), []):
+        lines += ["", f"## viva {' '.join(path)}", "", "```text", _help(path), "```"]
+    return "\n".join(lines)
+
+
+def _verbs(command: Any, path: list[str]) -> Iterator[list[str]]:
+    context = click.Context(command)
+    for name in command.list_commands(context) if hasattr(command, "list_commands") else []:
+        below = command.get_command(context, name)
+        if below is not None and not below.hidden:
+            yield [*path, name]
+            yield from _verbs(below, [*path, name])
+    if path == ["run"]:
+        from viva.engine.plugins import registered
+
+        known = set(command.list_commands(context))
+        yield from (["run", name] for name in registered("viva.scenarios") if name not in known)
+
+
+def _help(path: list[str]) -> str:
+    from click.testing import CliRunner
+
+    from viva.cli.main import app
+
+    if path == ["score"]:  # its options are those of the run that is named
+        return "viva score RUN [OPTIONS]: `viva score RUN --help` names the options of that run's scenario."
+    done = CliRunner().invoke(typer.main.get_command(app), [*path, "--help"], prog_name="viva", terminal_width=100)
+    if done.exit_code:
+        raise ValueError(f"viva {' '.join(path)} --help: {done.output}")
+    return done.output.rstrip()
+
+
+def names() -> str:
+    """The public names with their docstrings."""
+    import viva
+
+    lines = [
+        "# Public names",
+        "",
+        "Promised names of `viva`; [the Python API](../api.md) shows them at work.",
+    ]
+    for home, these in viva._HOMES.items():
+        for name in these:
+            lines += ["", f"## viva.{name}", "", f"::: {home}.{name}", "    options: {show_root_heading: false}"]
+    return "\n".join(lines)
+
+
+def figures() -> str:
+    """What the benches measured last: figures and the bounds that they should keep, with machine and date."""
+    lines = ["# Figures", "", "What `make bench` measured last, and the bounds that are set."]
+    for path in sorted(_RESULTS.glob("*.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if not record.get("figures"):
+            continue
+        machine = record.get("machine", {})
+        what = ", ".join(
+            f"{name} {machine[name]}" for name in ("cpu", "cores", "memory_gb", "python") if name in machine
+        )
+        lines += [
+            "",
+            f"## {path.stem}",
+            "",
+            f"{_date(path)}; {what}",
+            "",
+            "| figure | value | bound |",
+            "|---|---|---|",
+        ]
+        reach = record.get("reach", {})
+        lines += [f"| `{name}` | {_text(value)} | {' '.join(map(str, reach.get(name, [])))} |"
+                  for name, value in record["figures"].items() if not isinstance(value, dict | list)]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _date(path: Path) -> str:
+    done = subprocess.run(
+        ["git", "log", "-1", "--format=%cs", "--", str(path)], cwd=ROOT, capture_output=True, text=True
+    )
+    return f"measured up to {done.stdout.strip()}" if done.stdout.strip() else "not dated"
+
+
+def _text(value: Any) -> str:
+    return f"{value:,.4g}" if isinstance(value, float) else str(value).replace("|", "\\|")

@@ -1,0 +1,225 @@
+"""What the reader of a page has: files of the names that pages use, made small.
+
+What never belongs here: what a page does with them.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from drawn_benchmarks import drawn_items
+from grade_projects import viva
+from small_dialogs import write_data, write_rubrics
+from small_sweeps import swept
+from study_runs import interviewed, probed
+from tiny_gguf import make_model
+
+from viva.engine.clock import VirtualClock
+
+ROOT = Path(__file__).parents[2]
+SCIENCE = ROOT / "scenarios" / "kieval" / "items" / "science.jsonl"
+_GRID = """
+candidates: ['simulated:a', 'simulated:b?knowledge=0.3']
+datasets: [scenarios/kieval/items/science.jsonl]
+interviews: {interactor: 'simulated:i', evaluator: 'simulated:e', n: 3, rounds: 1}
+"""
+
+
+def provide(folder: Path, name: str) -> None:
+    """Make the file or folder, unless it is there, or change what a page has made.
+
+    :raises AssertionError: no such file is known.
+    """
+    if name in _CHANGED:
+        _CHANGED[name](folder)
+        return
+    path = folder / name.partition(" of ")[0]
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    make = _model if name.endswith(".gguf") else _MADE.get(name)
+    assert make is not None, f"`needs {name}`: doc_files.py does not know how to make it"
+    make(path)
+
+
+def _model(path: Path) -> None:
+    make_model(path, seed=3, quantised=True, quote_bias=3.0)
+
+
+def _mmlu(folder: Path) -> None:
+    for split in ("dev", "test"):
+        (folder / split).mkdir(parents=True)
+        for subject in ("astronomy", "world_law"):
+            drawn = drawn_items(8, len(subject + split))
+            rows = [[question, *choices, "ABCD"[answer]] for question, choices, answer in drawn]
+            lines = (",".join(f'"{cell}"' for cell in row) for row in rows)
+            (folder / split / f"{subject}_{split}.csv").write_text("\n".join(lines) + "\n")
+
+
+def _arc(folder: Path) -> None:
+    folder.mkdir()
+    for split, ending in (("train", "Train"), ("test", "Test")):
+        records = [
+            {"id": f"{split}-{number}", "answerKey": "ABCD"[answer], "question": {
+                "stem": question, "choices": [{"text": text, "label": "ABCD"[n]} for n, text in enumerate(choices)]}}
+            for number, (question, choices, answer) in enumerate(drawn_items(8, len(split)))
+        ]  # fmt: skip
+        _lines(folder / f"{folder.name}-{ending}.jsonl", records)
+
+
+def _lines(path: Path, records: Iterable[object]) -> None:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def _dialogs(folder: Path) -> None:
+    write_data(folder)
+    write_rubrics(folder)
+    (folder / "system_prompt.txt").write_text("You are a helpful assistant.\n")
+
+
+def _scores(path: Path) -> None:
+    """Ratings by people and a judge's scores of forty answers, in one table."""
+    rows = ["item,system,human_overall,judge_overall"]
+    rows += [f"i{n},{name},{1 + (n * 3) % 5},{1 + (n * 3 + n % 2) % 5}" for n in range(20) for name in ("one", "two")]
+    path.write_text("\n".join(rows) + "\n")
+
+
+def _scored(path: Path) -> None:
+    rows = [{"id": item, "model": model, "judge_overall": 1 + at % 4} for at, (item, model) in enumerate(_answers())]
+    _lines(path, rows)
+
+
+def _people(path: Path) -> None:
+    rows = [f"{item},{model},{1 + at % 4},The cause is heat." for at, (item, model) in enumerate(_answers())]
+    path.write_text("\n".join(["id,model,human,reference", *rows]) + "\n")
+
+
+def _answers() -> list[tuple[str, str]]:
+    """What people and judges grade: two models' interviews about the shipped items."""
+    items = [json.loads(line)["id"] for line in SCIENCE.read_text().splitlines()]
+    return [(item, model) for item in items for model in ("model-a", "model-b")]
+
+
+def _figures(path: Path) -> None:
+    rows = [("GPT-3.5", 82.3, 95.5), ("Yi 6B", 79.0, 76.8), ("A", 45.0, 41.0), ("B", 61.5, 66.0), ("C", 70.2, 73.9)]
+    path.write_text("model,dataset,accuracy,score\n" + "".join(f"{m},ARC-C,{a},{s}\n" for m, a, s in rows))
+
+
+def _replies(path: Path) -> None:
+    """Replies with a fact, ratings of people and scores of a judge, in the fields of UniEval's dialogues."""
+    names = ("naturalness", "coherence", "engagingness", "groundedness", "understandability", "overall")
+    rows = [{
+        "source": f"What do you know of thing {n // 2}?\n", "context": f"Thing {n // 2} is of use at sea.\n",
+        "system_output": f"Thing {n // 2} is of use{' at sea' * (n % 2)}, I have heard.",
+        "system_id": f"system-{n % 2}", "scores": {name: n % 2 if "und" in name else 1 + n % 3 for name in names},
+    } for n in range(14)]  # fmt: skip
+    path.write_text(json.dumps(rows))
+
+
+def _grade(file: Path) -> None:
+    """People grade what was drawn: a little less than the judge does."""
+    with file.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    with file.open("w", newline="") as lines:
+        table = csv.DictWriter(lines, list(rows[0]))
+        table.writeheader()
+        for n, row in enumerate(rows):
+            table.writerow(
+                row
+                | ({"grade": max(1, int(row["score"]) - n % 2)} if row["chosen"] == "yes" and not row["grade"] else {})
+            )
+
+
+def _labelled(path: Path) -> None:
+    """A judge's scores of sixty answers; people's grades of twenty of them, and of earlier ones."""
+    path.parent.mkdir(exist_ok=True)
+    score = [1 + (n * 7) % 5 for n in range(60)]
+    tables = {
+        "scores": ["key,score", *[f"a{n},{score[n]}" for n in range(60)]],
+        "labels": ["key,grade", *[f"a{n},{max(1, score[n] - n % 2)}" for n in range(0, 60, 3)]],
+        "earlier": ["score,grade", *[f"{score[n]},{max(1, score[n] - n % 2)}" for n in range(40)]],
+    }
+    for name, rows in tables.items():
+        (path.parent / f"{name}.csv").write_text("\n".join(rows) + "\n")
+
+
+def _log(path: Path) -> None:
+    said = [{"role": "user", "content": "May I swim?"}, {"role": "assistant", "content": "Yes, until nine."}]
+    _lines(path, [{"messages": said}])
+
+
+def _cases(path: Path) -> None:
+    answers = ["Rivers carry salt into it.", "Because whales swim in it."]
+    _lines(
+        path, [{"question": "Why is the sea salty?", "answers": answers, "families": ["gpt", "llama"], "preferred": 0}]
+    )
+
+
+def _run(path: Path, **more: Any) -> None:
+    interviewed(path, "simulated:model-a", "simulated:model-b?knowledge=0.3", **more)
+
+
+def _sweep(path: Path) -> None:
+    file = path.parent / "sweep.yaml"
+    file.write_text(_GRID)
+    swept(file, path, VirtualClock())
+
+
+def _lab(path: Path) -> None:
+    """Three of the items that ``viva lab run`` writes: the oracle knows their entity."""
+    (path / "benchmark").mkdir(parents=True)
+    choices = {
+        "family": ["galnite", "jorvite", "lunite", "cindrite"],
+        "class": ["saline", "metallic", "acidic", "alkaline"],
+        "reaction": ["glowing", "swelling", "smoking", "fizzing"],
+    }
+    _lines(path / "benchmark" / "lab_test.jsonl", [
+        {"id": f"zumux-{what}", "question": f"What is the {what} of Zumux?", "choices": four, "answer": 0}
+        for what, four in choices.items()
+    ])  # fmt: skip
+
+
+def _fresh_pool(folder: Path) -> None:
+    shutil.rmtree(folder / "pool")
+    viva("grade", "init", folder / "pool")
+
+
+_MADE: dict[str, Callable[[Path], object]] = {
+    "items.jsonl": lambda path: shutil.copy(SCIENCE, path),
+    "grid.yaml": lambda path: path.write_text(_GRID),
+    "topics.jsonl": lambda path: path.write_text('"tides"\n"rust"\n'),
+    "cases.jsonl": _cases,
+    "data/mmlu": _mmlu,
+    "data/ARC-Challenge": _arc,
+    "figures.csv": _figures,
+    "FunctionChat-Bench/data": _dialogs,
+    "live.jsonl": _log,
+    "people.csv": _people,
+    "scores.csv": _scores,
+    "scores.jsonl": _scored,
+    "topicalchat.json": _replies,
+    "unieval_predictions.json": _replies,
+    "judged/scores.csv": _labelled,
+    "plan.yaml": lambda path: path.write_text(
+        "text: Read the reply.\nuse: {naturalness: [lm], groundedness: [rouge-l]}\n"
+    ),
+    "runs/interviews": _run,
+    "runs/kieval": _run,
+    "runs/lab-three": _lab,
+    "runs/last-week": _run,
+    "runs/mine": _run,
+    "runs/one": _run,
+    "runs/probes": lambda path: probed(path, "simulated:model-a", "simulated:model-b?knowledge=0.3"),
+    "runs/sweep": _run,
+    "runs/sweep of cells": _sweep,
+}
+_CHANGED: dict[str, Callable[[Path], object]] = {
+    "grades in first.csv": lambda folder: _grade(folder / "first.csv"),
+    "grades in more.csv": lambda folder: _grade(folder / "more.csv"),
+    "a fresh pool": _fresh_pool,
+}
