@@ -29,8 +29,11 @@ class Hold:
     share: float
 
 
-def predicted(values: Sequence[float], sample: int) -> Estimate:
+def predicted(values: Sequence[float], sample: int, model_error: float = 0.0) -> Estimate:
     """The mean of simulated figures and an interval for the figure to come.
+
+    :param model_error: the relative error of the simulation itself, as a standard deviation; it adds to the spread of
+        the simulated figures as an independent error does.
 
     The simulations differ by what they drew and by which of the sample's talks they drew from (a bootstrap), so their
     spread is that of the figure to come; the interval is Student's for one more of them, at ``LEVEL``. It is widened by
@@ -38,13 +41,17 @@ def predicted(values: Sequence[float], sample: int) -> Estimate:
     section 5.2). The lower end is at least 0.
     """
     middle = fmean(values)
-    if len(values) < 2:
+    if len(values) < 2 and not model_error:
         return Estimate(middle, middle, middle)
-    from scipy.stats import t
+    from scipy.stats import norm, t
+
+    own = float(norm.ppf((1.0 + LEVEL) / 2)) * model_error * middle
+    if len(values) < 2:
+        return Estimate(middle, max(0.0, middle - own), middle + own)
 
     wider = math.sqrt(sample / (sample - 1)) if sample > 1 else 1.0
     quantile = float(t.ppf((1.0 + LEVEL) / 2, len(values) - 1))
-    half = quantile * float(stdev(values)) * wider * math.sqrt(1.0 + 1.0 / len(values))
+    half = math.hypot(quantile * float(stdev(values)) * wider * math.sqrt(1.0 + 1.0 / len(values)), own)
     return Estimate(middle, max(0.0, middle - half), middle + half)
 
 

@@ -106,6 +106,14 @@ def test_an_interval_holds_its_value(values: list[float], sample: int) -> None:
     assert found.high >= found.value * (1 - 1e-9)
 
 
+@pytest.mark.parametrize("values", [[100.0], [98.0, 100.0, 102.0]])
+def test_the_model_s_own_error_widens_an_interval_as_an_independent_one(values: list[float]) -> None:
+    narrow, wide = predicted(values, 30), predicted(values, 30, 0.1)
+    assert wide.value == narrow.value == 100.0
+    half, own = narrow.high - narrow.value, 1.6449 * 10.0
+    assert wide.high - wide.value == pytest.approx((half**2 + own**2) ** 0.5, rel=1e-4)
+
+
 def test_prices_are_of_the_public_api_with_their_date(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
