@@ -117,13 +117,16 @@ def main() -> None:
         [sys.executable, str(PEERS / "engine_run.py"), "--conversations", "4000", "--concurrency", "1000"]
     )
     memory = line["memory"]
-    # The first half is taken up from the journal; all are in flight again by the time that a tenth more has ended.
-    full = next(held for finished, held in memory if finished >= 0.6 * count)
+    # Conversations are admitted one a turn of the loop: it takes a good part of the run until all are in flight.
+    most = max(in_flight for _, _, in_flight in memory)
+    full_at, full, _ = next(one for one in memory if one[2] >= 0.99 * most)
     figures = {
         "conversations_lost_or_doubled": wrong,
         "conversations_failed": line["failed"] + (count - line["scored"]),
         "calls_asked": asked,
         "calls_before_the_kill": killed_at,
+        "most_in_flight": most,
+        "full_at": full_at,
         "memory_when_full_mb": full,
         "memory_at_the_end_mb": memory[-1][1],
         "growth_mb": memory[-1][1] - full,

@@ -66,7 +66,7 @@ def main() -> None:
         launch = new_run("kieval", settings, run)
     aggregate = empty_results(launch.folder)
     finished = calls = 0
-    memory: list[tuple[int, float]] = []
+    memory: list[tuple[int, float, int]] = []
 
     def hear(event: Event) -> None:
         nonlocal finished, calls
@@ -74,7 +74,8 @@ def main() -> None:
             aggregate.add(event.conversation, event.result)
             finished += 1
             if finished % 1000 == 0:
-                memory.append((finished, resident_mb()))
+                in_flight = 0 if launch.runner is None else launch.runner.in_flight
+                memory.append((finished, resident_mb(), in_flight))
                 print(json.dumps({"finished": finished}), flush=True)
         elif isinstance(event, CallFinished):
             calls += 1
