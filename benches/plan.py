@@ -12,6 +12,7 @@ sweep's time is that of its event loop, from the first model opened to the last 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import sqlite3
 import subprocess
@@ -39,6 +40,7 @@ from viva.orchestration.sweep.sweep import planned_sweep
 
 SHARE = 0.05
 MEDIAN, SIGMA = 0.06, 0.3
+STUCK_SECONDS = 1800.0  # far beyond what any sweep takes: all threads' stacks are printed then, and it ends
 REACH: table.Reach = {"endpoint_worst_pct": ("<=", 10), "llama_worst_pct": ("<=", 10), "tokens_worst_pct": ("<=", 10)}
 
 
@@ -78,6 +80,7 @@ def local(model: Path, *, everywhere: bool) -> dict[str, Any]:
 
 def foretold(folder: Path, items: int, seed: int, said: dict[str, Any]) -> dict[str, Any]:
     """A pilot, the plan of the rest, and the rest: what was foretold and what it took."""
+    faulthandler.dump_traceback_later(STUCK_SECONDS, exit=True)
     folder.mkdir()
     dataset(folder / "items.jsonl", items)
     file, out = folder / "grid.yaml", folder / "out"
