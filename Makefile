@@ -133,6 +133,7 @@ bench: venv peers
 	$(BIN)/python benches/serve.py $(QUICK)
 	$(BIN)/python benches/limits.py $(QUICK)
 	$(BIN)/python benches/soak.py $(QUICK)
+	$(BIN)/python benches/store.py $(QUICK)
 	$(BIN)/python benches/faults.py $(QUICK)
 
 clean:
