@@ -1,7 +1,8 @@
 """What exports cost: a run of 100,000 conversations in each format, each as a process of its own.
 
 Seconds, records a second and peak memory. The same is done with a tenth of the conversations, so that the memory which
-each further conversation takes is told apart from what a package takes when it is imported. ``--quick`` exports 4,000.
+each further conversation takes is told apart from what a package takes when it is imported. Logs of Inspect take many
+times as long: they are made of a fifth. ``--quick`` exports 4,000.
 
 What never belongs here: what a format holds.
 """
@@ -92,17 +93,19 @@ def main() -> None:
     figures: dict[str, float] = {"conversations": many}
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        runs = {count: Path(folder) / f"run-{count}" for count in (few, many)}
+        forms = given.to or list(FORMATS)
+        sizes = {form: many // 5 if form == "inspect" else many for form in forms}
+        runs = {count: Path(folder) / f"run-{count}" for count in sorted({few, *sizes.values()})}
         for count, run in runs.items():
             make_run(run, count)
-        for form in given.to or FORMATS:
+        for form, count in sizes.items():
             _, least, _ = exported(runs[few], form, Path(folder) / f"few-{form}")
-            seconds, most, size = exported(runs[many], form, Path(folder) / f"many-{form}")
-            each = 1000 * max(0.0, most - least) / (many - few)
+            seconds, most, size = exported(runs[count], form, Path(folder) / f"many-{form}")
+            each = 1000 * max(0.0, most - least) / (count - few)
             figures |= {f"{form}_seconds": seconds, f"{form}_peak_mb": most, f"{form}_kb_per_conversation": each}
-            rows.append([form, f"{seconds:.1f}", f"{many / seconds:,.0f}", f"{least:.0f}", f"{most:.0f}", f"{each:.2f}",
-                         f"{size:.0f}"])  # fmt: skip
-    header = ["format", "seconds", "a second", f"MB, {few:,}", f"MB, {many:,}", "KB each", "size, MB"]
+            rows.append([form, f"{count:,}", f"{seconds:.1f}", f"{count / seconds:,.0f}", f"{least:.0f}", f"{most:.0f}",
+                         f"{each:.2f}", f"{size:.0f}"])  # fmt: skip
+    header = ["format", "conversations", "seconds", "a second", f"MB, {few:,}", "MB, all", "KB each", "size, MB"]
     table.show(f"exports of {many:,} conversations", header, rows)
     table.conclude("exchange", figures, REACH)
 
