@@ -19,8 +19,18 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 _RESULTS = ROOT / "benches" / "results"
-_MACHINE = ("cpu", "cores", "memory_gb", "python")
 _OUTSIDE = re.compile(r"\]\((?:\.\./)+((?:benches|CONTRIBUTING|README|CHANGELOG)[^)#]*)(#[^)]*)?\)")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Pages that the navigation does not name stand in it at the end."""
+    assert config.nav is not None
+    named = set(re.findall(r"[\w./-]+\.md", json.dumps(config.nav)))
+    pages = sorted(Path(config.docs_dir).rglob("*.md"))
+    more = [name for page in pages if (name := str(page.relative_to(config.docs_dir))) not in named]
+    if more:
+        config.nav.append({"More": more})
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -76,6 +76,15 @@ def test_every_example_runs_in_an_installed_wheel(here: Path) -> None:
     assert {*SCRIPTS, "tutoring", "echo", "lessons", "strict"} == {Path(name).stem for name in FILES}
 
 
+def test_the_wheel_holds_all_that_the_program_reads(here: Path) -> None:
+    site = next((here.parent / "env").glob("lib/python*/site-packages"))
+    rooms = sorted(one.name for one in (ROOT / "viva").iterdir() if one.is_symlink())
+    kept = {one.relative_to(ROOT) for room in rooms for one in (ROOT / room).rglob("*")
+            if one.is_file() and one.parent.name != "__pycache__"}  # fmt: skip
+    assert [str(one) for one in sorted(kept) if not (site / "viva" / one).exists()] == []
+    assert (site / "viva" / "lab" / "models" / "clean-25.gguf").exists()
+
+
 def test_every_example_has_sound_types(here: Path) -> None:
     scripts = [f"{Path(name).stem}.py" for name in FILES if name.endswith(".py")]
     python = str(here.parent / "env" / "bin" / "python")
