@@ -21,6 +21,7 @@ import orjson
 import pytest
 from earlier_folders import earlier_folder
 from study_runs import interviewed, probed
+from viva_process import ended, started
 
 from viva.engine.clock import VirtualClock
 from viva.engine.compaction import compacted
@@ -115,7 +116,7 @@ _COMPACT += "compacted(Path(sys.argv[1]))"
 
 def test_killed_at_any_moment_it_is_whole_and_is_compacted_the_next_time(finished: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(finished / "interviews", tmp_path / "run"))
-    _grown(run / "journal.sqlite", 40_000)
+    _grown(run / "journal.sqlite", 20_000)
     before = _held(run / "journal.sqlite")
     draw = random.Random(3)
     killed = 0
@@ -124,7 +125,7 @@ def test_killed_at_any_moment_it_is_whole_and_is_compacted_the_next_time(finishe
         assert process.stdout is not None
         process.stdout.readline()  # it begins now
         try:
-            process.wait(draw.uniform(0.0, 0.6))
+            process.wait(draw.uniform(0.0, 0.3))
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             killed += 1
@@ -224,3 +225,28 @@ def test_of_a_sweep_every_cell_is_compacted_and_one_that_runs_is_told(tmp_path: 
         held.unlock()
     assert ["another process" in one.problem for one in again] == [True, False]
     assert os.listdir(tmp_path / "sweep")
+
+
+def test_a_reader_that_has_the_journal_open_reads_on(finished: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(finished / "interviews", tmp_path / "run"))
+    with warnings.catch_warnings(), History(run / "journal.sqlite") as history:
+        warnings.simplefilter("error")
+        before = [history.calls(number) for number in range(10)]
+        compact(run)
+        assert [history.calls(number) for number in range(10)] == before
+        assert len(list(history.ended())) == 80
+
+
+def test_the_command_says_sizes_before_and_after_and_writes_nothing_when_tried(finished: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(finished / "probes", tmp_path / "run"))
+    data = (run / "journal.sqlite").read_bytes()
+    code, printed, said = ended(started("compact", run, "--dry-run", "--json"))
+    assert code == 0, said
+    tried = orjson.loads(printed)
+    assert tried["before"] == len(data) > tried["after"] > 0
+    assert (run / "journal.sqlite").read_bytes() == data
+    code, printed, said = ended(started("compact", run))
+    assert code == 0, said
+    assert "1 journal:" in printed.decode()
+    assert " before, " in printed.decode()
+    assert (run / "journal.sqlite").stat().st_size < len(data)
