@@ -20,7 +20,7 @@ from small_sweeps import INTERVIEWS, calls_in, journals, refused, swept, write_f
 
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ClusterError
-from viva.orchestration.cluster.attempts import Attempt, commit, left_over, numbers, progress_of, settle
+from viva.orchestration.cluster.attempts import Attempt, ask_to_stop, commit, left_over, numbers, progress_of, settle
 from viva.orchestration.cluster.demands import demand_of
 from viva.orchestration.cluster.division import Part, divided
 from viva.orchestration.cluster.part_run import add_up, shard_run
@@ -153,6 +153,20 @@ def test_what_a_driver_has_left_is_taken_over(tmp_path: Path) -> None:
     assert not left_over(out)
     sweep.survey()
     assert [run.state for run in sweep.runs] == ["done", "done"]
+    assert not (out / "attempts").exists()
+
+
+def test_a_part_that_is_told_to_halt_keeps_what_there_is(tmp_path: Path) -> None:
+    interviews = {**INTERVIEWS, "evaluator": "simulated:e?latency=600"}
+    file, out = write_file(tmp_path, candidates=_ONE, interviews=interviews), tmp_path / "out"
+    [part] = _parts(_begun(file, out))
+    ask_to_stop(out, "halt")
+    told = hold(_order(out, part))
+    [cell] = told["cells"].values()
+    assert (told["error"], cell["state"] in ("waiting", "part"), cell["done"]) == (None, True, 0)
+    if cell["begun"]:
+        commit(out, part.id, told["attempt"], tmp_path)
+    settle(out, tmp_path)
     assert not (out / "attempts").exists()
 
 
