@@ -194,14 +194,14 @@ class ClusterSweep(Sweep):
         machines, now, limit = client.machines(), time.monotonic(), self.options.timeout_seconds
         for task, part in queued.items():
             missing, seconds = part.missing_for(machines, now)
+            waited = limit if missing is not None else max(limit, _STARTING_SECONDS)
             if missing is not None and seconds > limit:
                 said = f"no machine of the cluster can hold it: {missing}; add one, or change `resources`"
-            elif missing is None and now - moved > max(limit, _STARTING_SECONDS):
-                limit = max(limit, _STARTING_SECONDS)
+            elif missing is None and now - moved > waited:
                 said = f"what it needs is in use by others: {part.demand.occupied(client.free())}"
             else:
                 continue
-            part.fail(NotScheduled(f"{said} (waited {limit:g} s)"))
+            part.fail(NotScheduled(f"{said} (waited {waited:g} s)"))
             client.cancel(task)
             del flying[task]
 
