@@ -79,8 +79,6 @@ def hub(folder: Path) -> Iterator[Path]:
     for name, program in (("srun", _SRUN), ("sbatch", _SBATCH)):
         (folder / name).write_text(program)
         (folder / name).chmod(0o755)
-    for name in ("python", "python3"):
-        (folder / name).symlink_to(sys.executable)
     with subprocess.Popen([sys.executable, __file__, str(address)], stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None

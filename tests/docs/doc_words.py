@@ -66,7 +66,7 @@ def _app() -> Any:
 def _wrong(words: list[str]) -> str:
     """What is wrong with the words behind ``viva``; empty: nothing that can be seen."""
     command, context, path = _app(), click.Context(_app()), ["viva"]
-    options = _options(command)
+    options = _options(command, "viva")
     ahead = iter(words)
     for word in ahead:
         if word.startswith("-") and word != "-":
@@ -87,7 +87,7 @@ def _wrong(words: list[str]) -> str:
                 return f"{' '.join(path)} has no verb {word}"
             command, context = below, click.Context(below)
             path.append(word)
-            options = _options(below)
+            options = _options(below, " ".join(path))
     return ""
 
 
@@ -101,13 +101,13 @@ def _late(name: str) -> Any:
     return _app().get_command(click.Context(_app()), "run").get_command(click.Context(_app()), name)
 
 
-def _options(command: Any) -> dict[str, bool] | None:
+def _options(command: Any, path: str) -> dict[str, bool] | None:
     """The options of a command, and whether each takes a value; None: they are those of the run that is named."""
-    if command.name == "score":
+    if path == "viva score":
         return None
     found = {"--help": False, "-h": False, "-v": False, "--verbose": False}
-    if command.name in _PATHS:  # its options are made when it is called
-        said = CliRunner().invoke(_app(), [*_PATHS[command.name], "--help"]).output
+    if path in _LATE:  # its options are made when it is called
+        said = CliRunner().invoke(_app(), [*path.split()[1:], "--help"]).output
         return found | dict.fromkeys(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", said), True)
     for parameter in command.params:
         takes = not getattr(parameter, "is_flag", False) and not getattr(parameter, "count", False)
@@ -115,10 +115,4 @@ def _options(command: Any) -> dict[str, bool] | None:
     return found
 
 
-_PATHS = {
-    "probe": ["probe"],
-    "validate": ["validate"],
-    "audit": ["judge", "audit"],
-    "export": ["export"],
-    "import": ["import"],
-}
+_LATE = {"viva probe", "viva validate", "viva judge audit", "viva export", "viva import"}
