@@ -42,9 +42,9 @@ from .talks import NEAR, PROCESSOR, Kin, Talk, heard
 _MOST_CALLS = 6_000  # in one simulation; of longer sweeps the beginning is simulated, and the rest follows from it
 _ROUNDS = 4  # of all slots at least are filled in it
 GUESSED = "guessed"
-# Relative errors of durations that are due to the model and not to the draw, as measured by benches/plan.py: answers
-# over HTTP; and calls that this machine computes, whose speed after the pilot is not that of the pilot.
-_MODEL_ERROR, _LOCAL_ERROR = 0.02, 0.18
+# Relative errors of durations that are due to the model and not to the draw, as measured: of answers over HTTP, and of
+# calls that this machine computes, whose speed after a short pilot is not that of the pilot (docs/sweeps.md).
+_MODEL_ERROR, _LOCAL_ERROR = 0.02, 0.25
 
 
 @dataclass(slots=True, frozen=True)
@@ -235,12 +235,14 @@ class _Each(Forecast):
 
 
 def _model_error(courses: Sequence[Course], world: World) -> float:
-    """The local error for the share of the time in which this machine's speed holds calls back, at least the other."""
+    """The local error where this machine's speed holds calls back for half of the time, less of it where it does so for
+    less; the other at least.
+    """
     whole = sum(course.seconds for course in courses)
     if not whole or not world.slowing.get(PROCESSOR):
         return 0.0 if not whole else _MODEL_ERROR
     share = min(1.0, sum(course.slowed.get(PROCESSOR, 0.0) for course in courses) / whole)
-    return max(_MODEL_ERROR, share * _LOCAL_ERROR)
+    return max(_MODEL_ERROR, min(1.0, 2.0 * share) * _LOCAL_ERROR)
 
 
 def _tokens(course: Course) -> float:
