@@ -166,8 +166,7 @@ def test_a_full_disk_loses_no_call_that_was_recorded_and_asks_none_again(replann
     assert "cannot make the run folder" in none
     assert "free space on that disk, then give the same command again" in none
     assert "database or disk is full" in full
-    assert "free space on that disk" in full
-    assert "go on with: viva resume small/run" in full
+    assert "free space on that disk (or raise the file-size limit), then `viva resume` the run" in full
     assert "Traceback" not in none + full + later
     cost = counted(tmp_path / "run", tmp_path / "whole", server.log())
     assert (cost.lost, cost.doubled) == (0, 0)
