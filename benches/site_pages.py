@@ -17,7 +17,7 @@ import typer
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 _RESULTS = ROOT / "benches" / "results"
 _OUTSIDE = re.compile(r"\]\((?:\.\./)+((?:benches|CONTRIBUTING|README|CHANGELOG)[^)#]*)(#[^)]*)?\)")
 
