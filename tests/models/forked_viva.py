@@ -90,7 +90,11 @@ def _main() -> None:
 
     for module in pkgutil.walk_packages(viva.__path__, "viva."):  # what one step imports is there for all
         if not module.name.endswith(("__main__", "pytest_plugin")):
-            importlib.import_module(module.name)
+            try:
+                importlib.import_module(module.name)
+            except ModuleNotFoundError as error:  # a package of an extra that is not installed
+                if str(error.name).startswith("viva"):
+                    raise
     for name in _SLOW:
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
             importlib.import_module(name)
