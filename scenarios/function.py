@@ -148,6 +148,7 @@ def scenario(
         if not inspect.iscoroutinefunction(inspect.unwrap(function)):
             raise ConfigurationError(f"{getattr(function, '__name__', function)}: expected a coroutine function; write "
                                      "`async def`, without `yield`")  # fmt: skip
+        _check_third(function, settings)
         title = name or function.__name__
         if not _NAME.fullmatch(title):
             raise ConfigurationError(
@@ -239,8 +240,21 @@ def _task_type(function: Holding) -> Any:
         raise ConfigurationError(f"{function.__name__}: its annotations cannot be read: {error}") from None
     parameters = list(inspect.signature(function).parameters)
     if not 2 <= len(parameters) <= 3:
-        raise ConfigurationError(f"{function.__name__}: takes (conversation, task), or (conversation, task, settings)")
+        raise ConfigurationError(
+            f"{function.__name__}: takes (conversation, task), or (conversation, task, settings); the decorator names "
+            "the type of the settings, a subclass of viva.RunSettings (settings=…)"
+        )
     return hints.get(parameters[1], Any)
+
+
+def _check_third(function: Holding, settings: type[RunSettings]) -> None:
+    """Whether the settings that the function takes are those that the decorator names."""
+    _task_type(function)
+    parameters = list(inspect.signature(function).parameters)
+    wanted = get_type_hints(function).get(parameters[2]) if len(parameters) == 3 else None
+    if isinstance(wanted, type) and not issubclass(settings, wanted):
+        raise ConfigurationError(f"{function.__name__}: takes settings of the type {wanted.__name__}; name it in the "
+                                 f"decorator, settings={wanted.__name__}, a subclass of viva.RunSettings")  # fmt: skip
 
 
 def _adapter(function: Holding) -> TypeAdapter[Any]:

@@ -20,12 +20,13 @@ _FEWEST = 4  # candidates on a line: of three, none can be off it
 
 
 def findings(report: Record) -> Findings | None:
-    """The findings of a report; None where nothing was scored."""
+    """The findings of a report; None where nothing was scored and no text was compared with others."""
     rows = [row for row in _overall(of_interviews(report)) if row["score"]["mean"] is not None]
-    if not rows:
-        return None
-    rows.sort(key=lambda row: -row["score"]["mean"])
     remarks = _suspicions(report)
+    if not rows:
+        probed = list(_familiarity(report, remarks))
+        return Findings(probed) if probed else None
+    rows.sort(key=lambda row: -row["score"]["mean"])
     standings = [_standing(row, remarks.get(row["candidate"], [])) for row in rows]
     contamination, best = list(_contamination(report, rows, remarks)), list(_best(report, rows))
     # What could not be judged is no answer: who is best comes before it.
@@ -64,13 +65,28 @@ def _suspicions(report: Record) -> dict[str, list[str]]:
             where = f" on {dataset}" if several else ""
             found.setdefault(model, []).append(f"{number(-line['residuals'][model])} below the line{where}")
     for row in report["pooled"]:
-        one = ((row.get("probe") or {}).get("detectors") or {}).get(_DETECTOR) or {}
-        if row["dataset"] is not None and one.get("low") is not None and one["low"] > _CHANCE:
+        one = _detected(row)
+        if one is not None and one["low"] > _CHANCE:
             where = f" of {row['dataset']}" if several else ""
             text = f"recalls the texts{where} (AUC {number(one['value'], 2)})"
             if text not in found.setdefault(row["candidate"], []):
                 found[row["candidate"]].append(text)
     return found
+
+
+def _detected(row: Record) -> Record | None:
+    """What the detector says of a candidate on one dataset; None where it was not asked."""
+    one: Record = ((row.get("probe") or {}).get("detectors") or {}).get(_DETECTOR) or {}
+    return one if row["dataset"] is not None and one.get("low") is not None else None
+
+
+def _familiarity(report: Record, remarks: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """What probes alone say; nothing where no texts were compared."""
+    names = list(dict.fromkeys(row["candidate"] for row in report["pooled"] if _detected(row) is not None))
+    if names and not remarks:
+        yield f"No contamination seen: to {joined(names)} the dataset's texts are no more familiar than the others."
+    elif names:
+        yield from _suspected(names, remarks)
 
 
 def _lines(report: Record) -> Iterator[tuple[str, Record]]:
@@ -86,18 +102,24 @@ def _judged(report: Record) -> set[str]:
 
 def _contamination(report: Record, rows: Sequence[Record], remarks: Mapping[str, Sequence[str]]) -> Iterator[str]:
     names = [row["candidate"] for row in rows]
-    suspected = [name for name in names if name in remarks]
-    if suspected:
-        why = "; ".join(f"{name}: {', '.join(remarks[name])}" for name in suspected)
-        yield f"Contamination suspected: {joined(suspected)}."
-        clean = len(names) - len(suspected)
-        yield f"{why}." + (f" Clean as far as seen: {counted(clean, 'candidate')}." if clean else "")
+    if any(name in remarks for name in names):
+        yield from _suspected(names, remarks)
     elif judged := _judged(report):
         told = f"none of {counted(len(judged), 'candidate')} is far below the line of score on accuracy"
         others = [name for name in names if name not in judged]
-        yield f"No contamination seen: {told}" + (f"; not on it: {joined(others)}." if others else ".")
+        if others:
+            yield f"Not judged: {joined(others)}, of which accuracy or score is missing."
+        yield f"No contamination seen: {told}."
     else:
         yield f"Contamination cannot be judged: a line of score on accuracy takes {_FEWEST} candidates with both."
+
+
+def _suspected(names: Sequence[str], remarks: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    suspected = [name for name in names if name in remarks]
+    why = "; ".join(f"{name}: {', '.join(remarks[name])}" for name in suspected)
+    yield f"Contamination suspected: {joined(suspected)}."
+    clean = len(names) - len(suspected)
+    yield f"{why}." + (f" Clean as far as seen: {counted(clean, 'candidate')}." if clean else "")
 
 
 def _best(report: Record, rows: Sequence[Record]) -> Iterator[str]:

@@ -91,9 +91,9 @@ class Bench:
 @pytest.mark.parametrize("flash_attention", ["on", "off"])
 def test_a_row_is_the_same_alone_and_in_company(model: NativeModel, flash_attention: str) -> None:
     bench = Bench(model, flash_attention)
-    for count in (1, 2, 3, 5, 8, 11, 31):
+    for count in (1, 2, 5, 11, 31):
         alone = [bench.block(range(lane, lane + 1), count)[0] for lane in range(LANES)]
-        for lanes in (range(2), range(3, 6), range(9, 16), range(LANES)):
+        for lanes in (range(3, 6), range(9, 16), range(LANES)):
             if len(lanes) * bench.shape.padded_rows(count) <= 512:
                 assert bench.block(lanes, count) == [alone[lane] for lane in lanes]
     together = bench.decode(list(range(LANES)))

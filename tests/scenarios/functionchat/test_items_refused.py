@@ -125,7 +125,7 @@ def test_a_turn_twice_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [("", "holds no turn"), ("{", "not valid JSON"), ("[]", "expected a JSON object")]
+    ("text", "says"), [("", "holds no turn"), ("{", "not valid JSON"), ("[1]", "expected a JSON object")]
 )
 def test_what_is_no_suchitems_file(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(DatasetError, match=says):

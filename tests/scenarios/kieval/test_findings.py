@@ -58,8 +58,37 @@ def test_a_line_of_three_clears_nobody() -> None:
     assert found.sentences[2].startswith("Contamination cannot be judged")
 
 
-def test_nothing_scored_is_nothing_found() -> None:
+def test_whoever_is_not_on_the_line_is_named_first_as_not_judged() -> None:
     report = _report()
+    del report["correlations"]["lines"]["set"]["residuals"]["d"]
+    report["correlations"]["lines"]["set"]["residuals"]["e"] = 0.0
+    found = findings(report)
+    assert found is not None
+    assert found.sentences[0] == "Not judged: d, of which accuracy or score is missing."
+    assert found.sentences[1].startswith("No contamination seen: none of 4 candidates")
+
+
+def _probed(auc_low: float) -> dict[str, Any]:
+    report = _report(auc_low=auc_low) | {"correlations": None}
     for row in report["pooled"]:
         row["score"] = {"mean": None}
+    return report
+
+
+def test_probes_alone_say_whose_texts_are_familiar() -> None:
+    found = findings(_probed(0.8))
+    assert found is not None
+    assert found.sentences == [
+        "Contamination suspected: a.",
+        "a: recalls the texts (AUC 0.90). Clean as far as seen: 3 candidates.",
+    ]
+    clean = findings(_probed(0.4))
+    assert clean is not None
+    assert clean.sentences[0].startswith("No contamination seen: to a, b, c, d the dataset's texts are no more")
+
+
+def test_nothing_scored_or_probed_is_nothing_found() -> None:
+    report = _probed(0.4)
+    for row in report["pooled"]:
+        row["probe"] = None
     assert findings(report) is None
