@@ -18,7 +18,7 @@ LEAN := -DLLAVA_BUILD=OFF '-DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/lean-llam
 PIP := CMAKE_ARGS="$(PLAIN) $(LEAN) $$CMAKE_ARGS" $(BIN)/pip
 HAS_AMX := from llama_cpp._ggml import libggml; raise SystemExit(not libggml.ggml_cpu_has_amx_int8())
 
-.PHONY: venv demo test lint docs browser bench peers guidellm trainers audit clean
+.PHONY: venv demo test cluster lint docs browser bench peers guidellm trainers audit clean
 
 venv: .venv/.ready
 
@@ -36,9 +36,9 @@ venv: .venv/.ready
 demo: venv
 	$(BIN)/viva demo
 
-test: venv lint docs browser
-	# One more than there are CPUs: many tests wait for processes of their own.
-	$(BIN)/python -m pytest --numprocesses $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --maxprocesses 8 --dist worksteal
+test: venv lint browser
+	# Two more than there are CPUs: many tests wait for processes of their own.
+	$(BIN)/python -m pytest --numprocesses $$(( $$(getconf _NPROCESSORS_ONLN) + 2 )) --maxprocesses 8 --dist worksteal
 
 # Tests of pages need a Chromium. Without one, and without a network to get it from, they skip and say so.
 browser: venv
@@ -50,6 +50,10 @@ lint: venv
 	$(BIN)/mypy .typing/viva
 
 # Warnings and dead links are errors. The site needs nothing from elsewhere: open build/site/index.html.
+# Sweeps on two raylets: a cluster is too much for every `make test`.
+cluster: venv
+	VIVA_CLUSTER=1 $(BIN)/python -m pytest tests/orchestration/cluster/test_ray_sweep.py
+
 docs: venv
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 

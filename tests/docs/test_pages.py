@@ -60,6 +60,8 @@ class Reader:
         bases |= {"OPENAI_BASE_URL": f"{endpoint}/v1"}
         own = dict.fromkeys(_KEYS, "sk-a-key-of-nobody") | bases | {"PATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
         self._environment = {**os.environ, **own, "HOME": str(folder), "HF_HUB_OFFLINE": "1"}
+        # matplotlib would look through all fonts anew in each home.
+        self._environment.setdefault("MPLCONFIGDIR", str(Path.home() / ".cache" / "matplotlib"))
 
     def follow(self, block: Block) -> None:
         """Do what the block says."""

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from tests.servers.process import Plan, Server
 
 
+pytestmark = pytest.mark.skipif("VIVA_CLUSTER" not in os.environ, reason="starts a Ray cluster; see `make cluster`")
+
+
 @pytest.fixture(scope="module")
 def planted(_one_chaos: Server) -> dict[str, str]:
     """What stands in the environment of the machines, and of whoever starts a sweep."""
