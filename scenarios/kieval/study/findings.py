@@ -108,10 +108,19 @@ def _contamination(report: Record, rows: Sequence[Record], remarks: Mapping[str,
         told = f"none of {counted(len(judged), 'candidate')} is far below the line of score on accuracy"
         others = [name for name in names if name not in judged]
         if others:
-            yield f"Not judged: {joined(others)}, of which accuracy or score is missing."
+            probed = "".join(_probed_clean(report, name) for name in others)
+            yield f"Not judged by interviews: {joined(others)}, of which accuracy or score is missing.{probed}"
         yield f"No contamination seen: {told}."
     else:
         yield f"Contamination cannot be judged: a line of score on accuracy takes {_FEWEST} candidates with both."
+
+
+def _probed_clean(report: Record, name: str) -> str:
+    """A sentence for a candidate whose probe found nothing; empty where it was not probed."""
+    found = [one for row in report["pooled"] if row["candidate"] == name and (one := _detected(row)) is not None]
+    if not found:
+        return ""
+    return f" Its probe sees no contamination: {name}, AUC {number(max(one['value'] for one in found), 2)}."
 
 
 def _suspected(names: Sequence[str], remarks: Mapping[str, Sequence[str]]) -> Iterator[str]:

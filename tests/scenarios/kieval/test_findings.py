@@ -64,7 +64,10 @@ def test_whoever_is_not_on_the_line_is_named_first_as_not_judged() -> None:
     report["correlations"]["lines"]["set"]["residuals"]["e"] = 0.0
     found = findings(report)
     assert found is not None
-    assert found.sentences[0] == "Not judged: d, of which accuracy or score is missing."
+    assert found.sentences[0] == (
+        "Not judged by interviews: d, of which accuracy or score is missing. "
+        "Its probe sees no contamination: d, AUC 0.90."
+    )
     assert found.sentences[1].startswith("No contamination seen: none of 4 candidates")
 
 
