@@ -37,8 +37,9 @@ demo: venv
 	$(BIN)/viva demo
 
 test: venv lint browser
-	# Two more than there are CPUs: many tests wait for processes of their own.
-	$(BIN)/python -m pytest --numprocesses $$(( $$(getconf _NPROCESSORS_ONLN) + 2 )) --maxprocesses 8 --dist worksteal
+	# One more than there are CPUs: many tests wait for processes of their own.
+	$(BIN)/python -m pytest --numprocesses $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --maxprocesses 8 --dist worksteal \
+		--ignore tests/docs/test_pages.py
 
 # Tests of pages need a Chromium. Without one, and without a network to get it from, they skip and say so.
 browser: venv
@@ -56,6 +57,7 @@ cluster: venv
 
 docs: venv
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal tests/docs
 
 # The peer has a home of its own: its dependencies are none of ours.
 .inspect/bin/python:
