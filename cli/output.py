@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 import orjson
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.escapes import in_utf8
 from viva.reports.controls import harmless
 
 if TYPE_CHECKING:
@@ -32,18 +33,9 @@ def print_json(data: Any, *, line: bool = False) -> None:
     option = orjson.OPT_APPEND_NEWLINE | (0 if line else orjson.OPT_INDENT_2)
     try:
         text = orjson.dumps(data, option=option)
-    except TypeError:  # a path that is not UTF-8 stands in it
-        text = orjson.dumps(_in_utf8(data), option=option)
+    except TypeError:  # a path that is not UTF-8 stands in it: each such byte is written out as \udcHH
+        text = orjson.dumps(in_utf8(data, "backslashreplace"), option=option)
     _write(text)
-
-
-def _in_utf8(data: Any) -> Any:
-    """The data with each lone surrogate, a byte that is not UTF-8, written out as ``\\udcHH``."""
-    if isinstance(data, str):
-        return data.encode("utf-8", "backslashreplace").decode()
-    if isinstance(data, dict):
-        return {_in_utf8(name): _in_utf8(value) for name, value in data.items()}
-    return [_in_utf8(value) for value in data] if isinstance(data, list | tuple) else data
 
 
 def print_text(text: str) -> None:

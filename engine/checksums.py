@@ -31,6 +31,11 @@ def first_call_checksum(row: tuple[Any, ...]) -> int:
     return crc32(f"{role}\0{text}\0{finish}\0{extra or ''}".encode(), numbers)
 
 
+def is_call_checksum(checksum: int, row: tuple[Any, ...]) -> bool:
+    """Whether this is the checksum of a row of ``calls``, as journals have it now or as the first ones had it."""
+    return checksum == call_checksum(row) or checksum == first_call_checksum(row)
+
+
 def short_checksum(row: tuple[Any, ...]) -> int:
     """The checksum of a row of ``started`` or ``ended``: a number and two texts."""
     number, one, other = row

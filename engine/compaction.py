@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .checksums import call_checksum, first_call_checksum, short_checksum
+from .checksums import call_checksum, is_call_checksum, short_checksum
 from .history import DAMAGE, History
 from .journal import PACKED_VERSION, SCHEMA_VERSION, open_database
 from .journal_errors import damaged_journal, journal_error
@@ -149,7 +149,7 @@ def _whole(table: str, row: tuple[Any, ...]) -> bool:
         read = tuple(one.decode() if isinstance(one, bytes) and at != 3 else one for at, one in enumerate(fields))
         if table != "calls":
             return bool(short_checksum(read) == checksum)
-        return checksum in (call_checksum(read), first_call_checksum(read))
+        return is_call_checksum(checksum, read)
     except DAMAGE:
         return False
 

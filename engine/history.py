@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from .checksums import call_checksum, first_call_checksum, short_checksum
+from .checksums import is_call_checksum, short_checksum
 from .errors import JournalNotice
 from .journal import NAMES, SAME, schema_version
 from .journal_errors import journal_error
@@ -267,7 +267,7 @@ class History:
         extra = None if extra is None else self._packed.text(extra)
         role, text, finish = role.decode(), self._packed.text(text), finish.decode()
         whole = (number, role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra)
-        if self._sums and checksum not in (call_checksum(whole), first_call_checksum(whole)):
+        if self._sums and not is_call_checksum(checksum, whole):
             raise ValueError
         completion = Completion(text, finish, prompt_tokens, completion_tokens, latency)
         if extra:

@@ -62,7 +62,7 @@ def new_launch(
         assert chosen.tasks is not None
         files[_TASKS] = chosen.tasks.to_lines()
         options["tasks"] = str(path / _TASKS)
-    return new_run(chosen, _settings(chosen, options), path, clock, given=given, files=files)
+    return new_run(chosen, settings_of(chosen, options), path, clock, given=given, files=files)
 
 
 def scenario_of(which: object) -> AnyScenario:
@@ -136,7 +136,11 @@ def named_models(models: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, B
     return names, given
 
 
-def _settings(which: Scenario[Any, Any], options: Mapping[str, Any]) -> RunSettings:
+def settings_of(which: Scenario[Any, Any], options: Mapping[str, Any]) -> RunSettings:
+    """A scenario's settings with these options.
+
+    :raises ConfigurationError: an option is wrong, unknown or missing; the message names all of these.
+    """
     try:
         settings: RunSettings = which.settings.model_validate(options)
     except ValidationError as error:

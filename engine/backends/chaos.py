@@ -79,7 +79,6 @@ class Chaotic(Wrapper):
 
     def __init__(self, inner: Backend, plan: ChaosPlan, clock: Clock) -> None:
         super().__init__(inner)
-        self.replays, self.reads_one = inner.replays, inner.reads_one
         self.nearby = getattr(inner, "nearby", True)
         self._faults = [
             (place, one) for place, one in enumerate(plan.faults) if not one.models or self.label in one.models

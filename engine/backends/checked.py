@@ -31,7 +31,6 @@ class Checked(Wrapper):
 
     def __init__(self, inner: Backend) -> None:
         super().__init__(inner)
-        self.replays, self.reads_one = inner.replays, inner.reads_one
         self._said: set[str] = set()
         self.fallible = getattr(inner, "fallible", False)
 

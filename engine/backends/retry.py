@@ -62,6 +62,7 @@ class Governed(Wrapper):
         publish: EventSink | None = None,
     ) -> None:
         super().__init__(inner)
+        self.reads_one = False  # ``read`` sends the several requests
         self.limits = limits
         self._clock, self._policy, self._publish = clock, policy, publish
         self._retries = 0

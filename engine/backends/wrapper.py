@@ -20,6 +20,7 @@ class Wrapper(Backend):
         self.inner = inner
         self.label, self.price_in, self.price_out = inner.label, inner.price_in, inner.price_out
         self.continues_text = inner.continues_text
+        self.replays, self.reads_one = inner.replays, inner.reads_one
 
     async def generate(self, request: Request) -> Completion:
         return await self.inner.generate(request)

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.escapes import in_utf8
 from viva.engine.messages import Message
 from viva.engine.rerun import Exchange, Line, Step
 
 from .cells import ExportCell
 from .conversations import Conversation, conversations
 from .exported import Exported
-from .writing import in_utf8, needed, to_json, whole_file
+from .writing import needed, to_json, whole_file
 
 _GROUP = 500  # rows that are written together
 

@@ -22,12 +22,13 @@ from jsonschema import Draft7Validator
 
 from viva.engine.backends.base import ModelSpec
 from viva.engine.errors import ConfigurationError
+from viva.engine.escapes import in_utf8
 
 from .cells import CONFIDENCE, PERCENT, ExportCell
 from .conversations import conversations
 from .every_eval_lines import Place, lines_of
 from .exported import Exported
-from .writing import in_utf8, json_lines, our_version, safe_name, to_json, write_json
+from .writing import json_lines, our_version, safe_name, to_json, write_json
 
 SCHEMA_VERSION = "0.3.0"
 _CHECKED = 100  # lines of a cell that are checked against the schema; the others are made the same way

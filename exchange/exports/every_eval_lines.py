@@ -13,11 +13,12 @@ from typing import Any
 
 import orjson
 
+from viva.engine.escapes import in_utf8
 from viva.engine.messages import Message
 
 from .cells import ExportCell
 from .conversations import Conversation
-from .writing import in_utf8, to_json
+from .writing import to_json
 
 SCHEMA_VERSION = "0.3.0"
 

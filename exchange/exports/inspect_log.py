@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 
+from viva.engine.escapes import in_utf8
 from viva.engine.lazy_import import imported
 from viva.reports.rows import Row
 
@@ -21,7 +22,7 @@ from .cells import ExportCell
 from .conversations import Conversation, conversations
 from .exported import Exported
 from .inspect_samples import Samples
-from .writing import in_utf8, needed, our_version, safe_name, whole_file
+from .writing import needed, our_version, safe_name, whole_file
 
 AT_ONCE = 2_000  # samples that inspect's own writer may hold in memory
 _FLUSHED = 500

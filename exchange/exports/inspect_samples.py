@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from viva.engine.escapes import in_utf8
 from viva.engine.lazy_import import imported
 from viva.engine.messages import Completion, Message
 from viva.engine.rerun import Exchange
@@ -19,7 +20,6 @@ from viva.engine.tools import Toolbox, ToolCall
 
 from .cells import ExportCell
 from .conversations import Conversation
-from .writing import in_utf8
 
 _STOPS = {"stop": "stop", "length": "max_tokens", "tool_calls": "tool_calls", "content_filter": "content_filter"}
 

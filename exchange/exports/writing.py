@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.escapes import in_utf8
 from viva.engine.lazy_import import imported
 
 # What Python's ``splitlines``, and so many a reader, takes for the end of a line.
@@ -62,15 +63,6 @@ def to_json(record: Any, option: int = 0) -> bytes:
         return orjson.dumps(record, option=option)
     except TypeError:
         return orjson.dumps(in_utf8(record), option=option)
-
-
-def in_utf8(data: Any) -> Any:
-    """The same data with texts that can be written as UTF-8."""
-    if isinstance(data, str):
-        return data.encode("utf-8", "replace").decode()
-    if isinstance(data, dict):
-        return {in_utf8(name): in_utf8(value) for name, value in data.items()}
-    return [in_utf8(value) for value in data] if isinstance(data, list | tuple) else data
 
 
 @contextmanager

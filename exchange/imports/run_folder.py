@@ -13,7 +13,6 @@ from typing import Any
 
 import anyio
 import orjson
-from pydantic import ValidationError
 
 from viva.data.items import Item, letter
 from viva.data.selection import open_dataset
@@ -21,6 +20,7 @@ from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError
 from viva.engine.folder import RunFolder, versions
 from viva.engine.journal import Journal
+from viva.orchestration.arguments import settings_of
 from viva.scenarios.contract import Scenario, many_role
 from viva.scenarios.imported import ImportedRun
 from viva.scenarios.models import model_labels, prices
@@ -74,12 +74,7 @@ def _line(item: Item) -> dict[str, Any]:
 
 def _manifest(which: Scenario[Any, Any], made: ImportedRun, source: str, data: str) -> dict[str, Any]:
     given = made.settings | {which.data: data}
-    try:
-        settings = which.settings.model_validate(given)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name = ".".join(map(str, first["loc"]))
-        raise ConfigurationError(f"{name}: {str(first['msg']).removeprefix('Value error, ')}") from None
+    settings = settings_of(which, given)
     roles, pack = which.roles_of(settings), which.open_pack(settings)
     models = {role.name: model_labels(role.models(settings)) if role.many else next(iter(role.models(settings)), None)
               for role in roles}  # fmt: skip

@@ -25,7 +25,6 @@ class Policy(Wrapper):
 
     def __init__(self, model: str | Backend, version: str | int = 0, *, clock: Clock | None = None) -> None:
         super().__init__(build(model, clock or RealClock()) if isinstance(model, str) else model)
-        self.replays, self.reads_one = self.inner.replays, self.inner.reads_one
         self.fallible = getattr(self.inner, "fallible", False)
         self._versions = [str(version)]
 

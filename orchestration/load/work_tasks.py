@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import ValidationError
-
 from viva.engine.backends.simulated import SimulatedBackend
 from viva.engine.budget import Budget, Meter
 from viva.engine.clock import RealClock
@@ -31,6 +29,7 @@ from viva.engine.turnstile import Turnstile
 from viva.scenarios.contract import Converse, many_role
 from viva.scenarios.registry import AnyScenario
 
+from ..arguments import settings_of
 from .judging import reader_for
 from .orders import with_orders
 from .records import LoadRequest
@@ -53,12 +52,7 @@ def task_requests(which: AnyScenario, file: Path, settings: Mapping[str, Any], r
         )
     name = many_role(which.roles).name
     options = {name: [_JUDGE], **settings, which.data: str(file)}
-    try:
-        chosen = which.settings.model_validate(options)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ConfigurationError(f"{which.name}: {where}: {first['msg']}") from None
+    chosen = settings_of(which, options)
     prepared = which.prepare(chosen)
     converse = which.protocol(chosen, which.open_pack(chosen), prepared.records)
     return asyncio.run(_asked(which, converse, prepared.tasks)), list(prepared.notes)

@@ -26,6 +26,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from exit_codes import exit_code_of
+
+_MODELS = Path(__file__).parents[1] / "models"  # where the line above finds it, in tests and in the script
 _LATE = (  # packages that commands import when they run, and that take long
     "scipy.stats", "sklearn.feature_extraction.text", "matplotlib.backends.backend_svg", "jsonschema",
 )  # fmt: skip
@@ -79,7 +82,9 @@ def hub(folder: Path) -> Iterator[Path]:
     for name, program in (("srun", _SRUN), ("sbatch", _SBATCH)):
         (folder / name).write_text(program)
         (folder / name).chmod(0o755)
-    with subprocess.Popen([sys.executable, __file__, str(address)], stdout=subprocess.PIPE) as process:
+    command = [sys.executable, __file__, str(address)]
+    environment = {**os.environ, "PYTHONPATH": str(_MODELS)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline(), "the process from which commands are forked has ended"
@@ -133,24 +138,12 @@ def _hold(link: socket.socket) -> None:
     if serves:
         sys.argv += ["--port", "0"]
         _be_visited()
-    code = 1
-    try:
-        from viva.cli.start import main
+    from viva.cli.start import main
 
-        main()
-        code = 0
-    except SystemExit as left:
-        code = left.code if isinstance(left.code, int) else int(left.code is not None)
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        code = 0 if serves and code == 130 else code
-        link.sendall(f"{code}\n".encode())
-        os._exit(code)
+    code = exit_code_of(main)
+    code = 0 if serves and code == 130 else code
+    link.sendall(f"{code}\n".encode())
+    os._exit(code)
 
 
 def _serves(words: list[str]) -> bool:

@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from exit_codes import exit_code_of
+
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND
 _SLOW = (  # packages that commands import late, and that take long
     "scipy.stats", "sklearn.feature_extraction.text", "matplotlib.backends.backend_svg", "matplotlib.pyplot",
@@ -124,20 +126,7 @@ def _hold(step: dict[str, Any], command: Any) -> None:
     sys.addaudithook(heard)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = ["viva", *step["arguments"]]
-    code = 1
-    try:
-        command()
-        code = 0
-    except SystemExit as left:
-        code = left.code if isinstance(left.code, int) else int(left.code is not None)
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    os._exit(exit_code_of(command))
 
 
 def _of_interest(event: str, arguments: tuple[Any, ...]) -> tuple[str, str] | None:
