@@ -36,15 +36,12 @@ from .prices import Price, check_all_priced, price_of
 from .simulation import Course, PlannedCell, PlannedUnit, World, simulated
 from .slowing import ONE_PROCESSOR
 from .stations import bounds_of, parsed_limits, with_bounds
-from .summary import extended, predicted
+from .summary import extended, model_error, predicted
 from .talks import NEAR, PROCESSOR, Kin, Talk, heard
 
 _MOST_CALLS = 6_000  # in one simulation; of longer sweeps the beginning is simulated, and the rest follows from it
 _ROUNDS = 4  # of all slots at least are filled in it
 GUESSED = "guessed"
-# Relative errors of durations that are due to the model and not to the draw, as measured: of answers over HTTP, and of
-# calls that this machine computes, whose speed after a short pilot is not that of the pilot (docs/sweeps.md).
-_MODEL_ERROR, _LOCAL_ERROR = 0.02, 0.25
 
 
 @dataclass(slots=True, frozen=True)
@@ -116,6 +113,11 @@ class Plan:
         return calls * GUESSED_BYTES + said * GUESSED_PER_TOKEN
 
     @property
+    def rounds(self) -> float:
+        """Conversations that were held with local models, for each of their calls in flight at most."""
+        return max((one.rounds.get(PROCESSOR, 0.0) for one in self.heard), default=0.0)
+
+    @property
     def conversations(self) -> int:
         """Those to come."""
         return sum(cell.left for cell in self.cells.values())
@@ -135,10 +137,11 @@ class Plan:
             found = [simulated(self._units(part), world, self._seed + number) for part in parts]
             courses.append(extended(found[0], found[-1], share))
         sample = min((source.talks for source in self.sources.values()), default=0)
+        own = model_error(courses, world.slowing.get(PROCESSOR, 0.0), self.rounds)
         costs = [self._cost(course, price) for course in courses]
         known = [cost for cost in costs if cost is not None]
         return Outlook(
-            predicted([course.seconds for course in courses], sample, _model_error(courses, world)),
+            predicted([course.seconds for course in courses], sample, own),
             predicted([_tokens(course) for course in courses], sample),
             predicted(known, sample) if len(known) == len(costs) else None,
             courses,
@@ -232,17 +235,6 @@ class _Each(Forecast):
         for model, use in self.models.items():
             used[model] = used.get(model, Use()) + use
         self.models = used
-
-
-def _model_error(courses: Sequence[Course], world: World) -> float:
-    """The local error where this machine's speed holds calls back for half of the time, less of it where it does so for
-    less; the other at least.
-    """
-    whole = sum(course.seconds for course in courses)
-    if not whole or not world.slowing.get(PROCESSOR):
-        return 0.0 if not whole else _MODEL_ERROR
-    share = min(1.0, sum(course.slowed.get(PROCESSOR, 0.0) for course in courses) / whole)
-    return max(_MODEL_ERROR, min(1.0, 2.0 * share) * _LOCAL_ERROR)
 
 
 def _tokens(course: Course) -> float:

@@ -14,8 +14,14 @@ from viva.scoring.intervals import Estimate
 
 from .simulation import Course
 from .stations import Tally
+from .talks import PROCESSOR
 
 LEVEL = 0.9
+# Relative errors of durations that are due to the model and not to the draw, as measured (docs/sweeps.md): of answers
+# over HTTP; and of calls that this machine computes. Those that begin together, in the first round of a pilot's slots,
+# are decoded in step and end sooner than later ones, so the error falls with the rounds that were held.
+_MODEL_ERROR = 0.02
+_MOST_LOCAL_ERROR, _FIRST_ROUND_ERROR, _LEAST_LOCAL_ERROR = 0.25, 0.3, 0.05
 _MATTERS = 0.05  # share of the time from which on a bound is named
 _HALF = 0.5  # of the time in which slots are full: from this on it is a model behind it that holds them
 
@@ -53,6 +59,21 @@ def predicted(values: Sequence[float], sample: int, model_error: float = 0.0) ->
     quantile = float(t.ppf((1.0 + LEVEL) / 2, len(values) - 1))
     half = math.hypot(quantile * float(stdev(values)) * wider * math.sqrt(1.0 + 1.0 / len(values)), own)
     return Estimate(middle, max(0.0, middle - half), middle + half)
+
+
+def model_error(courses: Sequence[Course], slowing: float, rounds: float) -> float:
+    """The relative error of a duration that is due to the model and not to the draw, as a standard deviation: the local
+    one where this machine's speed holds calls back for half of the time, less of it where it does so for less.
+
+    :param slowing: how local models' calls slow each other down; :param rounds: of conversations with local models that
+        were held, 0 where there were none.
+    """
+    whole = sum(course.seconds for course in courses)
+    if not whole or not slowing:
+        return 0.0 if not whole else _MODEL_ERROR
+    share = min(1.0, sum(course.slowed.get(PROCESSOR, 0.0) for course in courses) / whole)
+    local = min(_MOST_LOCAL_ERROR, max(_LEAST_LOCAL_ERROR, _FIRST_ROUND_ERROR / rounds if rounds else math.inf))
+    return max(_MODEL_ERROR, min(1.0, 2.0 * share) * local)
 
 
 def holds(courses: Sequence[Course]) -> list[Hold]:

@@ -80,13 +80,14 @@ NEAR = ("same data and models", "same models on other data", "same candidate amo
 @dataclass(slots=True)
 class Heard:
     """All talks that were read, by the names of their kinds. ``slowing``: how calls at each place slow each other down
-    (``slowing``); ``most``: the most calls that were in flight there; ``again``: the share of calls that needed a
-    further try.
+    (``slowing``); ``most``: the most calls that were in flight there; ``rounds``: conversations held there for each of
+    these; ``again``: the share of calls that needed a further try.
     """
 
     talks: dict[tuple[str, ...], list[Talk]]
     slowing: dict[str, float]
     most: dict[str, int]
+    rounds: dict[str, float]
     again: float = 0.0
 
 
@@ -119,10 +120,11 @@ def heard(runs: Iterable[tuple[RunFolder, Kin, Mapping[str, str]]]) -> Heard:
                 seconds = call.completion.latency
                 spans[place_of_model(model)].append((number, place, call.at - seconds, call.at))
     alone: dict[tuple[int, int], float] = {}
-    slowing, most = {}, {}
+    slowing, most, rounds = {}, {}, {}
     for where, calls in spans.items():
         begins, ends = np.array([one[2] for one in calls]), np.array([one[3] for one in calls])
         levels, most[where] = _levels(begins, ends)
+        rounds[where] = len({one[0] for one in calls}) / max(1, most[where])
         groups = [f"{raw[one[0]].models[raw[one[0]].calls[one[1]].role]} {raw[one[0]].calls[one[1]].role}"
                   for one in calls]  # fmt: skip
         lengths = np.array([float(raw[one[0]].calls[one[1]].completion.completion_tokens) for one in calls])
@@ -138,7 +140,7 @@ def heard(runs: Iterable[tuple[RunFolder, Kin, Mapping[str, str]]]) -> Heard:
         for name in dict.fromkeys(one.kin.ladder()):
             talks[name].append(talk)
     tries = [step.again for name, some in talks.items() if not any(name[1:]) for talk in some for step in talk.steps]
-    return Heard(dict(talks), slowing, most, sum(map(bool, tries)) / max(1, len(tries)))
+    return Heard(dict(talks), slowing, most, rounds, sum(map(bool, tries)) / max(1, len(tries)))
 
 
 def _conversations(run: RunFolder, kin: Kin, models: Mapping[str, str]) -> list[_Raw]:

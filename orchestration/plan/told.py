@@ -15,12 +15,13 @@ from .guesses import WORDS
 from .plan import GUESSED, Plan
 from .stations import bounds_of
 from .summary import LEVEL, Hold, holds, named
-from .talks import place_of_model
+from .talks import PROCESSOR, place_of_model
 from .what_if import WhatIf, what_ifs
 
 Table = tuple[str, list[str], list[list[str]]]
 _FAR = 1.5  # times as many calls in flight as were seen: what is known of latency does not reach there
 _TRIES = 0.01  # share of calls with a further try that is worth a word
+_ROUNDS = 8  # of conversations with local models; after fewer, their speed in a long sweep is not known
 NOT_COUNTED = (
     "not counted: loading weights, pauses of further tries, faults of endpoints and limits of theirs that are not in "
     "the models' names, and rules that stop early"
@@ -125,6 +126,10 @@ class Told:
             if seen and most > _FAR * seen:
                 notes.append(f"{place}: {most} calls in flight at once, where at most {seen} were seen; how long calls "
                              "take among so many is not known")  # fmt: skip
+        if 0.0 < plan.rounds < _ROUNDS and any(hold.model == PROCESSOR for hold in self.holds):
+            most = max(one.most.get(PROCESSOR, 0) for one in plan.heard)
+            notes.append(f"{PROCESSOR}: conversations that begin together are quicker than later ones, and few others "
+                         f"were held; {_ROUNDS * most} and more (a larger --pilot) tell its speed")  # fmt: skip
         notes += [f"{one.again:.1%} of the calls that were held needed a further try" for one in plan.heard
                   if one.again > _TRIES]  # fmt: skip
         return [*notes, NOT_COUNTED]

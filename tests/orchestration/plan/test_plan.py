@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from small_sweeps import INTERVIEWS, calls_in, swept, write_file
+from tiny_gguf import SHORT_PACK, make_model
 
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError
@@ -120,6 +121,20 @@ def test_a_rule_that_stops_early_is_among_what_could_be(tmp_path: Path) -> None:
     [row] = [one for one in Told(plan).changes if one.change.startswith("until")]
     assert row.change == "until: {half_width: 15}, as far as the scores so far tell"
     assert 0 < row.seconds < 0.8 * plan.outlook.seconds.value
+
+
+def test_a_pilot_that_fills_the_slots_of_a_local_model_once_is_said_to_be_short(tmp_path: Path) -> None:
+    model = make_model(tmp_path / "m.gguf")
+    model.with_name("short.yaml").write_text(SHORT_PACK)
+    said = {**INTERVIEWS, "rounds": 1, "pack": str(tmp_path / "short.yaml"), "candidate_tokens": 4}
+    file = write_file(tmp_path, items=60, candidates=[f"llama:{model}?lanes=4&ctx=512"], interviews=said, concurrency=4)
+    pilot = pilot_of(file, tmp_path / "out", 0.1)
+    pilot.clock.run(pilot.run)
+    plan = Plan(file, tmp_path / "out", simulations=2)
+    assert plan.rounds == 1.5
+    assert any("32 and more (a larger --pilot)" in note for note in Told(plan).notes())
+    seconds = plan.outlook.seconds
+    assert seconds.high > 1.2 * seconds.value
 
 
 def test_a_folder_without_records_is_nothing_to_learn_from(tmp_path: Path) -> None:

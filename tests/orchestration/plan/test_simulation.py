@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError
 from viva.orchestration.plan.prices import check_all_priced, price_of
-from viva.orchestration.plan.simulation import PlannedCell, PlannedUnit, World, simulated
+from viva.orchestration.plan.simulation import Course, PlannedCell, PlannedUnit, World, simulated
 from viva.orchestration.plan.slowing import fitted_slowing
 from viva.orchestration.plan.stations import Processor, bounds_of, with_bounds
-from viva.orchestration.plan.summary import extended, predicted
-from viva.orchestration.plan.talks import Step, Talk
+from viva.orchestration.plan.summary import extended, model_error, predicted
+from viva.orchestration.plan.talks import PROCESSOR, Step, Talk
 
 
 @given(st.integers(1, 12), st.sampled_from([0.0, 0.1, 0.5, 1.0, 5.0]))
@@ -79,6 +79,18 @@ def test_the_beginning_of_a_long_sweep_stands_for_the_whole() -> None:
     assert grown.seconds == pytest.approx(whole.seconds, rel=0.03)
     assert grown.full == pytest.approx(whole.full, rel=0.05)
     assert grown.models["simulated:b"].calls == whole.models["simulated:b"].calls == 1200
+
+
+@given(st.floats(0.1, 100.0), st.floats(1.0, 10.0), st.floats(0.0, 1.0))
+def test_what_is_not_known_of_local_models_falls_with_the_rounds_that_were_held(
+    rounds: float, more: float, slowed: float
+) -> None:
+    def error(rounds: float, lost: float = slowed) -> float:
+        return model_error([Course(100.0, slowed={PROCESSOR: 100.0 * lost})], 0.65, rounds)
+
+    assert 0.02 <= error(more * rounds) <= error(rounds) <= error(0.0) <= 0.25
+    assert error(rounds) <= error(rounds, 1.0)
+    assert model_error([Course(100.0)], 0.0, rounds) == 0.02  # nothing is computed here
 
 
 def test_steps_that_ran_side_by_side_do_so_again() -> None:
