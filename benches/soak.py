@@ -2,9 +2,10 @@
 
 The endpoint (``peers/mock_endpoint.py``) answers after a lognormal wait of seconds; the client meets refusals, broken
 streams, slow answers and five seconds of nobody (``--chaos``). Half-way the process is killed with SIGKILL and the run
-resumed. Measured: memory once all are in flight and at the end, how late the event loop is, that no conversation is
-lost or doubled and no call sent twice but what was in flight when it was killed; and, without HTTP, calls journalled a
-second.
+resumed. Measured in both halves: how memory grows once those that were first in flight have made room for others
+(until then it does, for a conversation holds what has been said in it). Further how late the event loop is, that none
+is lost or doubled and no call sent twice but what was in flight when it was killed; and, without HTTP, calls
+journalled a second.
 
 What never belongs here: cost per call beside peers (``overhead.py``).
 """
@@ -37,8 +38,9 @@ REACH: table.Reach = {
 Line = dict[str, Any]
 
 
-def run(folder: Path, url: str, count: int, width: int, kill_at: int | None = None) -> Line | None:
-    """The run's own figures, or None where it was killed once so many conversations had finished.
+def run(folder: Path, url: str, count: int, width: int, kill_at: int | None = None) -> list[Line]:
+    """What the run said as it went on, and at its end its own figures, unless it was killed once so many conversations
+    had finished.
 
     :raises PeerFailed: it ended badly by itself.
     """
@@ -46,18 +48,24 @@ def run(folder: Path, url: str, count: int, width: int, kill_at: int | None = No
     command += ["--url", url, "--folder", str(folder)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=PEERS)
     assert process.stdout is not None
-    line: Line = {}
-    began, first = time.perf_counter(), 0.0
+    lines: list[Line] = []
     for text in process.stdout:
-        line = json.loads(text)
-        first = first or time.perf_counter() - began
-        if kill_at is not None and line.get("finished", 0) >= kill_at:
+        lines.append(json.loads(text))
+        if kill_at is not None and lines[-1].get("finished", 0) >= kill_at:
             process.kill()
             process.wait()
-            return None
-    if process.wait() or "wall_s" not in line:
+            return lines
+    if process.wait() or "wall_s" not in lines[-1]:
         raise PeerFailed(f"{' '.join(command)} ended with {process.returncode}")
-    return line
+    return lines
+
+
+def settled_memory(lines: list[Line], width: int) -> tuple[float, float]:
+    """MB when those that were first in flight have made room for others, and the most from then on."""
+    samples = [line for line in lines if "mb" in line]
+    full = next(line["finished"] for line in samples if line["in_flight"] >= 0.99 * width)
+    after = [line["mb"] for line in samples if line["finished"] >= full + width]
+    return after[0], max(after)
 
 
 def begins_again(folder: Path, url: str, count: int, width: int) -> float:
@@ -103,11 +111,10 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             note(f"{count:,} conversations, {width:,} in flight, killed half-way")
-            run(folder, url, count, width, kill_at=count // 2)
+            first = run(folder, url, count, width, kill_at=count // 2)
             killed_at = requests_at(url)
             again = begins_again(folder, url, count, width)
-            line = run(folder, url, count, width)
-            assert line is not None
+            second = run(folder, url, count, width)
             asked = requests_at(url)
             wrong = lost_or_doubled(folder / "run" / "journal.sqlite", count)
     finally:
@@ -116,20 +123,17 @@ def main() -> None:
     canned = last_line(
         [sys.executable, str(PEERS / "engine_run.py"), "--conversations", "4000", "--concurrency", "1000"]
     )
-    memory = line["memory"]
-    # Conversations are admitted one a turn of the loop: it takes a good part of the run until all are in flight.
-    most = max(in_flight for _, _, in_flight in memory)
-    full_at, full, _ = next(one for one in memory if one[2] >= 0.99 * most)
+    line = second[-1]
+    (before_kill, most_before_kill), (resumed, most_resumed) = (settled_memory(one, width) for one in (first, second))
     figures = {
         "conversations_lost_or_doubled": wrong,
         "conversations_failed": line["failed"] + (count - line["scored"]),
         "calls_asked": asked,
         "calls_before_the_kill": killed_at,
-        "most_in_flight": most,
-        "full_at": full_at,
-        "memory_when_full_mb": full,
-        "memory_at_the_end_mb": memory[-1][1],
-        "growth_mb": memory[-1][1] - full,
+        "most_in_flight": max(one["in_flight"] for one in (*first, *second) if "mb" in one),
+        "memory_settled_mb": before_kill,
+        "memory_settled_resumed_mb": resumed,
+        "growth_mb": max(most_before_kill - before_kill, most_resumed - resumed),
         "peak_mb": line["peak_rss_mb"],
         "loop_lag_p99_ms": line["lag"]["p99_ms"],
         "http_calls_per_s": line["calls"] / line["wall_s"],

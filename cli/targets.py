@@ -16,17 +16,23 @@ _RECORDS = ("manifest.json", "sweep.json", "lock", "corrections.jsonl", "merged.
 
 
 def check_targets(targets: Mapping[str, Path | None], read: Iterable[Path] = ()) -> None:
-    """See that no file is lost when the files of these options are written.
+    """See that the files of these options can be written, and that no file is lost then.
 
     :param targets: the option's name with the file it names; None where it is not given.
     :param read: files that the command reads and that must outlast it.
-    :raises ConfigurationError: two options name one file, or an option names a record of a run or sweep or one of the
-        files that are read.
+    :raises ConfigurationError: two options name one file, or an option names a record of a run or sweep, one of the
+        files that are read, a folder, or a file in a folder that does not exist.
     """
     kept = {_place(path) for path in read}
     options: dict[Path, str] = {}
     for option, path in targets.items():
-        if path is None or (path.exists() and not path.is_file()):  # a device takes whatever comes; folders fail later
+        if path is None:
+            continue
+        if path.is_dir():
+            raise ConfigurationError(f"{option} {path}: cannot be written: it is a folder; name a file")
+        if not path.absolute().parent.is_dir():
+            raise ConfigurationError(f"{option} {path}: cannot be written: there is no folder {path.parent}; make it")
+        if path.exists() and not path.is_file():  # a device takes whatever comes
             continue
         place = _place(path)
         if place in options:

@@ -82,16 +82,12 @@ def _validating() -> tuple[AnyScenario, Validation]:
 def _validate(
     which: AnyScenario, settings: RunSettings, out: Path, run: Path | None, json: bool, max_failures: int
 ) -> None:
-    from viva.engine.errors import ConfigurationError
-
     from .output import print_json, print_tables
     from .targets import check_targets
 
     source = str(getattr(settings, which.data))
     read = (source, source.partition(":")[2])  # with its form before it, or without
     check_targets({"--out": out}, read=[Path(name) for name in read if name])
-    if out.is_dir() or not out.absolute().parent.is_dir():
-        raise ConfigurationError(f"--out {out}: the ids cannot be written there; name a file in a folder that exists")
     launch = _launch(which, settings, run or fresh_folder("validate"))
     note_few(launch)
     held = hold(launch)

@@ -1,7 +1,7 @@
 """A long run over real HTTP against an endpoint that fails now and then: the engine's own process in ``soak.py``.
 
-Many conversations in flight, most of them waiting; prints how memory grew, how late the loop was, and what was called.
-Run again in the same folder, it goes on where it was killed.
+Many conversations in flight, most of them waiting; prints its memory a hundred times, then how late the loop was, and
+what was called. Run again in the same folder, it goes on where it was killed.
 """
 
 from __future__ import annotations
@@ -66,17 +66,15 @@ def main() -> None:
         launch = new_run("kieval", settings, run)
     aggregate = empty_results(launch.folder)
     finished = calls = 0
-    memory: list[tuple[int, float, int]] = []
 
     def hear(event: Event) -> None:
         nonlocal finished, calls
         if isinstance(event, ConversationFinished):
             aggregate.add(event.conversation, event.result)
             finished += 1
-            if finished % 1000 == 0:
+            if finished % (options.conversations // 100) == 0:
                 in_flight = 0 if launch.runner is None else launch.runner.in_flight
-                memory.append((finished, resident_mb(), in_flight))
-                print(json.dumps({"finished": finished}), flush=True)
+                print(json.dumps({"finished": finished, "mb": resident_mb(), "in_flight": in_flight}), flush=True)
         elif isinstance(event, CallFinished):
             calls += 1
 
@@ -86,7 +84,7 @@ def main() -> None:
         outcome = launch.clock.run(launch.run)
     report = aggregate.report()["candidates"]["candidate"]
     print(
-        meter.line("viva", options.conversations, calls, lag=outcome.loop_lag, memory=memory, scored=report["scored"],
+        meter.line("viva", options.conversations, calls, lag=outcome.loop_lag, scored=report["scored"],
                    failed=outcome.failed, how=outcome.how)
     )  # fmt: skip
 

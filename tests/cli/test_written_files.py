@@ -80,7 +80,7 @@ def test_line_29_a_report_cannot_be_written_over_a_folder(run: Path, tmp_path: P
     for place in (".", tmp_path):
         done = _report(run, option, place)
         assert done.exit_code == 2
-        assert "cannot be written: Is a directory" in done.stderr.replace("the page ", "")
+        assert f"{option} {place}: cannot be written: it is a folder; name a file" in done.stderr
 
 
 def test_line_29_a_run_cannot_be_made_in_a_file(tmp_path: Path) -> None:
@@ -269,3 +269,18 @@ def test_line_29_a_current_folder_that_was_removed_is_said(run: Path) -> None:
         gone.mkdir()
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == "viva: error: the current folder was removed; change to one that exists\n"
+
+
+@pytest.mark.parametrize(
+    ("place", "problem"), [("missing/gate.xml", "there is no folder"), (".", "it is a folder; name a file")]
+)
+def test_a_place_where_no_file_can_be_is_refused_before_anything_is_held(
+    tmp_path: Path, place: str, problem: str
+) -> None:
+    (tmp_path / "suite.yaml").write_text("name: s\nmetrics: []\n")
+    target, out = tmp_path / place, tmp_path / "out"
+    words = ["suite", "run", tmp_path / "suite.yaml", "--candidate", "simulated:c", "--junit", target, "--out", out]
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == 2
+    assert f"--junit {target}: cannot be written: {problem}" in result.output
+    assert not out.exists()
