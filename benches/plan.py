@@ -67,7 +67,7 @@ def local(model: Path, *, everywhere: bool) -> dict[str, Any]:
     """A sweep's file with a llama model as the candidate, or in every role.
 
     It computes in one thread: with two on two cores the event loop's own thread holds up each layer of so small a
-    model, and ten equal pilots then differ by 7% (standard deviation), with one thread by 3%.
+    model, and equal pilots then differ by 7% (standard deviation), with one thread by 3%.
     """
     name = f"llama:{model}?lanes=16&threads=1&ctx=2048"
     other = "simulated:other?latency=0.05"
