@@ -155,7 +155,8 @@ def test_a_clock_that_jumps_an_hour_ahead_ends_calls_and_no_conversation(
 def test_a_full_disk_loses_no_call_that_was_recorded_and_asks_none_again(replanned: Replanned, tmp_path: Path) -> None:
     """A real one: a file system of 16 KB, then of 400 KB, which is made larger before the run goes on."""
     plan = {"by_model": {"candidate": {"default": {"do": "long", "megabytes": 0.02}}}}
-    what = settings(replanned(plan), dataset(tmp_path / "items.jsonl", 12))
+    # One after the other: eight at once may have ended all before the journal's first rows are written.
+    what = settings(replanned(plan), dataset(tmp_path / "items.jsonl", 16), concurrency=1)
     held(what, tmp_path / "whole")
     server = replanned(plan)
     (tmp_path / "models.yaml").write_text(yaml.safe_dump(what.model_dump(mode="json", exclude_defaults=True)))
@@ -170,5 +171,5 @@ def test_a_full_disk_loses_no_call_that_was_recorded_and_asks_none_again(replann
     assert "Traceback" not in none + full + later
     cost = counted(tmp_path / "run", tmp_path / "whole", server.log())
     assert (cost.lost, cost.doubled) == (0, 0)
-    assert cost.again + cost.tries < 48, "what had been recorded was not asked again"
+    assert cost.again + cost.tries < 64, "what had been recorded was not asked again"
     assert report(tmp_path / "run") == report(tmp_path / "whole")
