@@ -50,11 +50,12 @@ lint: venv
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .typing/viva
 
-# Warnings and dead links are errors. The site needs nothing from elsewhere: open build/site/index.html.
 # Sweeps on two raylets: a cluster is too much for every `make test`.
 cluster: venv
 	VIVA_CLUSTER=1 $(BIN)/python -m pytest tests/orchestration/cluster/test_ray_sweep.py
 
+# Warnings and dead links are errors. The site needs nothing from elsewhere: open build/site/index.html. Then every command
+# of the pages runs.
 docs: venv
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal tests/docs

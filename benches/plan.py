@@ -131,7 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="each sweep once, under a minute")
     quick = parser.parse_args().quick
-    items, local_items, times = (300, 400, 1) if quick else (1000, 3200, 2)
+    items, local_items, times = (240, 240, 1) if quick else (1000, 3200, 2)
     began = time.perf_counter()
     found: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as home:

@@ -148,7 +148,8 @@ def scenario(
         if not inspect.iscoroutinefunction(inspect.unwrap(function)):
             raise ConfigurationError(f"{getattr(function, '__name__', function)}: expected a coroutine function; write "
                                      "`async def`, without `yield`")  # fmt: skip
-        _check_third(function, settings)
+        types = _parameter_types(function)
+        _check_settings(function, types, settings)
         title = name or function.__name__
         if not _NAME.fullmatch(title):
             raise ConfigurationError(
@@ -165,7 +166,7 @@ def scenario(
                 "roles": roles,
                 "settings": _settings(title, roles, settings),
                 "function": staticmethod(function),
-                "task_type": _adapter(function),
+                "task_type": _adapter(function, types[1]),
                 "file": _file_of(function),
                 "__doc__": function.__doc__,
                 "__module__": function.__module__,
@@ -233,7 +234,8 @@ def _by_full_path(models: str | list[str]) -> str | list[str]:
     return full_path(models) if isinstance(models, str) else [full_path(model) for model in models]
 
 
-def _task_type(function: Holding) -> Any:
+def _parameter_types(function: Holding) -> list[Any]:
+    """The types of conversation, task and settings; ``Any`` where there is no annotation."""
     try:
         hints = get_type_hints(function)
     except NameError as error:
@@ -244,21 +246,18 @@ def _task_type(function: Holding) -> Any:
             f"{function.__name__}: takes (conversation, task), or (conversation, task, settings); the decorator names "
             "the type of the settings, a subclass of viva.RunSettings (settings=…)"
         )
-    return hints.get(parameters[1], Any)
+    return [hints.get(name, Any) for name in parameters]
 
 
-def _check_third(function: Holding, settings: type[RunSettings]) -> None:
-    """Whether the settings that the function takes are those that the decorator names."""
-    _task_type(function)
-    parameters = list(inspect.signature(function).parameters)
-    wanted = get_type_hints(function).get(parameters[2]) if len(parameters) == 3 else None
-    if isinstance(wanted, type) and not issubclass(settings, wanted):
+def _check_settings(function: Holding, types: Sequence[Any], settings: type[RunSettings]) -> None:
+    """See that the settings that the function takes are those that the decorator names."""
+    wanted = types[2] if len(types) == 3 else Any
+    if wanted is not Any and isinstance(wanted, type) and not issubclass(settings, wanted):
         raise ConfigurationError(f"{function.__name__}: takes settings of the type {wanted.__name__}; name it in the "
                                  f"decorator, settings={wanted.__name__}, a subclass of viva.RunSettings")  # fmt: skip
 
 
-def _adapter(function: Holding) -> TypeAdapter[Any]:
-    kind = _task_type(function)
+def _adapter(function: Holding, kind: Any) -> TypeAdapter[Any]:
     try:
         return TypeAdapter(kind)
     except PydanticSchemaGenerationError:

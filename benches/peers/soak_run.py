@@ -72,7 +72,7 @@ def main() -> None:
         if isinstance(event, ConversationFinished):
             aggregate.add(event.conversation, event.result)
             finished += 1
-            if finished % (options.conversations // 100) == 0:
+            if finished % max(1, options.conversations // 100) == 0:
                 in_flight = 0 if launch.runner is None else launch.runner.in_flight
                 print(json.dumps({"finished": finished, "mb": resident_mb(), "in_flight": in_flight}), flush=True)
         elif isinstance(event, CallFinished):

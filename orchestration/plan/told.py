@@ -121,18 +121,21 @@ class Told:
             elif price is None:
                 notes.append(f"price of {model}: not known; price_in= and price_out= in its name say it")
         for place in dict.fromkeys(place_of_model(model) for model in plan.models):
-            seen = max((one.most.get(place, 0) for one in plan.heard), default=0)
+            seen = self._most_seen(place)
             most = max((self._most_at(place, number) for number in range(len(plan.outlook.courses))), default=0)
             if seen and most > _FAR * seen:
                 notes.append(f"{place}: {most} calls in flight at once, where at most {seen} were seen; how long calls "
                              "take among so many is not known")  # fmt: skip
         if 0.0 < plan.rounds < _ROUNDS and any(hold.model == PROCESSOR for hold in self.holds):
-            most = max(one.most.get(PROCESSOR, 0) for one in plan.heard)
+            enough = _ROUNDS * self._most_seen(PROCESSOR)
             notes.append(f"{PROCESSOR}: conversations that begin together are quicker than later ones, and few others "
-                         f"were held; {_ROUNDS * most} and more (a larger --pilot) tell its speed")  # fmt: skip
+                         f"were held; {enough} and more (a larger --pilot) tell its speed")  # fmt: skip
         notes += [f"{one.again:.1%} of the calls that were held needed a further try" for one in plan.heard
                   if one.again > _TRIES]  # fmt: skip
         return [*notes, NOT_COUNTED]
+
+    def _most_seen(self, place: str) -> int:
+        return max((one.most.get(place, 0) for one in self._plan.heard), default=0)
 
     def _most_at(self, place: str, number: int) -> int:
         course = self._plan.outlook.courses[number]
