@@ -7,7 +7,7 @@ which calls these are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -17,29 +17,53 @@ _TRIED = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0,
 ONE_PROCESSOR = 0.65
 _BETTER = 0.9  # share of the squared deviations that may be left for a figure to be believed
 _FEWEST = 20
+_SHORTEST = 1e-9  # seconds; what sums lose in rounding
+
+
+class SharedPlace:
+    """Calls that were in flight at one place, in the order of ``begins`` and ``ends`` (seconds). ``most``: how many
+    there were at once at most.
+    """
+
+    def __init__(self, begins: np.ndarray, ends: np.ndarray) -> None:
+        self._begins, self._ends = begins, ends
+        times = np.concatenate([begins, ends])
+        change = np.concatenate([np.ones(len(begins)), -np.ones(len(ends))])
+        order = np.lexsort((change, times))
+        self._times, self._level = times[order], np.cumsum(change[order])
+        self.most = int(self._level.max(initial=0.0))
+
+    def work(self, c: float) -> np.ndarray:
+        """The seconds that each call would have lasted alone: the time of its flight, each moment by the speed that the
+        calls in flight left it. So calls of this work take the same time again, at the same times, in a simulation.
+
+        The mean number in flight would not do: a call's speed is convex in it, so its work would come out too small.
+        """
+        speeds = 1.0 / (1.0 + c * np.maximum(0.0, self._level - 1.0))
+        done = np.concatenate([[0.0], np.cumsum(speeds[:-1] * np.diff(self._times))])
+        return np.interp(self._ends, self._times, done) - np.interp(self._begins, self._times, done)
 
 
 def fitted_slowing(
-    seconds: np.ndarray, levels: np.ndarray, tokens: np.ndarray, groups: Sequence[str], *, shared: bool
+    work: Callable[[float], np.ndarray], tokens: np.ndarray, groups: Sequence[str], *, shared: bool
 ) -> float:
-    """The c that fits calls best, by least squares of the logarithm of their seconds.
+    """The c under which calls of one kind are most alike, by least squares of the logarithm of their seconds alone.
 
-    :param levels: how many were in flight during each, on average; :param tokens: how many each answer has;
-    :param groups: of what kind each is, so that kinds may last differently; :param shared: whether it is known that
-        they are computed on one processor.
+    :param work: these seconds under a given c (``SharedPlace.work``); :param tokens: how many each answer has;
+    :param groups: of what kind each call is, so that kinds may last differently; :param shared: whether it is known
+        that they are computed on one processor.
     """
     usual = ONE_PROCESSOR if shared else 0.0
-    usable = seconds > 0.0
+    usable = work(0.0) > 0.0
     if usable.sum() < _FEWEST:
         return usual
-    logs, levels = np.log(seconds[usable]), levels[usable]
     names = np.array(groups)[usable]
     columns = [(names == name).astype(float) for name in sorted(set(names.tolist()))]
     columns.append(np.log1p(tokens[usable]))
     design = np.stack(columns, axis=1)
 
     def left(c: float) -> float:
-        wanted = logs - np.log1p(c * (levels - 1.0))
+        wanted = np.log(np.maximum(work(c)[usable], _SHORTEST))
         fitted = design @ np.linalg.lstsq(design, wanted, rcond=None)[0]
         return float(((wanted - fitted) ** 2).sum())
 

@@ -19,7 +19,7 @@ from viva.engine.history import History, RecordedCall
 from viva.engine.steps import STEP_PREFIX
 from viva.scenarios.models import label_of
 
-from .slowing import fitted_slowing
+from .slowing import SharedPlace, fitted_slowing
 from .stations import bounds_of
 
 _UNDISTURBED = 0.5  # quantile of the gaps between calls at which nothing else is taken to have been waited for
@@ -122,15 +122,15 @@ def heard(runs: Iterable[tuple[RunFolder, Kin, Mapping[str, str]]]) -> Heard:
     alone: dict[tuple[int, int], float] = {}
     slowing, most, rounds = {}, {}, {}
     for where, calls in spans.items():
-        begins, ends = np.array([one[2] for one in calls]), np.array([one[3] for one in calls])
-        levels, most[where] = _levels(begins, ends)
+        shared = SharedPlace(np.array([one[2] for one in calls]), np.array([one[3] for one in calls]))
+        most[where] = shared.most
         rounds[where] = len({one[0] for one in calls}) / max(1, most[where])
         groups = [f"{raw[one[0]].models[raw[one[0]].calls[one[1]].role]} {raw[one[0]].calls[one[1]].role}"
                   for one in calls]  # fmt: skip
         lengths = np.array([float(raw[one[0]].calls[one[1]].completion.completion_tokens) for one in calls])
-        slowing[where] = fitted_slowing(ends - begins, levels, lengths, groups, shared=where == PROCESSOR)
-        for (number, place, _, _), level, taken in zip(calls, levels, ends - begins, strict=True):
-            alone[number, place] = float(taken / (1.0 + slowing[where] * (level - 1.0)))
+        slowing[where] = fitted_slowing(shared.work, lengths, groups, shared=where == PROCESSOR)
+        for (number, place, _, _), seconds in zip(calls, shared.work(slowing[where]), strict=True):
+            alone[number, place] = float(seconds)
     between, handing = _between(raw), _handing_over(raw)
     talks: dict[tuple[str, ...], list[Talk]] = defaultdict(list)
     for number, one in enumerate(raw):
@@ -160,18 +160,6 @@ def _conversations(run: RunFolder, kin: Kin, models: Mapping[str, str]) -> list[
             if calls:
                 found.append(_Raw(own, named, sorted(calls, key=lambda call: call.at - call.completion.latency)))
     return found
-
-
-def _levels(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, int]:
-    """How many calls were in flight on average during each, itself counted, and how many there were at most."""
-    times = np.concatenate([begins, ends])
-    change = np.concatenate([np.ones(len(begins)), -np.ones(len(ends))])
-    order = np.lexsort((change, times))
-    times, level = times[order], np.cumsum(change[order])
-    area = np.concatenate([[0.0], np.cumsum(level[:-1] * np.diff(times))])
-    spans = np.maximum(ends - begins, 1e-9)
-    mean = (np.interp(ends, times, area) - np.interp(begins, times, area)) / spans
-    return np.maximum(mean, 1.0), int(level.max(initial=0.0))
 
 
 def _between(raw: Iterable[_Raw]) -> float:

@@ -72,6 +72,7 @@ def make_model(
     width: int = 64,
     layers: int = 2,
     heads: int = 4,
+    kv_heads: int = 0,
     context: int = 8192,
     feed_forward: int = 0,
     vocab: int = 0,
@@ -87,7 +88,7 @@ def make_model(
 ) -> Path:
     """Write a llama-architecture model and return its path.
 
-    ``quantised``: Q8_0 matrices, else F16. ``marks``: further tokens, and whether each is a control token, that is to
+    ``kv_heads``: heads of keys and values, as many as ``heads`` if 0. ``quantised``: Q8_0 matrices, else F16. ``marks``: further tokens, and whether each is a control token, that is to
     say no text. ``spaced``: a space is put before texts behind marks, as Llama 2 and Phi-3 have it. ``biases``: what is
     added to the logits of tokens, by their texts. ``pooling`` makes it a model of embeddings.
     """
@@ -100,7 +101,7 @@ def make_model(
     writer.add_block_count(layers)
     writer.add_feed_forward_length(inner)
     writer.add_head_count(heads)
-    writer.add_head_count_kv(heads)
+    writer.add_head_count_kv(kv_heads or heads)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_dimension_count(width // heads)
     writer.add_vocab_size(len(tokens))
@@ -145,7 +146,8 @@ def make_model(
     add("token_embd.weight", embedding)
     for layer in range(layers):
         for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
-            add(f"blk.{layer}.{name}.weight", matrix(name, width, width))
+            rows = width // heads * (kv_heads or heads) if name in ("attn_k", "attn_v") else width
+            add(f"blk.{layer}.{name}.weight", matrix(name, rows, width))
         add(f"blk.{layer}.ffn_gate.weight", matrix("gate", inner, width))
         add(f"blk.{layer}.ffn_up.weight", matrix("up", inner, width))
         add(f"blk.{layer}.ffn_down.weight", matrix("down", width, inner))

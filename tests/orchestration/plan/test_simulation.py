@@ -17,7 +17,7 @@ from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError
 from viva.orchestration.plan.prices import check_all_priced, price_of
 from viva.orchestration.plan.simulation import Course, PlannedCell, PlannedUnit, World, simulated
-from viva.orchestration.plan.slowing import fitted_slowing
+from viva.orchestration.plan.slowing import SharedPlace, fitted_slowing
 from viva.orchestration.plan.stations import Processor, bounds_of, with_bounds
 from viva.orchestration.plan.summary import extended, model_error, predicted
 from viva.orchestration.plan.talks import PROCESSOR, Step, Talk
@@ -62,7 +62,41 @@ def test_how_calls_slow_each_other_is_found_from_their_seconds(slowing: float, s
     kinds = [("a", "b")[place % 2] for place in range(300)]
     alone = (tokens + 1) ** 0.8 * np.where(np.array(kinds) == "a", 0.02, 0.1)
     seconds = alone * (1 + slowing * (levels - 1)) * np.exp(draw.normal(0, 0.1, 300))
-    assert fitted_slowing(seconds, levels, tokens, kinds, shared=False) == pytest.approx(slowing, rel=0.35, abs=0.02)
+
+    def work(c: float) -> np.ndarray:
+        return np.asarray(seconds / (1 + c * (levels - 1)))
+
+    assert fitted_slowing(work, tokens, kinds, shared=False) == pytest.approx(slowing, rel=0.35, abs=0.02)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.0, 5.0), st.floats(0.01, 3.0)), min_size=1, max_size=12),
+    st.sampled_from([0.05, 0.65, 1.0, 5.0]),
+)
+@settings(max_examples=60, deadline=None)
+def test_what_a_call_takes_alone_is_read_off_a_crowd_of_calls(
+    calls: list[tuple[float, float]], slowing: float
+) -> None:
+    clock = VirtualClock()
+    spans = [(0.0, 0.0)] * len(calls)
+
+    async def call(place: Processor, number: int) -> None:
+        pause, alone = calls[number]
+        await asyncio.sleep(pause)
+        begin = clock.now()
+        await place.work(alone)
+        spans[number] = begin, clock.now()
+
+    async def main() -> None:
+        place = Processor(clock, slowing)
+        await asyncio.gather(*(call(place, number) for number in range(len(calls))))
+
+    clock.run(main)
+    begins, ends = np.array(spans).T
+    place = SharedPlace(begins, ends)
+    assert place.work(slowing) == pytest.approx([alone for _, alone in calls], rel=1e-4)
+    assert place.work(0.0) == pytest.approx(ends - begins)
+    assert 1 <= place.most <= len(calls)
 
 
 def _units(count: int) -> list[PlannedUnit]:
