@@ -41,7 +41,8 @@ class SharedPlace:
         """
         speeds = 1.0 / (1.0 + c * np.maximum(0.0, self._level - 1.0))
         done = np.concatenate([[0.0], np.cumsum(speeds[:-1] * np.diff(self._times))])
-        return np.interp(self._ends, self._times, done) - np.interp(self._begins, self._times, done)
+        begun, ended = (np.interp(moments, self._times, done) for moments in (self._begins, self._ends))
+        return np.asarray(ended - begun)
 
 
 def fitted_slowing(

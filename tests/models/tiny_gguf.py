@@ -88,9 +88,10 @@ def make_model(
 ) -> Path:
     """Write a llama-architecture model and return its path.
 
-    ``kv_heads``: heads of keys and values, as many as ``heads`` if 0. ``quantised``: Q8_0 matrices, else F16. ``marks``: further tokens, and whether each is a control token, that is to
-    say no text. ``spaced``: a space is put before texts behind marks, as Llama 2 and Phi-3 have it. ``biases``: what is
-    added to the logits of tokens, by their texts. ``pooling`` makes it a model of embeddings.
+    ``kv_heads``: heads of keys and values, as many as ``heads`` if 0. ``quantised``: Q8_0 matrices, else F16.
+    ``marks``: further tokens, and whether each is a control token, that is to say no text. ``spaced``: a space is put
+    before texts behind marks, as Llama 2 and Phi-3 have it. ``biases``: what is added to the logits of tokens, by their
+    texts. ``pooling`` makes it a model of embeddings.
     """
     tokens, scores, types = vocabulary(vocab, marks)
     inner = feed_forward or width * 2

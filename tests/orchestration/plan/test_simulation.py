@@ -74,9 +74,7 @@ def test_how_calls_slow_each_other_is_found_from_their_seconds(slowing: float, s
     st.sampled_from([0.05, 0.65, 1.0, 5.0]),
 )
 @settings(max_examples=60, deadline=None)
-def test_what_a_call_takes_alone_is_read_off_a_crowd_of_calls(
-    calls: list[tuple[float, float]], slowing: float
-) -> None:
+def test_what_a_call_takes_alone_is_read_off_a_crowd_of_calls(calls: list[tuple[float, float]], slowing: float) -> None:
     clock = VirtualClock()
     spans = [(0.0, 0.0)] * len(calls)
 
