@@ -183,19 +183,8 @@ def main() -> None:
             rows.append([name, f"{one['share']:.0%}", f"{outlook.value:.1f}", span, f"{one['seconds']:.1f}",
                          f"{one['error']:.1f}%", inside, f"{one['halves']:+.1f}%", f"{one['tokens_error']:.1f}%",
                          one["bottleneck"], f"{one['planning']:.1f}"])  # fmt: skip
-    header = [
-        "sweep",
-        "pilot",
-        "foretold s",
-        "90%",
-        "took s",
-        "off",
-        "inside",
-        "halves",
-        "tokens off",
-        "bottleneck",
-        "planned s",
-    ]
+    header = ["sweep", "pilot", "foretold s", "90%", "took s", "off", "inside", "halves", "tokens off", "bottleneck",
+              "planned s"]  # fmt: skip
     table.show("The rest of sweeps after a pilot", header, rows)
     every = [one for some in found.values() for one in some]
     figures = {
