@@ -217,7 +217,7 @@ class Findings:
 
     def _line(self, report: dict[str, Any]) -> Table:
         line = report["regression"]
-        header = ["candidate", "off the line by", "in its own spread", "so it is"]
+        header = ["candidate", "distance from line", "deviation (spreads)", "verdict"]
         if line is None:
             return ("KIEval on accuracy", header, [])
         rows = []

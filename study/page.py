@@ -25,7 +25,7 @@ _EXAMPLES = {1: ("only",), 2: ("lowest", "highest"), 3: ("lowest", "median", "hi
 _TIERS = {
     "A": "A: which items, in which order, and all means are the same at every run; answers of models need not be.",
     "B": "B: answers are those of a recorded run, replayed.",
-    "C": "C: the models give the same bytes in any company, so the same settings give the same report.",
+    "C": "C: the models give identical output at any concurrency, so the same settings give the same report.",
 }
 
 

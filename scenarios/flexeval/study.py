@@ -136,7 +136,7 @@ class Releases(Section[Material]):
                 row = [metric["metric"], one["release"], f"{signed(one['difference'], 3)}{ends}"]
                 differences.append([*row, small(one["p"]), small(one["p_corrected"]), f"{one['n']:,}"])
         head = ["metric", "release", "n", "mean", "p98", "passed", "errors"]
-        against = ["metric", "release", "difference", "p", "p corrected", "conversations"]
+        against = ["metric", "release", "difference", "p", "Holm p", "conversations"]
         first = next((one["releases"][0]["release"] for one in report[self.key]), "")
         return [
             ("Releases side by side", head, rows),

@@ -66,7 +66,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The figures by candidate, their gaps, and the differences of pairs, first less second."""
+    """The figures by candidate, their gaps, and the differences of pairs, first − second."""
 
     candidates: dict[str, Figure]
     gaps: dict[str, Gap]

@@ -42,7 +42,7 @@ def tables(draw: st.DrawFn) -> tuple[list[str], list[list[str]]]:
     """A header and rows: labels, numbers, and maybe words at the end that hold numbers."""
     labels, columns = draw(st.integers(1, 2)), draw(st.integers(1, 14))
     header = [draw(LABELS) for _ in range(labels)]
-    header += [draw(st.sampled_from(["±", "p", "loss fresh", "first less second", "n"])) for _ in range(columns)]
+    header += [draw(st.sampled_from(["±", "p", "loss fresh", "first − second", "n"])) for _ in range(columns)]
     rows = [
         [*(draw(LABELS) for _ in range(labels)), *(draw(NUMBERS) for _ in range(columns))]
         for _ in range(draw(st.integers(1, 3)))
@@ -93,7 +93,7 @@ def test_line_9_each_part_repeats_the_labels(numbers: list[str], width: int) -> 
 def test_line_9_each_row_of_each_part_can_be_told_from_the_others(width: int) -> None:
     names = ["a-model-of-70-b", "a-model-of-8-b", "another-of-1"]
     pairs = [["science", *pair, "+2.1 (-68.9 to +71.0)", "1.0"] for pair in combinations(names, 2)]
-    header = ["dataset", "first", "second", "first less second", "p", *(f"further {n}" for n in range(6))]
+    header = ["dataset", "first", "second", "first − second", "p", *(f"further {n}" for n in range(6))]
     cells = [["kieval", "a", "arc", seed, judge, "done"] for seed in "12" for judge in ("j", "another-judge")]
     named = ["scenario", "candidate", "dataset", "seed", "evaluator", "state", *(f"further {n}" for n in range(6))]
     for names, table in ((header, pairs), (named, cells)):

@@ -1,4 +1,4 @@
-"""KIEval on local GGUF models: verdicts hold their schema, and transcripts are the same bytes in any company."""
+"""KIEval on local GGUF models: verdicts hold their schema, and transcripts are the same bytes at any concurrency."""
 
 from __future__ import annotations
 

@@ -98,9 +98,8 @@ class Comparisons(Section[InterviewMaterial]):
             line = [one["dataset"] or "all", one["first"], one["second"], text]
             line += [small(one["p"]), small(one["p_corrected"])]
             rows.append([*line, str(one["n"]), *(str(one[name]) for name in ("won", "tied", "lost"))])
-        header = ["dataset", "first", "second", "first less second", "p", "p corrected", "items", "won", "tied", "lost"]
-        correction = next((one["correction"] for one in report["comparisons"]), "")
-        return [(f"KIEval compared item by item: {title_facts(report)}; p corrected by {correction}", header, rows)]
+        header = ["dataset", "first", "second", "first − second", "p", "Holm p", "items", "won", "tied", "lost"]
+        return [(f"KIEval compared item by item: {title_facts(report)}", header, rows)]
 
     def rows(self, report: Record) -> Iterator[Row]:
         for one in report["comparisons"]:

@@ -40,7 +40,7 @@ def model(request: pytest.FixtureRequest, source: Path, tmp_path: Path) -> Itera
 
 
 class Bench:
-    """Lanes with something in them, from which the same step can be taken in any company."""
+    """Lanes with something in them, so that the same step can be taken beside any other lanes."""
 
     def __init__(self, model: NativeModel, flash_attention: str) -> None:
         self.context = NativeContext(

@@ -1,4 +1,4 @@
-"""Local models with tools: calls under the grammar, in any company, over turns, cut off, streamed, recorded."""
+"""Local models with tools: calls under the grammar, at any concurrency, over turns, cut off, streamed, recorded."""
 
 from __future__ import annotations
 
