@@ -18,9 +18,9 @@ from .talks import PROCESSOR
 
 LEVEL = 0.9
 # Relative errors of durations that are due to the model and not to the draw, as measured (docs/sweeps.md): of answers
-# over HTTP; and of calls that this machine computes. A pilot's first and last conversations have less company than those
-# of a long sweep, and some models slow down in company more than in proportion, so the error falls with the rounds of
-# slots that were held; what is left is that the machine's own speed changes.
+# over HTTP; and of calls that this machine computes. A pilot's first and last conversations have less company than
+# those of a long sweep, and some models slow down in company more than in proportion, so the error falls with the
+# rounds of slots that were held; what is left is that the machine's own speed changes.
 _MODEL_ERROR = 0.03
 _MOST_LOCAL_ERROR, _FIRST_ROUND_ERROR, _LEAST_LOCAL_ERROR = 0.25, 0.3, 0.06
 _MATTERS = 0.05  # share of the time from which on a bound is named

@@ -128,9 +128,9 @@ class Told:
                              "take among so many is not known")  # fmt: skip
         if 0.0 < plan.rounds < _ROUNDS and any(hold.model == PROCESSOR for hold in self.holds):
             enough = _ROUNDS * self._most_seen(PROCESSOR)
-            notes.append(f"{PROCESSOR}: only {plan.rounds:.1f} conversations for each call in flight were held, and the "
-                         f"first and the last of them have less company than those of a long sweep; {enough} and more "
-                         "(a larger --pilot) tell its speed")  # fmt: skip
+            notes.append(f"{PROCESSOR}: {plan.rounds:.1f} conversations for each call in flight were held, and the "
+                         "first and the last of them had less company than those of a long sweep; "
+                         f"{enough} and more (a larger --pilot) tell its speed")  # fmt: skip
         notes += [f"{one.again:.1%} of the calls that were held needed a further try" for one in plan.heard
                   if one.again > _TRIES]  # fmt: skip
         return [*notes, NOT_COUNTED]

@@ -134,9 +134,9 @@ class AgainstAccuracy(Section[InterviewMaterial]):
             return []
         caption = (
             "Each point is a model; bars are one standard error. The line is a robust fit that outliers do not draw to "
-            "themselves, the band three expected spreads of the residuals. The distance of a red square from the line is "
-            "larger than that, its own errors included. Far below means that a model picks answers better than it talks about them, "
-            "which suggests contamination."
+            "themselves, the band three expected spreads of the residuals. A red square is farther from the line than "
+            "that, its own errors included. Far below means that a model picks answers better than it talks about "
+            "them, which suggests contamination."
         )
         if any(len(group) > regression.NAMED for group in groups.values()):
             caption += f" Of more than {regression.NAMED} models only those off the line are named."
