@@ -9,6 +9,7 @@ from collections import Counter
 from statistics import fmean
 from typing import Any
 
+from viva.reports.page import counted, span
 from viva.scoring.intervals import Estimate
 
 from .guesses import WORDS
@@ -110,10 +111,11 @@ class Told:
         notes = []
         for words, cells in Counter(source.words for source in plan.sources.values()).items():
             some = [source.talks for source in plan.sources.values() if source.words == words]
+            whose = f"{counted(cells, 'cell')}: "
             if words == GUESSED:
-                notes.append(f"{cells} cells: {WORDS}; a pilot (--pilot 0.05) or an earlier run (--from) replaces this")
+                notes.append(f"{whose}{WORDS}; a pilot (--pilot 0.05) or an earlier run (--from) replaces this")
             else:
-                notes.append(f"{cells} cells: from {min(some):,} to {max(some):,} conversations of {words}")
+                notes.append(f"{whose}from {span(some)} conversations of {words}")
         for model, price in plan.prices.items():
             if price is not None and price.source:
                 notes.append(f"price of {model}: {price.prompt:g} and {price.completion:g} for a million tokens "
