@@ -37,6 +37,8 @@ demo: venv
 	$(BIN)/viva demo
 
 test: venv lint browser
+	# Tests start hundreds of processes: where PYTHONDONTWRITEBYTECODE is set, each would compile all modules anew.
+	$(BIN)/python -m compileall -q -x '/\.' .
 	# One more than there are CPUs: many tests wait for processes of their own.
 	$(BIN)/python -m pytest --numprocesses $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --maxprocesses 8 --dist worksteal \
 		--ignore tests/docs/test_pages.py
