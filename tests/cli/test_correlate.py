@@ -9,13 +9,19 @@ from pathlib import Path
 
 import orjson
 import pytest
+from command import viva
 
 TABLES = Path(__file__).parents[1] / "scoring" / "kieval_tables.csv"
 HEAD = "model,dataset,accuracy,score\n"
 THREE = "a,x,1,2\nb,x,2,3\nc,x,3,5\n"
 
 
-def _viva(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def _viva(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return viva("correlate", *arguments)
+
+
+def _process(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The same in a process of its own, with these variables in its environment."""
     command = [sys.executable, "-m", "viva", "correlate", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | variables)
 
@@ -114,8 +120,8 @@ def test_models_left_out_must_be_there_and_leave_enough(tmp_path: Path) -> None:
 def test_a_drawing_holds_every_name_and_is_the_same_each_time(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     one, two, raster = (tmp_path / name for name in ("one.svg", "two.svg", "three.png"))
-    for path in (one, two, raster):
-        done = _viva(TABLES, "--without", "Yi 6B", "--plot", path)
+    for path, draw in ((one, _viva), (two, _process), (raster, _viva)):
+        done = draw(TABLES, "--without", "Yi 6B", "--plot", path)
         assert done.returncode == 0, done.stderr
     text = one.read_text()
     for name in ("Yi 6B", "GPT-3.5", "MPT 7B", "HellaSwag (n = 7)", "C-Eval (n = 7)", "accuracy", "score"):
@@ -146,7 +152,7 @@ def test_where_nothing_can_be_drawn_is_said_before_the_work(tmp_path: Path, name
 
 def test_without_matplotlib_the_error_says_how_to_get_it(tmp_path: Path) -> None:
     (tmp_path / "matplotlib.py").write_text("raise ImportError('not installed')\n")
-    done = _viva(TABLES, "--plot", tmp_path / "plot.svg", PYTHONPATH=str(tmp_path))
+    done = _process(TABLES, "--plot", tmp_path / "plot.svg", PYTHONPATH=str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")
     assert "pip install 'viva-exam[plots]'" in done.stderr
-    assert _viva(TABLES, PYTHONPATH=str(tmp_path)).returncode == 0
+    assert _process(TABLES, PYTHONPATH=str(tmp_path)).returncode == 0

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
+from command import viva
 from typer.testing import CliRunner, Result
 
 from viva.cli.main import app
@@ -33,19 +34,15 @@ def _command(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "viva", *map(str, arguments)]
 
 
-def _viva(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(_command(*arguments), capture_output=True, text=True, check=False)
-
-
 def _json(*arguments: str | Path) -> Any:
-    done = _viva(*arguments, "--json")
+    done = viva(*arguments, "--json")
     assert done.returncode == 0, done.stderr
     return orjson.loads(done.stdout)
 
 
 def _made(out: Path, *options: str) -> Path:
     models = ["--interactor", "simulated:i", "--evaluator", "simulated:e"]
-    done = _viva("run", "kieval", "--dataset", ITEMS, *models, *options, "--out", out)
+    done = viva("run", "kieval", "--dataset", ITEMS, *models, *options, "--out", out)
     assert done.returncode == 0, done.stderr
     return out
 
@@ -80,7 +77,7 @@ def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def official_rows(run: Path) -> list[str]:
     """How the run scored when it was run."""
-    return _rows(_viva("report", run))
+    return _rows(viva("report", run))
 
 
 def _interrupted_run(server: Server, out: Path, sign: signal.Signals) -> tuple[int, str]:
@@ -105,7 +102,7 @@ def test_an_unfinished_run_is_reported_as_far_as_it_came(
     calls = len(server.log())
     one = _json("report", run)["candidates"]["candidate"]
     assert 0 < one["interviews"] == one["scored"] < 12
-    states = [line.split()[-1] for line in _viva("show", run).stdout.splitlines() if "candidate/" in line]
+    states = [line.split()[-1] for line in viva("show", run).stdout.splitlines() if "candidate/" in line]
     assert states.count("finished") == one["interviews"]
     assert states.count("interrupted") == len(states) - one["interviews"]
     assert len(server.log()) == calls
@@ -125,7 +122,7 @@ def test_an_unfinished_run_is_reported_as_far_as_it_came(
 def test_another_scorer_is_named_and_scores(
     run: Path, official_rows: list[str], options: list[str], scorer: str, same: bool
 ) -> None:
-    done = _viva("score", run, *options)
+    done = viva("score", run, *options)
     assert _titles(done) == [f"KIEval on science, scorer {scorer}, seed 7"]
     assert (_NOTE in done.stderr) == ("--no-early-stop" in options)
     assert (_rows(done) == official_rows) == same
@@ -139,31 +136,31 @@ def test_scoring_calls_no_model_and_writes_nothing(chaos: StartChaos, tmp_path: 
     calls, files = len(server.log()), {path.name: path.read_bytes() for path in run.iterdir()}
     assert calls == 4 * 7
     for scoring in (["--scorer", "corrected"], ["--scorer", "linear"], ["--no-decay"], ["--no-early-stop"]):
-        assert _viva("score", run, *scoring).returncode == 0
+        assert viva("score", run, *scoring).returncode == 0
     assert len(server.log()) == calls
     assert files.items() <= {path.name: path.read_bytes() for path in run.iterdir()}.items()
 
 
 def test_talks_that_went_on_can_be_cut_at_their_flags(run: Path, long_run: Path) -> None:
     for scorer in ("official", "linear", "corrected"):
-        cut = _viva("score", long_run, "--early-stop", "--scorer", scorer, "--json")
+        cut = viva("score", long_run, "--early-stop", "--scorer", scorer, "--json")
         assert cut.stderr == ""
         ended = _json("score", run, "--scorer", scorer)["candidates"]
         for label, one in orjson.loads(cut.stdout)["candidates"].items():
             for name in ("score", "aspects", "rounds", "verdicts", "stop_reasons", "accuracy"):
                 assert one[name] == ended[label][name], (scorer, label, name)
-    whole = _viva("score", long_run, "--no-early-stop")
+    whole = viva("score", long_run, "--no-early-stop")
     assert (whole.returncode, whole.stderr) == (0, ""), "no note: these talks did go on"
 
 
 def test_a_wrong_way_of_scoring_is_refused(run: Path) -> None:
-    done = _viva("score", run, "--scorer", "generous")
+    done = viva("score", run, "--scorer", "generous")
     assert (done.returncode, done.stdout) == (2, "")
     assert "generous" in done.stderr
 
 
 def test_show_lists_the_conversations(run: Path) -> None:
-    lines = [line.split() for line in _viva("show", run).stdout.splitlines()]
+    lines = [line.split() for line in viva("show", run).stdout.splitlines()]
     assert lines[0] == ["12", "conversations"]
     rows = [line for line in lines if line and line[0].isdigit()][1:]
     assert [int(row[0]) for row in rows] == list(range(12))
@@ -172,7 +169,7 @@ def test_show_lists_the_conversations(run: Path) -> None:
 
 
 def test_a_conversation_is_found_by_number_key_or_end_of_key(run: Path) -> None:
-    keys = [line.split()[1] for line in _viva("show", run).stdout.splitlines() if "/" in line]
+    keys = [line.split()[1] for line in viva("show", run).stdout.splitlines() if "/" in line]
     number, key = 3, keys[3]
     talk = _json("show", run, "--conversation", str(number))
     assert (talk["number"], talk["key"]) == (number, key)
@@ -180,7 +177,7 @@ def test_a_conversation_is_found_by_number_key_or_end_of_key(run: Path) -> None:
     assert parties[:5] == ["benchmark", "candidate", "interactor", "candidate", "evaluator"]
     assert _json("show", run, "--conversation", key) == talk
     assert _json("show", run, "--conversation", key.removeprefix("go")) == talk
-    shown = _viva("show", run, "--conversation", key).stdout
+    shown = viva("show", run, "--conversation", key).stdout
     assert shown.startswith(f"{number}: {key} ")
     everything = "".join(f"[{said['party']}]{said['text']}" for said in talk["talk"])
     assert "".join(" ".join(shown.splitlines()[1:]).split()) == "".join(everything.split())
@@ -260,14 +257,14 @@ def test_prompts_of_no_conversation_in_particular_are_a_matter_for_json(run: Pat
 
 @pytest.mark.parametrize("name", ["99", "good/none", ""])
 def test_an_unknown_conversation_is_refused(run: Path, name: str) -> None:
-    done = _viva("show", run, "--conversation", name)
+    done = viva("show", run, "--conversation", name)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"no conversation '{name}'" in done.stderr
 
 
 def test_an_end_that_two_keys_share_names_neither(run: Path) -> None:
     item = _json("show", run, "--conversation", "0")["key"].partition("/")[2]
-    done = _viva("show", run, "--conversation", item)
+    done = viva("show", run, "--conversation", item)
     assert done.returncode == 2
     assert f"several conversations end with '{item}', such as weak/{item} and good/{item}" in done.stderr
 
@@ -298,7 +295,7 @@ def test_a_reader_that_takes_one_line_gets_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["report", "score", "show"])
 def test_what_is_no_run_folder_is_refused(tmp_path: Path, command: str) -> None:
     path = tmp_path if command == "report" else tmp_path / "none"
-    done = _viva(command, path)
+    done = viva(command, path)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"{path}: not a run folder" in done.stderr
 
@@ -307,6 +304,6 @@ def test_a_folder_of_runs_names_them(tmp_path: Path) -> None:
     run = tmp_path / "seed-1" / "kieval"
     run.mkdir(parents=True)
     (run / "manifest.json").write_text("{}")
-    said = _viva("report", tmp_path).stderr
+    said = viva("report", tmp_path).stderr
     assert f"{tmp_path}: not a run folder (it has no manifest.json); below it are {run}" in said
-    assert "/x: not a run folder: there is no such folder" in _viva("report", tmp_path / "x").stderr
+    assert "/x: not a run folder: there is no such folder" in viva("report", tmp_path / "x").stderr

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from command import viva
 from study_runs import SCIENCE, interviewed, probed
 
 from viva.engine.folder import RunFolder
@@ -25,12 +24,6 @@ seeds: [1, 2]
 interviews: {{interactor: 'simulated:i', evaluator: 'simulated:e', n: 5}}
 probes: {{method: [letter], shots: 0, n: 5}}
 """
-
-
-def viva(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """The command's end: exit code, stdout, stderr."""
-    command = [sys.executable, "-m", "viva", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def told(*arguments: str | Path) -> Any:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
+from command import viva
 
 from viva.engine.history import History
 
@@ -20,11 +19,6 @@ if TYPE_CHECKING:
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 Chaos = Callable[[dict[str, Any]], "Server"]
 _PANEL = ["--model", "simulated:asks?knowledge=0.7", "--model", "simulated:judges?knowledge=0.6"]
-
-
-def _viva(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "viva", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
 
 
 def _answers(run: Path) -> dict[str, list[bool]]:
@@ -37,7 +31,7 @@ def _answers(run: Path) -> dict[str, list[bool]]:
 
 
 def test_what_every_model_answers_correctly_is_listed_and_can_be_interviewed(tmp_path: Path) -> None:
-    done = _viva("validate", "--dataset", ITEMS, *_PANEL, "--out", "ids.txt", "--run", "run", cwd=tmp_path)
+    done = viva("validate", "--dataset", ITEMS, *_PANEL, "--out", "ids.txt", "--run", "run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     answers = _answers(tmp_path / "run")
     listed = (tmp_path / "ids.txt").read_text().splitlines()
@@ -52,7 +46,7 @@ def test_what_every_model_answers_correctly_is_listed_and_can_be_interviewed(tmp
         assert row[:3] == [name, "40", f"{100 * right / 40:.1f}"]
 
     models = ["--candidate", "simulated:c", "--interactor", "simulated:asks", "--evaluator", "simulated:judges"]
-    talks = _viva("run", "kieval", "--dataset", ITEMS, *models, "--ids", tmp_path / "ids.txt", "--json", cwd=tmp_path)
+    talks = viva("run", "kieval", "--dataset", ITEMS, *models, "--ids", tmp_path / "ids.txt", "--json", cwd=tmp_path)
     assert orjson.loads(talks.stdout)["candidates"]["c"]["interviews"] == len(listed)
 
 
@@ -61,14 +55,14 @@ def test_unanswered_items_are_counted_by_model_and_not_listed(chaos: Chaos, tmp_
     scripts = {"silent": {"default": {"do": "ok", "say": "Who knows?"}}, "a": {"default": {"do": "ok", "say": "A"}}}
     server = chaos({"by_model": scripts})
     options = ["validate", "--dataset", ITEMS, "--json", "--out", tmp_path / "ids.txt"]
-    one = _viva(*options, "--model", server.model("a"), "--run", tmp_path / "one")
+    one = viva(*options, "--model", server.model("a"), "--run", tmp_path / "one")
     report = orjson.loads(one.stdout)
     listed = (tmp_path / "ids.txt").read_text().split()
     assert listed == [name for name, answer in right.items() if answer in ("A", 0)]
     assert report["validated"] == {"items": 40, "correct": len(listed), "file": str(tmp_path / "ids.txt")}
     assert report["candidates"]["a"]["accuracy"]["generate"]["unanswered"] == 0
 
-    both = _viva(*options, "--model", server.model("a"), "--model", server.model("silent"), "--run", tmp_path / "both")
+    both = viva(*options, "--model", server.model("a"), "--model", server.model("silent"), "--run", tmp_path / "both")
     report = orjson.loads(both.stdout)
     assert report["candidates"]["silent"]["accuracy"]["generate"]["unanswered"] == 40
     assert (report["validated"]["correct"], (tmp_path / "ids.txt").read_text()) == (0, "")
@@ -78,25 +72,25 @@ def test_a_run_that_was_cut_is_gone_on_with_and_only_then_the_list_is_written(ch
     server = chaos({})
     options = ["validate", "--dataset", ITEMS, "-n", "12", "--model", server.model("a"), "--model", server.model("b")]
     options += ["--out", tmp_path / "ids.txt", "--concurrency", "3"]
-    cut = _viva(*options, "--run", tmp_path / "run", "--max-calls", "10")
+    cut = viva(*options, "--run", tmp_path / "run", "--max-calls", "10")
     assert cut.returncode == 1
     assert "budget of 10 calls is used up" in cut.stderr
     assert f"no list was written; go on with --run {tmp_path / 'run'}" in cut.stderr
     assert not (tmp_path / "ids.txt").exists()
 
     made = len(server.log())
-    again = _viva(*options, "--run", tmp_path / "run")
+    again = viva(*options, "--run", tmp_path / "run")
     assert again.returncode == 0, again.stderr
     assert len(server.log()) == 24
     assert made >= 10
     listed = (tmp_path / "ids.txt").read_text()
 
     (tmp_path / "ids.txt").unlink()
-    assert _viva(*options, "--run", tmp_path / "run").returncode == 0
+    assert viva(*options, "--run", tmp_path / "run").returncode == 0
     assert len(server.log()) == 24  # all is recorded: nobody is asked
     assert (tmp_path / "ids.txt").read_text() == listed
 
-    other = _viva(*options, "--run", tmp_path / "run", "--model", server.model("c"), "--seed", "8")
+    other = viva(*options, "--run", tmp_path / "run", "--model", server.model("c"), "--seed", "8")
     assert other.returncode == 2
     assert f"--run {tmp_path / 'run'}: holds another run (different: seed, model)" in other.stderr
 
@@ -105,11 +99,11 @@ def test_what_failed_is_not_listed_and_asked_again_when_gone_on_with(chaos: Chao
     server = chaos({"schedule": {"2": "400", "5": "400"}, "default": {"do": "ok", "say": "A"}})
     options = ["validate", "--dataset", ITEMS, "-n", "8", "--model", server.model("m"), "--run", tmp_path / "run"]
     options += ["--concurrency", "1", "--out", tmp_path / "ids.txt"]
-    first = _viva(*options)
+    first = viva(*options)
     assert first.returncode == 3
     assert next(line.split()[-1] for line in first.stdout.splitlines() if line.startswith("  m ")) == "2"
     before = (tmp_path / "ids.txt").read_text().split()
-    assert _viva(*options).returncode == 0
+    assert viva(*options).returncode == 0
     assert len(server.log()) == 10
     assert set(before) <= set((tmp_path / "ids.txt").read_text().split())
     assert all(len(right) == 1 for right in _answers(tmp_path / "run").values())
@@ -121,9 +115,9 @@ def test_ids_that_no_line_can_hold_are_written_as_json(tmp_path: Path) -> None:
     (tmp_path / "items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
     model = ["--model", "simulated:m?knowledge=1"]
     options = ["--dataset", tmp_path / "items.jsonl", *model, "--out", tmp_path / "ids"]
-    assert _viva("validate", *options, cwd=tmp_path).returncode == 0
+    assert viva("validate", *options, cwd=tmp_path).returncode == 0
     assert json.loads((tmp_path / "ids").read_text()) == names
-    again = _viva("validate", *options, "--ids", tmp_path / "ids", "--json", cwd=tmp_path)
+    again = viva("validate", *options, "--ids", tmp_path / "ids", "--json", cwd=tmp_path)
     assert orjson.loads(again.stdout)["dataset"]["chosen"] == 4
 
 
@@ -140,7 +134,7 @@ def test_ids_that_no_line_can_hold_are_written_as_json(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_named_before_anything_is_asked(tmp_path: Path, options: list[str], words: list[str]) -> None:
-    done = _viva("validate", "--dataset", ITEMS, *options, cwd=tmp_path)
+    done = viva("validate", "--dataset", ITEMS, *options, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
     for word in words:
@@ -152,7 +146,7 @@ def test_what_is_wrong_is_named_before_anything_is_asked(tmp_path: Path, options
 def test_line_25_the_ids_are_not_written_over_the_dataset(tmp_path: Path, form: str) -> None:
     items = tmp_path / "items.jsonl"
     items.write_bytes(ITEMS.read_bytes())
-    done = _viva("validate", "--dataset", f"{form}{items}", *_PANEL, "--out", items, "--run", tmp_path / "run")
+    done = viva("validate", "--dataset", f"{form}{items}", *_PANEL, "--out", items, "--run", tmp_path / "run")
     assert (done.returncode, "this command reads that file; name another one" in done.stderr) == (2, True)
     assert items.read_bytes() == ITEMS.read_bytes()
     assert not (tmp_path / "run").exists()
@@ -160,8 +154,8 @@ def test_line_25_the_ids_are_not_written_over_the_dataset(tmp_path: Path, form: 
 
 def test_line_25_ids_that_cannot_be_written_leave_the_answers_to_go_on_with(tmp_path: Path) -> None:
     options = ["--dataset", ITEMS, "-n", "9", "--model", "simulated:m?knowledge=1", "--run", tmp_path / "run"]
-    full = _viva("validate", *options, "--out", "/dev/full")
+    full = viva("validate", *options, "--out", "/dev/full")
     assert full.returncode == 2
     assert f"the answers are recorded: name another file, and give --run {tmp_path / 'run'}" in full.stderr
-    again = _viva("validate", *options, "--out", tmp_path / "ids")
+    again = viva("validate", *options, "--out", tmp_path / "ids")
     assert (again.returncode, " 0 calls" in again.stderr) == (0, True)
