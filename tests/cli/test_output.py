@@ -10,30 +10,31 @@ from typing import Any
 
 import orjson
 import pytest
+from command import viva
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 _PANEL = ["--interactor", "simulated:i", "--evaluator", "simulated:e", "-n", "2"]
 
 
-def _viva(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+def _process(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "viva", *map(str, arguments)]
     return subprocess.run(command, text=True, check=False, **({"capture_output": True} | options))
 
 
 def _run(out: Path, *options: str | Path, dataset: Path = ITEMS) -> subprocess.CompletedProcess[str]:
-    return _viva("run", "kieval", "--dataset", dataset, *_PANEL, *options, "--out", out)
+    return viva("run", "kieval", "--dataset", dataset, *_PANEL, *options, "--out", out)
 
 
 def test_a_budget_of_calls_bounds_the_calls_that_are_made(chaos: Any, tmp_path: Path) -> None:
     server = chaos({"default": {"do": "slow", "delay": 0.05}})
     models = [text for role in ("candidate", "interactor", "evaluator") for text in (f"--{role}", server.model(role))]
-    _viva("run", "kieval", "--dataset", ITEMS, *models, "--max-calls", "50", "--out", tmp_path / "run")
+    viva("run", "kieval", "--dataset", ITEMS, *models, "--max-calls", "50", "--out", tmp_path / "run")
     assert len(server.log()) <= 50
 
 
 def test_resume_can_be_given_a_larger_budget_of_calls(tmp_path: Path) -> None:
     assert _run(tmp_path / "run", "--candidate", "simulated:c", "--max-calls", "3").returncode == 1
-    assert _viva("resume", tmp_path / "run", "--max-calls", "1000").returncode == 0
+    assert viva("resume", tmp_path / "run", "--max-calls", "1000").returncode == 0
 
 
 @pytest.mark.parametrize("model", ["augur:delphi", "simulated:c?knowlege=1", "simulated:c?knowledge=2"])
@@ -56,7 +57,7 @@ def test_an_item_id_is_shown_as_it_is(tmp_path: Path) -> None:
     done = _run(tmp_path / "run", "--candidate", "simulated:c", dataset=items)
     assert "KIEval on mmlu[hard]" in done.stdout
     for options in ([], ["--conversation", "0"]):
-        shown = _viva("show", tmp_path / "run", *options)
+        shown = viva("show", tmp_path / "run", *options)
         assert (shown.returncode, "c/q[/b]" in shown.stdout) == (0, True), shown.stderr[-300:]
 
 
@@ -64,7 +65,7 @@ def test_a_talk_cannot_command_the_terminal(tmp_path: Path) -> None:
     items = tmp_path / "items.jsonl"
     items.write_bytes(orjson.dumps({"question": "Why \x1b]0;owned\x07?", "choices": ["x", "y"], "answer": "A"}))
     assert _run(tmp_path / "run", "--candidate", "simulated:c", dataset=items).returncode == 0
-    assert "\x1b" not in _viva("show", tmp_path / "run", "--conversation", "0").stdout
+    assert "\x1b" not in viva("show", tmp_path / "run", "--conversation", "0").stdout
 
 
 def test_line_29_neither_an_endpoint_nor_a_name_commands_the_terminal(chaos: Any, tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ def test_line_29_neither_an_endpoint_nor_a_name_commands_the_terminal(chaos: Any
     server = chaos({"default": {"do": "401", "say": evil}})
     refused = _run(tmp_path / "refused", "--candidate", server.model("candidate"))
     named = _run(tmp_path / "named", "--candidate", f"simulated:c?label={evil}")
-    absent = _viva("report", tmp_path / evil.replace("/", ""))
+    absent = viva("report", tmp_path / evil.replace("/", ""))
     assert (refused.returncode, named.returncode, absent.returncode) == (2, 0, 2)
     for done in (refused, named, absent):
         assert r"\x1b]0;owned\x07 \u202e" in done.stderr
@@ -91,7 +92,7 @@ def test_a_reader_that_left_is_no_failure_and_the_run_folder_is_still_named(tmp_
     name, *options = command.split()
     pipes: dict[str, Any] = {"capture_output": False, "stdout": write, "stderr": subprocess.PIPE}
     rest = ["kieval", "--dataset", ITEMS, *_PANEL, "--candidate", "simulated:c", "--out"] if name == "run" else []
-    done = _viva(name, *rest, run, *options, **pipes)
+    done = _process(name, *rest, run, *options, **pipes)
     os.close(write)
     assert done.returncode == 0
     assert name != "run" or "run folder: " in done.stderr
@@ -102,7 +103,7 @@ def test_json_into_a_closed_pipe_does_not_hide_failed_talks(tmp_path: Path) -> N
     os.close(read)
     options = [*_PANEL, "--candidate", "simulated:c?fail=1&retries=0", "--json", "--out", tmp_path / "run"]
     pipes: dict[str, Any] = {"capture_output": False, "stdout": write, "stderr": subprocess.PIPE}
-    done = _viva("run", "kieval", "--dataset", ITEMS, *options, **pipes)
+    done = _process("run", "kieval", "--dataset", ITEMS, *options, **pipes)
     os.close(write)
     assert done.returncode == 3
 
@@ -111,7 +112,7 @@ def test_json_into_a_closed_pipe_does_not_hide_failed_talks(tmp_path: Path) -> N
 def test_a_full_disk_under_stdout_is_one_clear_line(tmp_path: Path, options: list[str]) -> None:
     assert _run(tmp_path / "run", "--candidate", "simulated:c").returncode == 0
     with open("/dev/full", "w") as full:
-        done = _viva("report", tmp_path / "run", *options, capture_output=False, stdout=full, stderr=subprocess.PIPE)
+        done = _process("report", tmp_path / "run", *options, capture_output=False, stdout=full, stderr=subprocess.PIPE)
     assert "Traceback" not in done.stderr
 
 
@@ -120,7 +121,7 @@ def test_a_full_disk_under_stdout_is_one_clear_line(tmp_path: Path, options: lis
 def test_line_29_a_full_disk_under_the_help_is_one_clear_line(option: str, unbuffered: str) -> None:
     environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "w") as full:
-        done = _viva(option, capture_output=False, stdout=full, stderr=subprocess.PIPE, env=environment)
+        done = _process(option, capture_output=False, stdout=full, stderr=subprocess.PIPE, env=environment)
     assert done.stderr == "viva: error: cannot write the results to stdout: No space left on device\n"
     assert done.returncode == 2
 
@@ -128,21 +129,21 @@ def test_line_29_a_full_disk_under_the_help_is_one_clear_line(option: str, unbuf
 @pytest.mark.parametrize("name", ["99999999999999999999", "²"])
 def test_a_number_that_is_none_is_an_unknown_conversation(tmp_path: Path, name: str) -> None:
     assert _run(tmp_path / "run", "--candidate", "simulated:c").returncode == 0
-    done = _viva("show", tmp_path / "run", "--conversation", name)
+    done = viva("show", tmp_path / "run", "--conversation", name)
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
 
 
 def test_the_help_of_run_lists_the_scenarios() -> None:
-    assert "kieval" in _viva("run", "--help").stdout
+    assert "kieval" in _process("run", "--help").stdout
 
 
 def test_an_unknown_scenario_is_answered_with_the_known_ones() -> None:
-    assert "kieval" in _viva("run", "kaiveal").stderr
+    assert "kieval" in viva("run", "kaiveal").stderr
 
 
 def test_all_transcripts_as_json_are_one_a_line(tmp_path: Path) -> None:
     assert _run(tmp_path / "run", "--candidate", "simulated:c").returncode == 0
-    lines = _viva("show", tmp_path / "run", "--json").stdout.splitlines()
+    lines = viva("show", tmp_path / "run", "--json").stdout.splitlines()
     assert len({orjson.loads(line)["key"] for line in lines}) == len(lines) > 1
 
 

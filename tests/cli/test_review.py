@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 import pytest
+from command import viva
 from small_dialogs import write_data
 
 from viva.engine.folder import RunFolder
@@ -20,27 +21,23 @@ from viva.orchestration.launch import recorded_results
 Row = dict[str, str]
 
 
-def _viva(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([sys.executable, "-m", "viva", *map(str, arguments)], capture_output=True, check=False)
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("review")
     data = write_data(folder / "data")
     models = ["--candidate", "simulated:c?knowledge=0", "--judge", "simulated:j?noise=0.5", "--repeats", "4"]
-    done = _viva("run", "functionchat", "--data", data, *models, "--out", folder / "run")
-    assert done.returncode == 0, done.stderr.decode()
+    done = viva("run", "functionchat", "--data", data, *models, "--out", folder / "run")
+    assert done.returncode == 0, done.stderr
     return folder / "run"
 
 
 def _export(run: Path, to: Path) -> list[Row]:
-    done = _viva("review", run, "--out", to)
-    assert done.returncode == 0, done.stderr.decode()
+    done = viva("review", run, "--out", to)
+    assert done.returncode == 0, done.stderr
     data = to.read_bytes()
     assert data.startswith(b"\xef\xbb\xbf")
     rows = list(csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""), dialect="excel-tab"))
-    assert f"{len(rows)} judged outputs".encode() in done.stdout
+    assert f"{len(rows)} judged outputs" in done.stdout
     return rows
 
 
@@ -69,19 +66,19 @@ def test_corrections_go_out_come_back_and_stand_beside_the_judges_verdicts(run: 
         if row["judge verdict"] == "pass":
             row.update({"corrected verdict": "Fail", "reviewer": "Noor", "reason": "says\nsomething else"})
     _save(rows, tmp_path / "back.tsv")
-    done = _viva("review", run, "--apply", tmp_path / "back.tsv")
-    assert done.returncode == 0, done.stderr.decode()
-    assert f"{len(passed)} corrections added".encode() in done.stdout
-    again = _viva("review", run, "--apply", tmp_path / "back.tsv")
-    assert b"0 corrections added" in again.stdout
+    done = viva("review", run, "--apply", tmp_path / "back.tsv")
+    assert done.returncode == 0, done.stderr
+    assert f"{len(passed)} corrections added" in done.stdout
+    again = viva("review", run, "--apply", tmp_path / "back.tsv")
+    assert "0 corrections added" in again.stdout
     after = _report(run)
     one = after["candidates"]["c"]
     assert {name: one[name] for name in before["candidates"]["c"]} == before["candidates"]["c"]
     assert one["corrected"]["dialog"]["micro"]["mean"] == 0
     assert after["corrections"]["judge_errors"]["all"]["false_positives"] == len(passed)
     assert after["corrections"]["judge_errors"]["all"]["false_negatives"] == 0
-    assert orjson.loads(_viva("report", run, "--json").stdout) == after
-    tables = _viva("report", run).stdout.decode()
+    assert orjson.loads(viva("report", run, "--json").stdout) == after
+    tables = viva("report", run).stdout
     for title in ("as judged", "as corrected", "judge's errors"):
         assert title in tables
     assert (run / "journal.sqlite").read_bytes() == journal
@@ -101,10 +98,10 @@ def test_a_wrong_table_changes_nothing(run: Path, tmp_path: Path, change: Row, w
     rows[0].update(change)
     _save(rows, tmp_path / "back.tsv")
     before = _report(run)
-    done = _viva("review", run, "--apply", tmp_path / "back.tsv")
+    done = viva("review", run, "--apply", tmp_path / "back.tsv")
     assert done.returncode == 2
     for word in ("back.tsv", *words):
-        assert word in done.stderr.decode()
+        assert word in done.stderr
     assert _report(run) == before
 
 
@@ -114,9 +111,9 @@ def test_line_1_a_correction_that_could_not_be_read_again_is_refused(run: Path, 
     rows[0].update({"corrected verdict": "pass", "reviewer": "Noor", "reason": "x"} | {column: "a\0b"})
     _save(rows, tmp_path / "back.tsv")
     before = _report(run)
-    done = _viva("review", run, "--apply", tmp_path / "back.tsv")
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert f"back.tsv:2: field '{column}': holds a NUL character".encode() in done.stderr
+    done = viva("review", run, "--apply", tmp_path / "back.tsv")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"back.tsv:2: field '{column}': holds a NUL character" in done.stderr
     assert _report(run) == before  # every later report of the run failed
 
 
@@ -133,15 +130,15 @@ def test_line_27_a_review_outlives_a_reader_that_left_and_says_that_stdout_is_fu
 
 def test_one_of_both_ways_has_to_be_chosen_and_only_judged_turns_can_be_reviewed(run: Path, tmp_path: Path) -> None:
     for options in ([], ["--out", tmp_path / "a.tsv", "--apply", tmp_path / "b.tsv"]):
-        done = _viva("review", run, *options)
+        done = viva("review", run, *options)
         assert done.returncode == 2
-        assert b"either --out" in done.stderr
+        assert "either --out" in done.stderr
     tasks = tmp_path / "tasks.jsonl"
     task = {"id": "a", "says": ["Hello."], "tools": [{"name": "f"}], "forbidden": [{"name": "f"}]}
     tasks.write_bytes(orjson.dumps(task))
     models = ["--candidate", "simulated:c", "--mode", "user"]
-    talks = _viva("run", "functionchat", "--data", tasks, *models, "--out", tmp_path / "talks")
-    assert talks.returncode == 0, talks.stderr.decode()
-    done = _viva("review", tmp_path / "talks", "--out", tmp_path / "a.tsv")
+    talks = viva("run", "functionchat", "--data", tasks, *models, "--out", tmp_path / "talks")
+    assert talks.returncode == 0, talks.stderr
+    done = viva("review", tmp_path / "talks", "--out", tmp_path / "a.tsv")
     assert done.returncode == 2
-    assert b"nothing to review" in done.stderr
+    assert "nothing to review" in done.stderr
