@@ -12,10 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import command
 import orjson
-from typer.testing import CliRunner
 
-from viva.cli.main import app
 from viva.engine.history import History
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
@@ -30,9 +29,8 @@ def viva(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
 
 def probe(out: Path, *options: str | Path) -> dict[str, Any]:
     """The JSON report of a probe that succeeds."""
-    arguments = ["run", "probe", *map(str, options), "--json", "--out", str(out)]
-    done = CliRunner().invoke(app, arguments)  # in this process: most tests of probes begin with one
-    assert done.exit_code == 0, done.stderr
+    done = command.viva("run", "probe", *options, "--json", "--out", out)
+    assert done.returncode == 0, done.stderr
     report: dict[str, Any] = orjson.loads(done.stdout)
     return report
 
