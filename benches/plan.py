@@ -129,9 +129,10 @@ def _second_half_longer(out: Path, seconds: float) -> float:
         assert cell.folder is not None
         with closing(sqlite3.connect(cell.folder.journal)) as journal:
             ends += [row[0] for row in journal.execute("select at from calls")]
-    ends = sorted(end for end in ends if end > max(ends) - seconds)
+    last = max(ends)
+    ends = sorted(end for end in ends if end > last - seconds)
     middle = ends[len(ends) // 2]
-    return 100 * ((ends[-1] - middle) / (middle - ends[0]) - 1)
+    return 100 * ((last - middle) / (middle - ends[0]) - 1)
 
 
 def _tokens(out: Path) -> int:
