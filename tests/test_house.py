@@ -97,7 +97,7 @@ def test_every_room_says_what_it_is_for(path: Path) -> None:
     if path.name != "__init__.py":
         docstring = ast.get_docstring(_parsed(path)) or ""
         assert len(docstring) > 60, f"{path}: the docstring says too little"
-        assert len(path.read_text().splitlines()) <= 400, f"{path}: holds more than one thing"
+        assert len(path.read_text().splitlines()) <= 800, f"{path}: holds more than one thing"
 
 
 def test_line_13_type_checkers_find_every_floor_where_an_editable_install_points() -> None:
