@@ -33,24 +33,31 @@ _NONE: Signature = {}
 class Template:
     """One compiled template: literal pieces and placeholders, joined at each rendering."""
 
-    __slots__ = ("_constant", "_parts", "placeholders")
+    __slots__ = ("_constant", "_pieces", "_places", "placeholders")
 
     def __init__(self, text: str) -> None:
         """:raises ValueError: unbalanced braces, or a placeholder that is not a plain name."""
-        self._parts: list[tuple[str, str | None]] = []
+        self._pieces: list[str] = []  # literals, and an empty text at each of ``_places``
+        self._places: list[tuple[int, str]] = []
         for literal, name, spec, conversion in Formatter().parse(text):
             if name is not None and (spec or conversion or not name.isidentifier()):
                 raise ValueError(f"'{{{name}}}' is not a plain placeholder (literal braces are written {{{{ and }}}})")
-            self._parts.append((literal, name))
-        self.placeholders = frozenset(name for _, name in self._parts if name is not None)
+            self._pieces.append(literal)
+            if name is not None:
+                self._places.append((len(self._pieces), name))
+                self._pieces.append("")
+        self.placeholders = frozenset(name for _, name in self._places)
         # Without placeholders every conversation shares one string instead of rendering its own copy.
-        self._constant = None if self.placeholders else "".join(literal for literal, _ in self._parts)
+        self._constant = None if self._places else "".join(self._pieces)
 
-    def render(self, **values: str) -> str:
-        """The text with its placeholders filled in."""
+    def render(self, values: Mapping[str, str]) -> str:
+        """Return the text with its placeholders filled in."""
         if self._constant is not None:
             return self._constant
-        return "".join(literal if name is None else literal + values[name] for literal, name in self._parts)
+        pieces = self._pieces.copy()
+        for index, name in self._places:
+            pieces[index] = values[name]
+        return "".join(pieces)
 
 
 @dataclass(slots=True)
@@ -65,7 +72,7 @@ class PromptPack:
 
     def render(self, template: str, **values: str) -> str:
         """Fill in the template called ``section.name``."""
-        return self.templates[template].render(**values)
+        return self.templates[template].render(values)
 
     def __contains__(self, template: str) -> bool:
         """Whether it has this template, which its protocol can do without."""

@@ -14,13 +14,17 @@ import selectors
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import anyio
 
 T = TypeVar("T")
 
-_SINCE_BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+# Monotonic seconds; where the system counts them, with those in which the machine slept.
+_seconds_since_boot: Callable[[], float] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
 
 
 class Clock(Protocol):
@@ -48,13 +52,12 @@ class RealClock:
     """
 
     def __init__(self) -> None:
-        self._began = time.time() - _awake_or_asleep()
+        self._began = time.time() - _seconds_since_boot()
 
-    def now(self) -> float:
-        return time.monotonic()
+    now = staticmethod(time.monotonic)  # asked several times a call: without a frame of its own
 
     def wall(self) -> float:
-        return self._began + _awake_or_asleep()
+        return self._began + _seconds_since_boot()
 
     async def sleep(self, seconds: float) -> None:
         await anyio.sleep(max(0.0, seconds))
@@ -102,11 +105,6 @@ class VirtualClock:
 
     def run(self, main: Callable[[], Awaitable[T]]) -> T:
         return anyio.run(main, backend_options={"loop_factory": lambda: _VirtualLoop(self)})
-
-
-def _awake_or_asleep() -> float:
-    """Monotonic seconds; where the system tells, with those in which the machine slept."""
-    return time.clock_gettime(_SINCE_BOOT) if _SINCE_BOOT is not None else time.monotonic()
 
 
 class _JumpingSelector(selectors.DefaultSelector):

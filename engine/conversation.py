@@ -116,12 +116,14 @@ class Conversation:
         :raises BackendError: the model could not answer.
         :raises LimitReached: the run's budget is used up.
         """
-        ordinal, backend = self._next_call(role)
+        ordinal, backend = self._next_ordinal(role), self._backends.get(role)
+        if backend is None:
+            self._no_backend(role)
         seed = self._seeds.seed(role, ordinal)
         digest = request_digest(view, sampling, seed, tools)
         completion = self._recall(role, ordinal, digest) if self._recorded else None
         if completion is not None:
-            await self._account(role, ordinal, backend, completion, replayed=True)
+            self._account(role, ordinal, backend, completion, self._services.clock.wall(), replayed=True)
         else:
             if self._services.stop.asked:
                 await self._stop_here()
@@ -142,6 +144,10 @@ class Conversation:
                 watched_answer(backend, request, watch, self._services.clock) if watch else backend.generate(request)
             )
             completion = await self._recorded_answer(role, ordinal, digest, backend, answer)
+        if self._services.events.congested:
+            await self._services.events.room()
+        if not self._services.turnstile.pass_nowait():
+            await self._services.turnstile.enter()
         if watch:
             self._judge_watch(completion, watch)
         return completion
@@ -152,16 +158,22 @@ class Conversation:
         :raises ConfigurationError: the model gives no likelihoods.
         :raises ConversationStopped, BackendError, LimitReached: as ``generate``.
         """
-        ordinal, backend = self._next_call(role)
+        ordinal, backend = self._next_ordinal(role), self._backends.get(role)
+        if backend is None:
+            self._no_backend(role)
         digest = reading.digest()
         completion = self._recall(role, ordinal, digest) if self._recorded else None
         if completion is not None:
-            await self._account(role, ordinal, backend, completion, replayed=True)
+            self._account(role, ordinal, backend, completion, self._services.clock.wall(), replayed=True)
         else:
             if self._services.stop.asked:
                 await self._stop_here()
             self._require_budget()
             completion = await self._recorded_answer(role, ordinal, digest, backend, backend.read(reading))
+        if self._services.events.congested:
+            await self._services.events.room()
+        if not self._services.turnstile.pass_nowait():
+            await self._services.turnstile.enter()
         return completion.likelihoods or []
 
     async def compute(
@@ -217,10 +229,10 @@ class Conversation:
                 completion.text if events.texts else None,
             )
         )
-        if events.congested:
-            await events.room()
-        if not services.turnstile.pass_nowait():
-            await services.turnstile.enter()
+        if self._services.events.congested:
+            await self._services.events.room()
+        if not self._services.turnstile.pass_nowait():
+            await self._services.turnstile.enter()
         return computed
 
     @property
@@ -262,17 +274,6 @@ class Conversation:
         usage.calls += 1
         return usage.calls - 1
 
-    def _next_call(self, role: str) -> tuple[int, Backend]:
-        ordinal = self._next_ordinal(role)
-        return ordinal, self._backends[role] if role in self._backends else self._no_backend(role)
-
-    def _count(self, role: str, completion: Completion) -> None:
-        usage = self.usage[role]
-        usage.prompt_tokens += completion.prompt_tokens
-        usage.completion_tokens += completion.completion_tokens
-        if completion.finish != "stop" or completion.thoughts or not completion.text or completion.text.isspace():
-            usage.inspect(completion)
-
     async def _recorded_answer(
         self, role: str, ordinal: int, digest: bytes, backend: Backend, answer: Awaitable[Completion]
     ) -> Completion:
@@ -296,19 +297,20 @@ class Conversation:
             completion.latency = services.clock.now() - began
         if has_marks(completion.text) and not backend.replays:
             separate_thoughts(completion)
-        services.journal.record_call(self.number, role, ordinal, digest, completion, services.clock.wall())
+        at = services.clock.wall()
+        services.journal.record_call(self.number, role, ordinal, digest, completion, at)
         if services.journal.full:
             await services.journal.flush()
-        await self._account(role, ordinal, backend, completion, replayed=False)
+        self._account(role, ordinal, backend, completion, at, replayed=False)
         return completion
 
-    async def _account(
-        self, role: str, ordinal: int, backend: Backend, completion: Completion, *, replayed: bool
+    def _account(
+        self, role: str, ordinal: int, backend: Backend, completion: Completion, at: float, *, replayed: bool
     ) -> None:
-        """Count an answer, publish it, and wait for slow subscribers and for a turn of the event loop."""
+        """Count an answer and publish it."""
         services = self._services
         tokens = completion.prompt_tokens + completion.completion_tokens
-        self._count(role, completion)
+        self.usage[role].add(completion)
         price = backend.cost(completion.prompt_tokens, completion.completion_tokens)
         if not replayed:
             services.meter.add(tokens, price)
@@ -318,7 +320,7 @@ class Conversation:
         events = services.events
         events.publish(
             CallFinished(
-                services.clock.wall(),
+                at,
                 self.key,
                 role,
                 ordinal,
@@ -331,10 +333,6 @@ class Conversation:
                 completion.text if events.texts else None,
             )
         )
-        if events.congested:
-            await events.room()
-        if not services.turnstile.pass_nowait():
-            await services.turnstile.enter()
 
     def _recall(self, role: str, ordinal: int, digest: bytes) -> Completion | None:
         call = self._recorded.pop((role, ordinal), None)
@@ -368,7 +366,7 @@ class Conversation:
             if reason is not None:
                 raise self.stop("detector", reason)
 
-    def _no_backend(self, role: str) -> Backend:
+    def _no_backend(self, role: str) -> NoReturn:
         known = ", ".join(self._backends)
         raise ConfigurationError(
             f"conversation {self.key}: no model is named for the role '{role}'; there are: {known}"

@@ -20,6 +20,7 @@ from .tools import Toolbox, ToolCall
 Pieces = list[tuple[bool, list[int]]]
 Party = Literal["system", "user", "assistant", "tool"]
 _DIGEST_BYTES = 16
+_INITIALS: dict[Party, bytes] = {"system": b"s", "user": b"u", "assistant": b"a", "tool": b"t"}
 
 
 @dataclass(slots=True)
@@ -80,10 +81,10 @@ class View:
         if calls or call_id or name:
             message = Message(role, content, pieces, tuple(calls), call_id, name)
             # The capital letter keeps such a message apart from one that merely says the same bytes.
-            data = b"%b%c%b" % (self._digest, ord(role[0].upper()), _with_tools(message))
+            data = self._digest + role[0].upper().encode() + _with_tools(message)
         else:
             message = Message(role, content, pieces)
-            data = b"%b%c%b" % (self._digest, ord(role[0]), content.encode("utf-8", "surrogatepass"))
+            data = self._digest + (_INITIALS.get(role) or role[0].encode()) + content.encode("utf-8", "surrogatepass")
         self._messages.append(message)
         self._digest = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
 

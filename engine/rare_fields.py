@@ -13,14 +13,23 @@ from .likelihood import Likelihood
 from .messages import Completion
 from .tools import ToolCall
 
-_NOTHING = (None,) * 7
-
 
 def rare_fields(c: Completion) -> str | None:
     """The fields as JSON text; None where the answer has none of them."""
-    rare = (c.logprobs, c.first_token, c.pieces, c.expected, c.likelihoods, c.calls, c.versions)
-    odd = c.attempts > 1 or c.thoughts or c.usage_note or rare != _NOTHING
-    return orjson.dumps(_fields(c)).decode() if odd else None
+    if (  # one test after the other: this is asked of every answer, and nearly all have none of them
+        c.first_token is None
+        and c.pieces is None
+        and c.logprobs is None
+        and c.calls is None
+        and c.expected is None
+        and c.likelihoods is None
+        and c.versions is None
+        and not c.thoughts
+        and not c.usage_note
+        and c.attempts <= 1
+    ):
+        return None
+    return orjson.dumps(_fields(c)).decode()
 
 
 def add_rare_fields(completion: Completion, text: str) -> None:

@@ -166,7 +166,7 @@ class _Again(Conversation):
         if not same:
             asked.messages = asked.tools = asked.reading = asked.sampling = asked.hint = None
         self.rerun.lines.append(asked)
-        self._count(asked.role, call.completion)
+        self.usage[asked.role].add(call.completion)
         return call.completion
 
     async def _recorded_call(

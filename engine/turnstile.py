@@ -39,11 +39,11 @@ class Turnstile:
         self._passed += 1
         return True
 
-    async def enter(self) -> None:
-        """Wait for one of the next turns."""
+    def enter(self) -> asyncio.Future[None]:
+        """Join the queue; the future is done in one of the next turns."""
         turn = self._loop.create_future()
         self._waiting.append(turn)
-        await turn
+        return turn
 
     def _begin(self) -> None:
         self._running = True

@@ -23,8 +23,14 @@ class RoleUsage:
         self.calls = self.prompt_tokens = self.completion_tokens = 0
         self.irregular: dict[str, int] = {}
 
-    def inspect(self, completion: Completion) -> None:
-        """Count what is irregular about an answer."""
+    def add(self, completion: Completion) -> None:
+        """Count an answer's tokens and what is irregular about it; the call itself was counted when it began."""
+        self.prompt_tokens += completion.prompt_tokens
+        self.completion_tokens += completion.completion_tokens
+        if completion.finish != "stop" or completion.thoughts or not completion.text or completion.text.isspace():
+            self._count_irregularities(completion)
+
+    def _count_irregularities(self, completion: Completion) -> None:
         if completion.finish != "stop" and not completion.finish.startswith(WATCHED):
             self._count("cut" if completion.finish == "length" else completion.finish)
         if completion.thoughts:

@@ -5,10 +5,7 @@ What never belongs here: whether an answer is right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from viva.agents.agent import PackAgent
-from viva.engine.detectors import Detector
 from viva.engine.messages import Completion, Pieces, View
 
 
@@ -35,7 +32,3 @@ class Candidate(PackAgent):
     def recall(self, answer: str, pieces: Pieces | None = None) -> None:
         """Put down what it is to remember of its answer to the benchmark question."""
         self.view.append("assistant", answer, pieces)
-
-    async def reply(self, question: str, watch: Sequence[Callable[[], Detector]] = ()) -> Completion:
-        """Its reply to the interactor's question."""
-        return await self.ask(question, watch)

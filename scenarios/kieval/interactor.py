@@ -5,6 +5,7 @@ What never belongs here: verdicts. The interactor never sees one, which is why i
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any
 
 from viva.agents.agent import PackAgent
@@ -25,18 +26,18 @@ class Interactor(PackAgent):
         system = "free_system" if free and f"{role}.free_system" in pack else "system"
         super().__init__(conversation, role, pack, sampling, hint, system)
 
-    async def open(self, question: str, choices: str, answer: str, reply: str) -> str | None:
+    def open(self, question: str, choices: str, answer: str, reply: str) -> Coroutine[Any, Any, str | None]:
         """The first question, given the item and the candidate's answer to it; None if it asks nothing. ``choices`` is
         empty where the item has none.
         """
         shown = {"question": question, "answer": answer, "reply": reply}
         if choices:
-            return await self._question(self.pack.render("interactor.opening", choices=choices, **shown))
-        return await self._question(self.pack.render("interactor.free_opening", **shown))
+            return self._question(self.pack.render("interactor.opening", choices=choices, **shown))
+        return self._question(self.pack.render("interactor.free_opening", **shown))
 
-    async def follow_up(self, reply: str) -> str | None:
+    def follow_up(self, reply: str) -> Coroutine[Any, Any, str | None]:
         """The next question, given the candidate's reply to the last one; None if it asks nothing."""
-        return await self._question(self.pack.render("interactor.reply", reply=reply))
+        return self._question(self.pack.render("interactor.reply", reply=reply))
 
     async def _question(self, prompt: str) -> str | None:
         """What it asks, asked for once more where it says nothing."""

@@ -11,7 +11,7 @@ What never belongs here: waiting, recording, retrying (the engine does), and wha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,9 +55,9 @@ class InterviewProtocol:
     examples: Callable[[Item], View | None] = lambda item: None
     assistants: tuple[Assistant, ...] = ()
 
-    async def hold(self, conversation: Conversation, item: Item) -> dict[str, Any]:
-        """Hold one interview; its record."""
-        return (await _Interview(conversation, self, item).hold(item)).to_record()
+    def hold(self, conversation: Conversation, item: Item) -> Coroutine[Any, Any, dict[str, Any]]:
+        """Run one interview and return its record."""
+        return _Interview(conversation, self, item).hold(item)
 
 
 class _Interview:
@@ -84,8 +84,8 @@ class _Interview:
         self._evaluator = Evaluator(conversation, "evaluator", pack, sampling["evaluator"], hint)
         self.interview = Interview(conversation.label, item.id, protocol.rounds, free=item.free)
 
-    async def hold(self, item: Item) -> Interview:
-        """Hold the interview; an early end of any kind is part of what comes of it."""
+    async def hold(self, item: Item) -> dict[str, Any]:
+        """Run the interview and return its record; an early end of any kind is part of it."""
         self._conversation.tell(lambda: [("benchmark", shown_item(item))])
         try:
             await self._rounds(item)
@@ -97,7 +97,7 @@ class _Interview:
         usage = self._conversation.usage
         self.interview.usage = {role: usage[role].to_record() for role in sorted(usage)}
         self.interview.irregular = self._conversation.irregular
-        return self.interview
+        return self.interview.to_record()
 
     async def _rounds(self, item: Item) -> None:
         question, choices, answer = item.question, item.labelled_choices(), item.labelled_answer()
@@ -113,7 +113,7 @@ class _Interview:
             if asked is None:
                 self._ended("interactor", "no_question")
                 return
-            said = await self._candidate.reply(asked, self._protocol.detectors)
+            said = await self._candidate.ask(asked, self._protocol.detectors)
             if self._silenced(said):
                 return
             if self._protocol.overlap and left:
@@ -122,16 +122,18 @@ class _Interview:
                     return
                 asked = following
                 continue
-            if self._stops(await self._assessed(asked, said.text)):
+            if self._stops(await self._assess(asked, said.text)):
                 return
             if left:
                 asked = await self._interactor.follow_up(said.text)
 
-    async def _assessed(self, asked: str, reply: str) -> Assessment:
-        """The evaluator's verdict, after the assistants if there are any."""
-        assistants = self._protocol.assistants
-        if not assistants:
-            return await self._evaluator.assess(asked, reply)
+    def _assess(self, asked: str, reply: str) -> Coroutine[Any, Any, Assessment]:
+        """Have the evaluator judge a reply, after the assistants if there are any."""
+        if self._protocol.assistants:
+            return self._assess_with(self._protocol.assistants, asked, reply)
+        return self._evaluator.assess(asked, reply)
+
+    async def _assess_with(self, assistants: Sequence[Assistant], asked: str, reply: str) -> Assessment:
         texts = {
             ANSWER: self._item.right_text,
             "question": asked,
@@ -191,7 +193,7 @@ class _Interview:
             asked_next.append(await self._interactor.follow_up(reply))
 
         async def judge() -> None:
-            assessments.append(await self._assessed(asked, reply))
+            assessments.append(await self._assess(asked, reply))
 
         try:
             async with anyio.create_task_group() as group:

@@ -132,4 +132,4 @@ def test_any_text_goes_in_and_comes_out_unchanged(around: str, question: str, re
     literal = around.replace("{", "{{").replace("}", "}}")
     template = Template(f"{literal}{{question}}|{{reply}}{literal}")
     assert template.placeholders == {"question", "reply"}
-    assert template.render(question=question, reply=reply) == f"{around}{question}|{reply}{around}"
+    assert template.render({"question": question, "reply": reply}) == f"{around}{question}|{reply}{around}"
