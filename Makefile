@@ -15,10 +15,11 @@ UNDEFINED := -U__AMX_INT8__ -U__AVX512FP16__
 PLAIN := -DCMAKE_C_FLAGS='$(UNDEFINED)' -DCMAKE_CXX_FLAGS='$(UNDEFINED)'
 # viva reads text alone and uses none of llama.cpp's programs: what is for pictures or for them is not compiled.
 LEAN := -DLLAVA_BUILD=OFF '-DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/lean-llama.cmake'
-PIP := CMAKE_ARGS="$(PLAIN) $(LEAN) $$CMAKE_ARGS" $(BIN)/pip
+BUILD := CMAKE_ARGS="$(PLAIN) $(LEAN) $$CMAKE_ARGS"
+PIP := $(BUILD) $(BIN)/pip
 HAS_AMX := from llama_cpp._ggml import libggml; raise SystemExit(not libggml.ggml_cpu_has_amx_int8())
 
-.PHONY: venv demo test cluster lint docs browser bench peers guidellm trainers audit clean
+.PHONY: venv demo test lowest cluster lint docs browser bench peers guidellm trainers audit clean
 
 venv: .venv/.ready
 
@@ -42,6 +43,21 @@ test: venv lint browser
 	# One more than there are CPUs: many tests wait for processes of their own.
 	$(BIN)/python -m pytest --numprocesses $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --maxprocesses 8 --dist worksteal \
 		--ignore tests/docs/test_pages.py
+
+# Every verb with the lowest direct versions that pyproject.toml permits: of what viva itself needs, then with the suites'
+# metrics, which need newer ones. The wheel of llama-cpp-python is the one that pip has from `make venv`, if there is one.
+LOWEST := .peers/lowest
+LOWEST_OF := $(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
+	--find-links $(LOWEST)/wheels --requirement pyproject.toml --extra metrics --extra parquet --extra plots
+lowest:
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/pip install --quiet uv
+	$(BUILD) $(LOWEST)/bin/pip wheel --quiet --no-deps --wheel-dir $(LOWEST)/wheels llama-cpp-python==$(LLAMA_VERSION)
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --no-deps --editable .
+	$(LOWEST_OF)
+	$(LOWEST)/bin/python tests/smoke.py
+	$(LOWEST_OF) --extra suites
+	$(LOWEST)/bin/python tests/smoke.py
 
 # Tests of pages need a Chromium. Without one, and without a network to get it from, they skip and say so.
 browser: venv

@@ -131,3 +131,17 @@ def test_every_bench_loads() -> None:
 def _is_ours(peer: Path) -> bool:
     """Whether it needs no package of a peer's."""
     return "inspect" not in peer.name
+
+
+def test_the_lowest_versions_and_every_named_python_are_tried_by_ci() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    [job] = re.findall(r"python: \[(.*)\]", workflow := (ROOT / ".github/workflows/test.yml").read_text())
+    tried = re.findall(r"\d+\.\d+", job)
+    named = [found[1] for one in project["classifiers"] if (found := re.fullmatch(r".*Python :: (3\.\d+)", one))]
+    assert tried == named == ["3.11", "3.12", "3.13", "3.14"]
+    assert "make lowest" in workflow
+    [built] = re.findall(r"LLAMA_VERSION := (.+)", (ROOT / "Makefile").read_text())
+    extras = project["optional-dependencies"].values()
+    everything = [*project["dependencies"], *(one for extra in extras for one in extra)]
+    assert all("=" in one for one in everything), "a bound that `make lowest` can install"
+    assert {one.partition(">=")[2] for one in everything if one.startswith("llama-cpp-python")} == {built}
