@@ -311,7 +311,10 @@ class Conversation:
         services = self._services
         tokens = completion.prompt_tokens + completion.completion_tokens
         self.usage[role].add(completion)
-        price = backend.cost(completion.prompt_tokens, completion.completion_tokens)
+        if completion.cached_tokens:
+            price = backend.cost(completion.prompt_tokens, completion.completion_tokens, completion.cached_tokens)
+        else:  # a backend of the user's own may know of no cached ones
+            price = backend.cost(completion.prompt_tokens, completion.completion_tokens)
         if not replayed:
             services.meter.add(tokens, price)
         if self._meter is not None:

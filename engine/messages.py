@@ -194,6 +194,7 @@ class Completion:
     ``finish``: ``stop``, ``length`` (hit ``max_tokens``), ``watch:REASON`` when a detector ended the stream, or the
     endpoint's own word (``content_filter``, ``refusal``, ``tool_calls`` where none were offered, …).
     ``usage_note``: a count of tokens that was of no use, as given; an estimate stands in its place.
+    ``cached_tokens``: how many of the prompt's came from the endpoint's cache, where it says so.
     ``logprobs``: per token ``[text, logprob, {alternative: logprob}]`` where it was asked for; ``pieces`` as in
     ``Message``; ``expected``: the mean of each score as the model weighs its digits, where that was asked for;
     ``likelihoods``: the answer to a ``Reading``; ``calls``: the functions to call, None where the model asked for none.
@@ -216,6 +217,7 @@ class Completion:
     thoughts: str = ""
     usage_note: str = ""
     versions: list[str] | None = None
+    cached_tokens: int = 0
 
     @property
     def kept_silent(self) -> str | None:

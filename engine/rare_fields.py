@@ -26,6 +26,7 @@ def rare_fields(c: Completion) -> str | None:
         and c.versions is None
         and not c.thoughts
         and not c.usage_note
+        and not c.cached_tokens
         and c.attempts <= 1
     ):
         return None
@@ -53,6 +54,8 @@ def _fields(c: Completion) -> dict[str, Any]:
         fields["thoughts"] = c.thoughts
     if c.usage_note:
         fields["usage_note"] = c.usage_note
+    if c.cached_tokens:
+        fields["cached_tokens"] = c.cached_tokens
     if c.likelihoods is not None:
         fields["likelihoods"] = [likelihood.to_record() for likelihood in c.likelihoods]
     if c.calls is not None:

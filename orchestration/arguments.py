@@ -124,6 +124,7 @@ def named_models(models: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, B
             raise ConfigurationError(f"model {model!r}: its label '{model.label}' may hold no ?, # or &")
         if model.price_in or model.price_out:
             text += f"?price_in={model.price_in}&price_out={model.price_out}"
+            text += "" if model.price_cached is None else f"&price_cached={model.price_cached}"
         if given.setdefault(text, model) is not model:
             raise ConfigurationError(f"two backends have the label '{model.label}'; give each one of its own")
         return text

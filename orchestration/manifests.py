@@ -19,7 +19,7 @@ from viva.scenarios.contract import Role
 from viva.scenarios.models import model_labels
 from viva.scenarios.registry import AnyScenario, recorded_scenario
 
-Price = Annotated[list[float], Field(min_length=2, max_length=2)]
+Price = Annotated[list[float], Field(min_length=2, max_length=3)]  # prompt, completion, cached prompt tokens
 
 
 class ScenarioManifest(RunManifest):

@@ -49,9 +49,12 @@ def replayed(run: str, label: str, model: str) -> str:
 
 
 def prices(model: str) -> list[float]:
-    """What a million prompt and completion tokens of a model cost."""
+    """Return what a million prompt and completion tokens of a model cost, and behind them what a million cached ones do
+    where the name says so.
+    """
     spec = ModelSpec.parse(model)
-    return [spec.number("price_in", 0.0), spec.number("price_out", 0.0)]
+    known = [spec.number("price_in", 0.0), spec.number("price_out", 0.0)]
+    return [*known, spec.number("price_cached", 0.0)] if "price_cached" in spec.options else known
 
 
 def known_price(model: str) -> list[float] | None:
@@ -60,7 +63,7 @@ def known_price(model: str) -> list[float] | None:
     An unknown price is not zero. What runs in this process or repeats a recording costs no money.
     """
     spec = ModelSpec.parse(model)
-    said = "price_in" in spec.options or "price_out" in spec.options
+    said = any(name in spec.options for name in ("price_in", "price_out", "price_cached"))
     return prices(model) if said or spec.kind in _FREE else None
 
 

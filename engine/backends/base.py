@@ -29,7 +29,8 @@ EventSink = Callable[[Event], None]
 class Backend(ABC):
     """One model behind one face. Use ``async with``; ``check`` before the first conversation.
 
-    ``label`` is the short name in tables and errors; prices are per million tokens. Where ``reads_one`` is set, a
+    ``label`` is the short name in tables and errors; prices are per million tokens, and ``price_cached``, of those of
+    the prompt that came from a cache, is ``price_in`` where it is None. Where ``reads_one`` is set, a
     reading handed to ``read`` has one continuation (the wrapper that counts requests sees to it). Only backends with
     ``continues_text`` take requests with a ``prompt``.
     """
@@ -40,6 +41,7 @@ class Backend(ABC):
     continues_text: bool = False  # answers ``Request.prompt``: text without a chat template
     price_in: float = 0.0
     price_out: float = 0.0
+    price_cached: float | None = None
 
     @abstractmethod
     async def generate(self, request: Request) -> Completion:
@@ -83,9 +85,12 @@ class Backend(ABC):
     async def __aexit__(self, *exc: object) -> None:
         return None
 
-    def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """What a call of this size costs, in the unit of the prices."""
-        return (prompt_tokens * self.price_in + completion_tokens * self.price_out) / 1e6
+    def cost(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float:
+        """Return what a call of this size costs, in the unit of the prices; cached tokens are some of the prompt's."""
+        cost = prompt_tokens * self.price_in + completion_tokens * self.price_out
+        if cached_tokens and self.price_cached is not None:
+            cost += cached_tokens * (self.price_cached - self.price_in)
+        return cost / 1e6
 
     def statistics(self) -> dict[str, Any]:
         """Counters of interest to a person; empty where there are none."""

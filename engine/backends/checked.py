@@ -21,7 +21,7 @@ from .base import Backend
 from .wrapper import Wrapper
 
 _log = logging.getLogger("viva")
-_COUNTS = ("prompt_tokens", "completion_tokens")
+_COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens")
 
 
 class Checked(Wrapper):

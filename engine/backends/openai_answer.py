@@ -46,6 +46,7 @@ def parse_completion(
             calls=numbered(map(call_of, calls)) if calls else None,
             thoughts=thoughts_of(message),
             usage_note=usage.note,
+            cached_tokens=usage.cached,
         )
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         shown = f"({redact.cut(str(error), 200)}): {redact.quote(data, 200)}"

@@ -43,7 +43,10 @@ def parse_echo(data: bytes, before: str, continuation: str, label: str, redact: 
             raise ValueError("no log-probabilities of the prompt")
         offsets: Sequence[int] = told["text_offset"]
         likelihood = likelihood_of(tokens[:count], values, tops, offsets, before, continuation)
-        return Completion("", "stop", usage.prompt or count, generated, likelihoods=[likelihood], usage_note=usage.note)
+        prompt = usage.prompt or count
+        return Completion(
+            "", "stop", prompt, generated, likelihoods=[likelihood], usage_note=usage.note, cached_tokens=usage.cached
+        )
 
 
 @contextmanager

@@ -114,6 +114,7 @@ def _completion(
         usage.completion or _GENERATED,
         likelihoods=[likelihood],
         usage_note=usage.note,
+        cached_tokens=usage.cached,
     )
 
 

@@ -16,42 +16,86 @@ from .secrets import Redactor
 _MOST_TOKENS = 1_000_000_000
 _LONGEST_QUOTE = 40
 _CHARACTERS_PER_TOKEN = 4
+# Where endpoints say how much of a prompt came from their cache: OpenAI and most others; Anthropic and gateways to it;
+# DeepSeek; Moonshot; the Responses API.
+_CACHED = (
+    "prompt_tokens_details.cached_tokens",
+    "cache_read_input_tokens",
+    "prompt_cache_hit_tokens",
+    "cached_tokens",
+    "input_tokens_details.cached_tokens",
+)
+_WRITTEN = "cache_creation_input_tokens"
+_THOUGHTS = (
+    "completion_tokens_details.reasoning_tokens",
+    "output_tokens_details.reasoning_tokens",
+    "reasoning_tokens",
+)
 
 
 class ReportedUsage(NamedTuple):
-    """Tokens of the prompt and of the answer, 0 where they are unknown; ``note`` quotes a count that is of no use."""
+    """Tokens of the prompt and of the answer, 0 where they are unknown; ``note`` quotes a count that is of no use.
+    ``cached`` are those of the prompt that the endpoint read from its cache.
+    """
 
     prompt: int
     completion: int
     note: str = ""
+    cached: int = 0
 
 
 def usage_of(given: Any, redact: Redactor) -> ReportedUsage:
-    """The counts of an answer's ``usage``. Missing ones are unknown; so are unusable ones, which are noted, without the
-    key.
+    """Return the counts of an answer's ``usage``, as they are billed. Missing ones are unknown; so are unusable ones,
+    which are noted, without the key.
+
+    Some endpoints count thoughts outside of ``completion_tokens``, or cached tokens outside of the prompt's: what the
+    total has beyond the two belongs to one of them.
     """
     if not given:
         return ReportedUsage(0, 0)
     if not isinstance(given, dict):
         return ReportedUsage(0, 0, f"usage: {_quoted(given, redact)}")
-    prompt, completion = given.get("prompt_tokens"), given.get("completion_tokens")
-    if type(prompt) is type(completion) is int and 0 <= prompt <= _MOST_TOKENS and 0 <= completion <= _MOST_TOKENS:
-        return ReportedUsage(prompt, completion)  # nearly always
-    counts, notes = [], []
-    for name in ("prompt_tokens", "completion_tokens"):
-        value = given.get(name)
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if value is not None and (type(value) is not int or not 0 <= value <= _MOST_TOKENS):
-            notes.append(f"{name}: {_quoted(value, redact)}")
-            value = None
-        counts.append(value or 0)
-    return ReportedUsage(counts[0], counts[1], "; ".join(notes))
+    notes: list[str] = []
+
+    def count(*places: str) -> int:
+        """The largest of the counts at these places, 0 where there is none; unusable ones are noted."""
+        most = 0
+        for place in places:
+            field, _, name = place.rpartition(".")
+            inner = given.get(field) if field else given
+            value = inner.get(name) if isinstance(inner, dict) else None
+            if isinstance(value, float) and value.is_integer():
+                value = int(value)
+            if type(value) is int and 0 <= value <= _MOST_TOKENS:  # nearly always
+                most = max(most, value)
+            elif value is not None:
+                notes.append(f"{place}: {_quoted(value, redact)}")
+        return most
+
+    prompt, completion, total = count("prompt_tokens"), count("completion_tokens"), count("total_tokens")
+    cached, written, thought = count(*_CACHED), count(_WRITTEN), count(*_THOUGHTS)
+    if "prompt_tokens" not in given and "input_tokens" in given:  # as the Messages API and the Responses API name them
+        prompt, completion = count("input_tokens"), count("output_tokens")
+        if "input_tokens_details" not in given:
+            prompt += written + cached
+    elif prompt and cached > prompt:
+        prompt += written + cached
+    if total > prompt + completion and prompt:
+        beyond = total - prompt - completion
+        if thought != beyond and beyond in (cached, cached + written):
+            prompt += beyond
+        else:
+            completion += beyond
+    elif total > completion and completion and not prompt:
+        prompt = total - completion
+    elif thought > completion:
+        completion += thought
+    return ReportedUsage(prompt, completion, "; ".join(notes), min(cached, prompt))
 
 
 def summed(given: Any, names: Sequence[str]) -> Any:
-    """The sum of counts that a provider gives apart (cached tokens, thoughts), missing ones left out; the first that is
-    no count, for ``usage_of`` to note. None where all are missing.
+    """The sum of counts that a provider gives apart (thoughts, tokens of tools), missing ones left out; the first that
+    is no count, for ``usage_of`` to note. None where all are missing.
     """
     total = None
     for name in names:

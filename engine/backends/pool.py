@@ -28,7 +28,7 @@ from .base import Backend, ModelSpec
 from .retry import Governed, estimated_tokens, tell
 
 _log = logging.getLogger("viva")
-_FOREIGN = ("retries", "label", "price_in", "price_out")  # what stands in the pool's own name
+_FOREIGN = ("retries", "label", "price_in", "price_out", "price_cached")  # what stands in the pool's own name
 
 
 class MemberEntry(BaseModel):

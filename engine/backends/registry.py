@@ -59,8 +59,8 @@ def build(
     """The backend for a model name, wrapped in the limits and retries that its options ask for.
 
     Options of every kind: ``label``, ``concurrency``, ``rpm``, ``rps``, ``tpm``, ``adaptive``, ``retries``,
-    ``price_in``, ``price_out`` (per million tokens). ``patience``: seconds for which calls wait for an endpoint that is
-    gone; ``chaos``: faults to meet on purpose.
+    ``price_in``, ``price_out``, ``price_cached`` (per million tokens). ``patience``: seconds for which calls wait for
+    an endpoint that is gone; ``chaos``: faults to meet on purpose.
 
     :raises ConfigurationError: unknown kind or option, or a value out of range.
     """
@@ -68,6 +68,7 @@ def build(
     inner = _factory(spec)(spec, clock)
     inner.label = spec.label
     inner.price_in, inner.price_out = spec.number("price_in", 0.0), spec.number("price_out", 0.0)
+    inner.price_cached = spec.number("price_cached", inner.price_in)
     if spec.kind == "python":
         inner = Checked(inner)
     per_minute, per_second = spec.whole("rpm"), spec.whole("rps")

@@ -96,6 +96,7 @@ class Governed(Wrapper):
             sum(part.completion_tokens for part in done),
             attempts=sum(part.attempts for part in done),
             likelihoods=[likelihood for part in done for likelihood in part.likelihoods or []],
+            cached_tokens=sum(part.cached_tokens for part in done),
         )
 
     async def _read(self, reading: Reading) -> Completion:

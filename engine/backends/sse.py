@@ -109,6 +109,7 @@ async def read_stream(
         calls=called,
         thoughts="".join(thoughts),
         usage_note=usage.note,
+        cached_tokens=usage.cached,
     )
     return without_key(completion, redact)
 

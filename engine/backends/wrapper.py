@@ -19,6 +19,7 @@ class Wrapper(Backend):
     def __init__(self, inner: Backend) -> None:
         self.inner = inner
         self.label, self.price_in, self.price_out = inner.label, inner.price_in, inner.price_out
+        self.price_cached = inner.price_cached
         self.continues_text = inner.continues_text
         self.replays, self.reads_one = inner.replays, inner.reads_one
 

@@ -208,7 +208,7 @@ class Plan:
             price = self.prices[model]
             if price is None:
                 return None
-            total += factor * price.of(tally.prompt, tally.completion)
+            total += factor * price.of(tally.prompt, tally.completion, tally.cached)
         return total
 
 

@@ -17,6 +17,7 @@ import yaml
 
 from viva.engine.backends.base import ModelSpec
 from viva.engine.errors import ConfigurationError
+from viva.reports.usage import cost_of
 from viva.scenarios.models import known_price
 
 # A name at a public API may lead elsewhere.
@@ -31,17 +32,23 @@ _VERSION = re.compile(r"-(latest|\d{4}-?\d{2}-?\d{2})$")
 
 @dataclass(slots=True, frozen=True)
 class Price:
-    """Prices of a million prompt and completion tokens; ``source`` says where from and of when, empty for the model's
-    own name.
+    """Prices of a million prompt and completion tokens, and of cached prompt tokens where these have one of their own;
+    ``source`` says where from and of when, empty for the model's own name.
     """
 
     prompt: float
     completion: float
     source: str = ""
+    cached: float | None = None
 
-    def of(self, prompt: float, completion: float) -> float:
-        """What so many tokens cost."""
-        return (prompt * self.prompt + completion * self.completion) / 1e6
+    def of(self, prompt: float, completion: float, cached: float = 0.0) -> float:
+        """Return what so many tokens cost; cached ones are some of the prompt's."""
+        return cost_of(
+            [self.prompt, self.completion, self.prompt if self.cached is None else self.cached],
+            prompt,
+            completion,
+            cached,
+        )
 
 
 @cache
@@ -55,7 +62,7 @@ def price_of(model: str) -> Price | None:
     """A model's price; None where neither its name nor the table has one."""
     own = known_price(model)
     if own is not None:
-        return Price(own[0], own[1])
+        return Price(own[0], own[1], cached=own[2] if len(own) > 2 else None)
     spec = ModelSpec.parse(model)
     if "://" in spec.where or os.environ.get(_ELSEWHERE.get(spec.kind, ""), ""):
         return None

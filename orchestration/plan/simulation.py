@@ -165,10 +165,10 @@ class _Sweep:
             await asyncio.sleep(step.before)
         station = self._station(model)
         if step.requests == 1:
-            await station.answer(step.seconds, step.prompt, step.completion)
+            await station.answer(step.seconds, step.prompt, step.completion, step.cached)
             return
         share = 1.0 / step.requests
-        one = step.seconds, step.prompt * share, step.completion * share
+        one = step.seconds, step.prompt * share, step.completion * share, step.cached * share
         await asyncio.gather(*(station.answer(*one) for _ in range(step.requests)))
 
     def _station(self, model: str) -> Station:

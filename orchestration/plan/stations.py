@@ -31,6 +31,7 @@ class Tally:
     prompt: float = 0.0
     completion: float = 0.0
     most: int = 0
+    cached: float = 0.0
     held: dict[str, float] = field(default_factory=dict)
 
 
@@ -99,7 +100,7 @@ class Station:
         self._in_flight = self._waiting = 0
         self._seen = clock.now()
 
-    async def answer(self, seconds: float, prompt: float, completion: float) -> None:
+    async def answer(self, seconds: float, prompt: float, completion: float, cached: float = 0.0) -> None:
         """One request, from its wait for a permit to its end."""
         tokens = round(prompt + completion)
         self._look()
@@ -119,6 +120,7 @@ class Station:
             self.tally.calls += 1
             self.tally.prompt += prompt
             self.tally.completion += completion
+            self.tally.cached += cached
 
     def close(self) -> None:
         """Count up to now."""

@@ -118,7 +118,12 @@ def extended(short: Course, long: Course, share: float) -> Course:
         before = short.models.get(model, Tally())
         held = {name: grown(before.held.get(name, 0.0), seconds) for name, seconds in tally.held.items()}
         found.models[model] = Tally(
-            round(tally.calls * times), tally.prompt * times, tally.completion * times, tally.most, held
+            round(tally.calls * times),
+            tally.prompt * times,
+            tally.completion * times,
+            tally.most,
+            tally.cached * times,
+            held,
         )
     return found
 

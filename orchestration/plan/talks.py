@@ -35,7 +35,7 @@ class Step:
     ``after`` is the place of the step whose end it waits for, -1 for the conversation's beginning. ``seconds`` are
     those of a call that is alone at its model; ``before`` are seconds that pass ahead of it in the program itself,
     while it holds no permit. ``requests``: how many requests the call consists of, side by side.
-    ``again``: tries that failed before.
+    ``again``: tries that failed before. ``cached`` tokens are some of the prompt's.
     """
 
     role: str | None
@@ -46,6 +46,7 @@ class Step:
     requests: int = 1
     again: int = 0
     before: float = 0.0
+    cached: float = 0.0
 
 
 @dataclass(slots=True, frozen=True)
@@ -224,5 +225,5 @@ def _talk(one: _Raw, alone: Mapping[int, float], between: float) -> Talk:
         parts = max(1, said.attempts) if said.likelihoods else 1
         again = 0 if said.likelihoods else max(0, said.attempts - 1)
         steps.append(Step(call.role, after, alone[place], said.prompt_tokens, said.completion_tokens, parts, again,
-                          between if after >= 0 else 0.0))  # fmt: skip
+                          between if after >= 0 else 0.0, said.cached_tokens))  # fmt: skip
     return Talk(tuple(steps))

@@ -150,12 +150,14 @@ class Told:
         if not tallies:
             return {"calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "cost": None, "most_in_flight": 0}
         prompt, completion = fmean(one.prompt for one in tallies), fmean(one.completion for one in tallies)
+        cached = fmean(one.cached for one in tallies)
         price = plan.prices[model]
         return {
             "calls": round(fmean(one.calls for one in tallies)),
             "prompt_tokens": round(prompt),
             "completion_tokens": round(completion),
-            "cost": None if price is None else _rounded(price.of(prompt, completion)),
+            **({"cached_tokens": round(cached)} if cached else {}),
+            "cost": None if price is None else _rounded(price.of(prompt, completion, cached)),
             "most_in_flight": max(one.most for one in tallies),
         }
 

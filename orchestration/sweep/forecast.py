@@ -13,6 +13,7 @@ from typing import Any
 from viva.data.selection import CheckedDatasets
 from viva.engine.backends.registry import build
 from viva.engine.errors import VivaError
+from viva.reports.usage import cost_of
 from viva.scenarios.forecast import CHARACTERS_PER_TOKEN, Use
 from viva.scenarios.models import known_price
 from viva.scenarios.registry import scenario
@@ -129,4 +130,4 @@ class Forecast:
 
 def _cost(model: str, use: Use) -> float | None:
     price = known_price(model)
-    return None if price is None else round((use.prompt * price[0] + use.completion * price[1]) / 1e6, 6)
+    return None if price is None else round(cost_of(price, use.prompt, use.completion), 6)

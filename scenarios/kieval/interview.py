@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import anyio
@@ -204,7 +205,7 @@ class _Interview:
         assessment = assessments[0]
         if assessment.verdict is not None and assessment.verdict.stop is not None and self._protocol.early_stop:
             after = self._conversation.usage["interactor"].to_record()
-            self.interview.discarded = [now - then for now, then in zip(after, before, strict=True)]
+            self.interview.discarded = [now - then for now, then in zip_longest(after, before, fillvalue=0)]
         return assessment, asked_next[0]
 
     def _ended(self, by: str, reason: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from viva.reports.usage import usage_record
+from viva.reports.usage import add_counts, usage_record
 from viva.scoring.failures import Failures
 from viva.scoring.stream import Mean, Tally
 
@@ -133,12 +133,12 @@ class InterviewAggregate:
         elif interview.ended_by != "rounds":
             self.stop_reasons.add(interview.reason or interview.ended_by)
         for role, used in interview.usage.items():
-            _count(self.usage.setdefault(role, [0, 0, 0]), used)
+            add_counts(self.usage.setdefault(role, [0, 0, 0]), used)
         for role, kinds in interview.irregular.items():
             counted = self.irregular.setdefault(role, Tally())
             for kind, count in kinds.items():
                 counted.add(kind, count)
-        _count(self.discarded, interview.discarded)
+        add_counts(self.discarded, interview.discarded)
         return scores
 
     def add_failure(self, error: dict[str, Any]) -> None:
@@ -166,10 +166,10 @@ class InterviewAggregate:
         self.stop_reasons.merge(other.stop_reasons)
         self.failures.merge(other.failures)
         for role, used in other.usage.items():
-            _count(self.usage.setdefault(role, [0, 0, 0]), used)
+            add_counts(self.usage.setdefault(role, [0, 0, 0]), used)
         for role, counted in other.irregular.items():
             self.irregular.setdefault(role, Tally()).merge(counted)
-        _count(self.discarded, other.discarded)
+        add_counts(self.discarded, other.discarded)
 
     def to_dict(self, prices: Mapping[str, Sequence[float] | None] | None = None) -> dict[str, Any]:
         """The aggregate as plain data. ``prices``: role to prices per million [prompt, completion] tokens, None where
@@ -205,14 +205,6 @@ class InterviewAggregate:
             },
             "discarded_questions": usage_record(self.discarded, prices.get("interactor", [0.0, 0.0])),
         }
-
-
-def _count(total: list[int], used: Sequence[int]) -> None:
-    """Add calls, prompt and completion tokens to a total."""
-    calls, prompt, completion = used
-    total[0] += calls
-    total[1] += prompt
-    total[2] += completion
 
 
 def _rounded(mean: Mean) -> dict[str, float | int | None]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from viva.reports.failed import failed_table
 from viva.reports.irregular import Table, irregular_table
+from viva.reports.usage import usage_table
 
 from ..models import label_of, recorded_price
 from .interviews import MOST_UNANSWERED, InterviewAggregate
@@ -64,7 +65,7 @@ class KievalAggregate:
     def tables(self) -> list[Table]:
         report = self.report()
         failed, irregular = failed_table(report), self._irregular(report)
-        return [self._main(report), self._reasons(report), failed, irregular, self._usage(report)]
+        return [self._main(report), self._reasons(report), failed, irregular, usage_table(_with_discarded(report))]
 
     def _main(self, report: dict[str, Any]) -> Table:
         header = ["candidate", "n", "accuracy", "KIEval", "±", "acc", "log", "rel", "coh", "con", "rounds"]
@@ -105,22 +106,20 @@ class KievalAggregate:
             for label, one in report["candidates"].items()
         )
 
-    def _usage(self, report: dict[str, Any]) -> Table:
-        header = ["candidate", "role", "calls", "prompt tokens", "completion tokens", "cost"]
-        rows = []
-        for label, one in report["candidates"].items():
-            used = dict(one["usage"])
-            if one["discarded_questions"]["calls"]:
-                used["(of it discarded questions)"] = one["discarded_questions"]
-            for role, usage in used.items():
-                counts = [f"{usage[name]:,}" for name in ("calls", "prompt_tokens", "completion_tokens")]
-                rows.append([label, role, *counts, _number(usage["cost"], 2)])
-        return ("Tokens and cost by role", header, rows)
-
 
 def _without_static(row: list[str], header: list[str]) -> list[str]:
     """A row without what is known of first answers that name a choice."""
     return [cell for name, cell in zip(header, row, strict=True) if name not in ("accuracy", "unanswered")]
+
+
+def _with_discarded(report: dict[str, Any]) -> dict[str, Any]:
+    """Return the report with what the interactor spent on questions that were not put, as a part of its usage."""
+    shown = {}
+    for label, one in report["candidates"].items():
+        discarded = one["discarded_questions"]
+        more = {"(of it discarded questions)": discarded} if discarded["calls"] else {}
+        shown[label] = {"usage": one["usage"] | more}
+    return {"candidates": shown}
 
 
 def _number(value: float | None, digits: int = 1) -> str:

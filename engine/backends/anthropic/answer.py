@@ -15,7 +15,7 @@ from ...tools import argument_text, numbered
 from ..endpoint_json import decoded, text_at
 from ..openai_answer import without_key
 from ..openai_message import finish_of
-from ..openai_usage import summed, usage_of
+from ..openai_usage import usage_of
 from ..secrets import Redactor
 
 # Why a message ended, in the engine's words; other reasons are kept as they are.
@@ -26,8 +26,6 @@ _FINISH = {
     "model_context_window_exceeded": "length",
     "tool_use": "tool_calls",
 }
-# The total of a prompt is the sum of these: what was read from the cache, or written to it, is not in the first.
-_PROMPT_COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 _THOUGHTS = ("thinking", "redacted_thinking")
 
 
@@ -69,10 +67,7 @@ def read_message(message: Any, redact: Redactor, *, tools: bool) -> ReadMessage:
         elif kind == "tool_use":
             calls.append((str(block.get("id") or ""), text_at(block["name"]), argument_text(block.get("input"))))
     given = message.get("stop_reason")
-    told = message.get("usage")
-    if isinstance(told, dict):
-        told = {"prompt_tokens": summed(told, _PROMPT_COUNTS), "completion_tokens": told.get("output_tokens")}
-    usage = usage_of(told, redact)
+    usage = usage_of(message.get("usage"), redact)
     completion = Completion(
         "".join(texts),
         finish_of(_FINISH.get(given, given) if isinstance(given, str) else None, tools, False, redact.answer),
@@ -81,6 +76,7 @@ def read_message(message: Any, redact: Redactor, *, tools: bool) -> ReadMessage:
         calls=numbered(calls) if calls else None,
         thoughts="\n\n".join(thought for thought in thoughts if thought),
         usage_note=usage.note,
+        cached_tokens=usage.cached,
     )
     thought_about = any(block.get("type") in _THOUGHTS for block in blocks)
     return ReadMessage(without_key(completion, redact), _returned(blocks) if calls and thought_about else None)

@@ -28,7 +28,6 @@ from .mapping import Application
 
 _LONGEST_QUOTE = 200
 _USUAL_END = b"[DONE]"
-_OTHER_COUNTS = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"}
 
 
 class AnswerReader:
@@ -79,12 +78,20 @@ class AnswerReader:
             if not calls:
                 raise self._rejected(f"{missing}; mend answer in the mapping") from None
             text = ""
-        usage = self._usage(self._optional(self._tokens, value))
+        usage = usage_of(self._optional(self._tokens, value), self._redact)
         try:
             called = numbered(map(call_of, calls)) if calls else None
         except (KeyError, TypeError, AttributeError) as error:
             raise self._no_calls(error) from None
-        return Completion(text, "stop", usage.prompt, usage.completion, calls=called, usage_note=usage.note)
+        return Completion(
+            text,
+            "stop",
+            usage.prompt,
+            usage.completion,
+            calls=called,
+            usage_note=usage.note,
+            cached_tokens=usage.cached,
+        )
 
     async def _read_stream(self, body: Body, on_text: Callable[[str], None] | None) -> Completion:
         pieces: list[str] = []
@@ -118,7 +125,7 @@ class AnswerReader:
                 except (KeyError, TypeError, AttributeError) as error:
                     raise self._no_calls(error) from None
                 counts = self._optional(self._tokens, value)
-                usage = self._usage(counts) if counts else usage
+                usage = usage_of(counts, self._redact) if counts else usage
                 ended = isinstance(self._done, dict) and isinstance(value, dict) and _holds(value, self._done)
             if piece:
                 first = self._clock.now() if first is None else first
@@ -142,6 +149,7 @@ class AnswerReader:
             first_token=first,
             calls=called,
             usage_note=usage.note,
+            cached_tokens=usage.cached,
         )
 
     def _ends(self, event: StreamEvent) -> bool:
@@ -190,11 +198,6 @@ class AnswerReader:
     def _no_calls(self, error: Exception) -> Rejected:
         assert self._calls is not None
         return self._rejected(f"what stands at '{self._calls.text}' is no list of calls in OpenAI's form: {error}")
-
-    def _usage(self, given: Any) -> ReportedUsage:
-        if isinstance(given, dict):
-            given = {_OTHER_COUNTS.get(name, name): value for name, value in given.items()}
-        return usage_of(given, self._redact)
 
     @staticmethod
     def _optional(path: AnswerPath | None, value: Any) -> Any:

@@ -54,7 +54,8 @@ def read_answer(answer: Any, redact: Redactor, *, tools: bool) -> ReadAnswer:
     """
     usage = usage_of(_counts(answer.get("usageMetadata")), redact)
     if not answer.get("candidates") and blocked(answer):
-        return ReadAnswer(Completion("", "content_filter", usage.prompt, usage.completion), None)
+        silent = Completion("", "content_filter", usage.prompt, usage.completion, cached_tokens=usage.cached)
+        return ReadAnswer(silent, None)
     candidate = answer["candidates"][0]
     parts = (candidate.get("content") or {}).get("parts") or []
     texts: list[str] = []
@@ -79,6 +80,7 @@ def read_answer(answer: Any, redact: Redactor, *, tools: bool) -> ReadAnswer:
         calls=numbered(calls) if calls else None,
         thoughts="".join(thoughts),
         usage_note=usage.note,
+        cached_tokens=usage.cached,
     )
     signed = any("thoughtSignature" in part for part in parts)
     return ReadAnswer(without_key(completion, redact), parts if calls and signed else None)
@@ -94,7 +96,12 @@ def _counts(told: Any) -> Any:
     """The API's counts of tokens under the names of ``usage_of``."""
     if not isinstance(told, dict):
         return told
-    return {"prompt_tokens": summed(told, _PROMPT_COUNTS), "completion_tokens": summed(told, _ANSWER_COUNTS)}
+    return {
+        "prompt_tokens": summed(told, _PROMPT_COUNTS),
+        "completion_tokens": summed(told, _ANSWER_COUNTS),
+        "total_tokens": told.get("totalTokenCount"),
+        "cached_tokens": told.get("cachedContentTokenCount"),
+    }
 
 
 def _logprobs(told: Any) -> list[list[Any]] | None:

@@ -101,7 +101,7 @@ def _mean_usage(readings: Sequence[RunReading]) -> dict[str, dict[str, float | N
                 continue
             total = totals.setdefault(role, dict.fromkeys((*_COUNTS, "cost"), 0.0))
             for name, value in used.items():
-                so_far = total[name]
+                so_far = total.get(name, 0.0)
                 total[name] = None if value is None or so_far is None else so_far + value
     return {
         role: {name: rounded(None if value is None else value / len(models)) for name, value in total.items()}

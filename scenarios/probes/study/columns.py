@@ -12,6 +12,7 @@ from typing import Any
 
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
+from viva.reports.usage import add_counts
 from viva.scoring.contamination import Signals
 
 from ...models import label_of
@@ -53,8 +54,7 @@ class ProbeColumns:
         if "signals" in result:
             self.signals[result["second"], result["item"]] = Signals(**result["signals"])
         for role, used in result.get("usage", {}).items():
-            before = self.usage.get(role, [0, 0, 0])
-            self.usage[role] = [a + b for a, b in zip(before, used, strict=True)]
+            add_counts(self.usage.setdefault(role, [0, 0, 0]), used)
 
 
 @dataclass(slots=True)
