@@ -1,8 +1,9 @@
 """Taking a key out of every text that came from an endpoint or from the network, in whatever form it comes back.
 
-Forms: as it is; escaped for JSON, for Python or for HTML, each character or some, once or twice over; percent-encoded;
-inside base64 (an echoed basic login). Redact before cutting a text: of half a key nothing would be recognised.
-What never belongs here: where keys come from.
+Forms: as it is; in other letter case; escaped for JSON, for Python or for HTML, each character or some, once or twice
+over; percent-encoded; in hexadecimal; inside base64 (an echoed basic login), once or twice over. Texts may be of any
+length: the search is linear, and a stream holds back no more than one key may take. ``docs/security.md`` names forms
+that are not recognised. Redact before cutting a text: of half a key nothing would be recognised.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Iterable, Sequence
-from html.entities import codepoint2name
+from functools import cache, cached_property
+from html.entities import html5
+from itertools import starmap
 
 MASK = "***"
 # Shorter keys, and words alone, are placeholders for endpoints that want any key: a model may well say them.
@@ -19,71 +22,57 @@ _WORDS = re.compile(r"[A-Za-z]{1,19}|[A-Za-z]+([-_ .][A-Za-z]+){1,4}")
 # No escaped form does without one of these.
 _MARKS = ("\\", "%", "&")
 _SHORTEST_FRAGMENT = 8
-_LONGEST_SEARCHED = 1 << 20
+_LONGEST_QUOTED = 1 << 16
 _LONGEST_ESCAPE = 40
+_RUN = re.compile(r"[A-Za-z0-9]+")
+# Characters that end base64 and hold bits of the key and of what follows it; as many as base64 of base64 may have.
+_TAIL = r"[A-Za-z0-9+/_-]{0,7}+(?:=|%3[Dd]){0,2}"
+_OPEN_TAIL = re.compile(_TAIL + "(?:%3?)?")
+_ENTITIES = [(meaning, name) for name, meaning in html5.items() if meaning.isascii() and name.endswith(";")]
 
 
-class Redactor:
-    """Made once for a backend's key; without a key it changes nothing."""
+class _Spelling:
+    """One way to write a key: a text whose characters may be escaped.
 
-    def __init__(self, key: str | None) -> None:
-        self.key = key or ""
-        self._spoken = len(self.key) >= _SHORTEST_IN_ANSWERS and not _WORDS.fullmatch(self.key)
-        self._characters = [_forms(character) for character in self.key]
-        self._fragments = _base64_fragments(self.key)
-        around = (r"[\w+/-]{0,2}", r"[\w+/-]{0,3}={0,2}")
-        forms = ["".join(self._characters), *(re.escape(one).join(around) for one in self._fragments)]
-        self._pattern = re.compile("|".join(forms)) if self.key else None
-        self.longest = _LONGEST_ESCAPE * len(self.key)
-        self._steps = [re.compile(form) for form in self._characters]
+    ``folded``: in any letter case. ``tail``: it is part of a longer base64 text. ``whole``: only as a word of its own.
+    """
 
-    def __call__(self, text: str) -> str:
-        """A text of any origin without the key.
+    def __init__(
+        self, text: str, escaped: str | None = None, *, folded: bool = False, tail: bool = False, whole: bool = False
+    ) -> None:
+        escaped = text if escaped is None else escaped  # the characters that occur in escaped forms
+        self.text = text.lower() if folded else text
+        self.is_plain = not folded and not set(escaped) & set(text)
+        self.folded, self.tail = folded, tail
+        # What stands in every text that holds this spelling as it stands.
+        self.probe = max(_RUN.findall(self.text), key=len, default="") if tail else self.text
+        self._characters = [(one, folded, one in escaped) for one in text]
+        self._whole = whole
+        self.first = {text[0]} | ({text[0].lower(), text[0].upper()} if folded else set())
+        self.first |= set(_MARKS) if text[0] in escaped else set()
+        self.longest = sum(_LONGEST_ESCAPE if one in escaped else 1 for one in text) + (16 if tail else 0)
 
-        In texts of more than a million characters only the key itself is looked for: a search for all of its forms
-        would hold up the event loop for seconds.
-        """
-        if len(text) > _LONGEST_SEARCHED and self.key:
-            return text.replace(self.key, MASK)
-        if self._pattern is None or not self._suspicious(text):
-            return text
-        return self._pattern.sub(MASK, text)
+    # Compiled where one is needed: most backends never see their key come back.
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """What this spelling matches."""
+        pattern = "".join(starmap(_forms, self._characters)) + (_TAIL if self.tail else "")
+        return re.compile(_word(pattern) if self._whole else pattern)
 
-    def answer(self, text: str) -> str:
-        """A model's words without the key, but with it where it is a placeholder (``EMPTY``) rather than a secret."""
-        return self(text) if self._spoken else text
+    @cached_property
+    def steps(self) -> list[re.Pattern[str]]:
+        """What each of its characters matches."""
+        return [re.compile(_forms(*one)) for one in self._characters]
 
-    def quote(self, data: bytes, longest: int) -> str:
-        """The beginning of what an endpoint sent, for an error."""
-        return self.cut(data[:_LONGEST_SEARCHED].decode("utf-8", "replace"), longest)
-
-    def cut(self, text: str, longest: int) -> str:
-        """The beginning of a text, without the key: the part of a key that a cut leaves is not found any more."""
-        return self(text[:_LONGEST_SEARCHED])[:longest]
-
-    def stream(self, hand_on: Callable[[str], None]) -> Streamed:
-        """A receiver for pieces of an answer, which hands them on without the key."""
-        return Streamed(self, hand_on)
-
-    def _suspicious(self, text: str) -> bool:
-        return (
-            self.key in text
-            or any(mark in text for mark in _MARKS)
-            or any(fragment in text for fragment in self._fragments)
-            or (" " in self.key and "+" in text)
-        )
-
-    def begins_at(self, text: str) -> int:
-        """Where at the end of a text the key may begin, of which the rest is still to come; the text's length if
-        nowhere."""
-        first = max(0, len(text) - self.longest)
-        return next((at for at in range(first, len(text)) if self._may_begin(text, at)), len(text))
-
-    def _may_begin(self, text: str, at: int) -> bool:
-        if any(fragment.startswith(text[at:]) for fragment in self._fragments):
-            return True
+    def may_begin(self, text: str, at: int) -> bool:
+        """Whether this spelling may begin at a place in a text of which the rest is still to come."""
+        if self.is_plain:
+            rest = len(text) - at
+            if rest < len(self.text):
+                return self.text.startswith(text[at:])
+            return text.startswith(self.text, at) and _is_open_tail(text, at + len(self.text))
         reached = {at}  # several places: of a key with a "u", both r"\u" and r"\u0075" may be this character
-        for step in self._steps:
+        for step in self.steps:
             ends = set[int]()
             for place in reached:
                 if text[place] not in _MARKS:
@@ -98,7 +87,82 @@ class Redactor:
             if not ends:
                 return False
             reached = ends
-        return False
+        return self.tail and any(_is_open_tail(text, end) for end in reached)
+
+    def masked_if_whole(self, found: re.Match[str]) -> str:
+        """The mask for a match, but the match itself if what comes behind the text may belong to it: more of base64,
+        the semicolon of an entity.
+        """
+        is_open = self.tail or ("&" in found[0][-_LONGEST_ESCAPE:] and not found[0].endswith(";"))
+        return found[0] if is_open and found.end() == len(found.string) else MASK
+
+
+class Redactor:
+    """Made once for a backend's key; without a key it changes nothing."""
+
+    def __init__(self, key: str | None) -> None:
+        self.key = key or ""
+        self._spoken = len(self.key) >= _SHORTEST_IN_ANSWERS and not _WORDS.fullmatch(self.key)
+        self._spellings = _spellings(self.key, self._spoken) if self.key else []
+        self._shortest = min((len(one.text) for one in self._spellings), default=0)
+        self.longest = max((one.longest for one in self._spellings), default=0)
+        self._by_first: dict[str, list[_Spelling]] = {}
+        for one in self._spellings:
+            for character in one.first:
+                self._by_first.setdefault(character, []).append(one)
+        self._first = re.compile(f"[{re.escape(''.join(self._by_first))}]") if self._by_first else None
+
+    def __call__(self, text: str) -> str:
+        """A text of any origin and any length without the key."""
+        for one in self._suspected(text):
+            text = one.pattern.sub(MASK, text)
+        return text
+
+    def answer(self, text: str) -> str:
+        """A model's words without the key, but with it where it is a placeholder (``EMPTY``) rather than a secret."""
+        return self(text) if self._spoken else text
+
+    def quote(self, data: bytes, longest: int) -> str:
+        """The beginning of what an endpoint sent, for an error."""
+        return self.cut(data[: _LONGEST_QUOTED + 1].decode("utf-8", "replace"), longest)
+
+    def cut(self, text: str, longest: int) -> str:
+        """The beginning of a text, without the key: the part of a key that a cut leaves is not found any more."""
+        shown = self(text[:_LONGEST_QUOTED])
+        return (shown if len(text) <= _LONGEST_QUOTED else shown[: self.begins_at(shown)])[:longest]
+
+    def stream(self, hand_on: Callable[[str], None]) -> Streamed:
+        """A receiver for pieces of an answer, which hands them on without the key."""
+        return Streamed(self, hand_on)
+
+    def begins_at(self, text: str) -> int:
+        """Where at the end of a text the key may begin, of which the rest is still to come; the text's length if
+        nowhere."""
+        if self._first is None:
+            return len(text)
+        for found in self._first.finditer(text, max(0, len(text) - self.longest)):
+            at = found.start()
+            if any(one.may_begin(text, at) for one in self._by_first[found[0]]):
+                return at
+        return len(text)
+
+    def _suspected(self, text: str) -> Sequence[_Spelling]:
+        """The spellings that a text may hold: cheap, for nearly all texts hold none."""
+        if len(text) < self._shortest:
+            return ()
+        marked = any(mark in text for mark in _MARKS) or (" " in self.key and "+" in text)
+        lowered = text.lower()
+        return [
+            one
+            for one in self._spellings
+            if one.probe in (lowered if one.folded else text) or (marked and not one.is_plain and not one.tail)
+        ]
+
+    def _begun(self, text: str) -> str:
+        """A text of which more is to come: a key that may go on stays as it is, for ``begins_at`` to hold back."""
+        for one in self._suspected(text):
+            text = one.pattern.sub(one.masked_if_whole, text)
+        return text
 
 
 class Redactors(Redactor):
@@ -118,6 +182,9 @@ class Redactors(Redactor):
             text = one.answer(text)
         return text
 
+    def begins_at(self, text: str) -> int:
+        return min((one.begins_at(text) for one in self._each), default=len(text))
+
     def stream(self, hand_on: Callable[[str], None]) -> Streamed:
         return _StreamedByEach(self._each, hand_on)
 
@@ -134,7 +201,7 @@ class Streamed:
         if not self._redactor._spoken:
             self._hand_on(piece)
             return
-        text = self._redactor(self._held + piece)
+        text = self._redactor._begun(self._held + piece)
         sure = self._redactor.begins_at(text)
         self._held = text[sure:]
         if sure:
@@ -143,7 +210,7 @@ class Streamed:
     def finish(self) -> None:
         """No more pieces come."""
         if self._held:
-            held, self._held = self._held, ""
+            held, self._held = self._redactor(self._held), ""
             self._hand_on(held)
 
 
@@ -170,32 +237,61 @@ def usable_key(key: str) -> bool:
     return key.isascii() and key.isprintable() and "\\" not in key
 
 
-def _forms(character: str) -> str:
-    """A pattern for one character in any of its forms. All repeats are bounded, so that a search stays linear."""
-    number = ord(character)
+def _spellings(key: str, secret: bool) -> list[_Spelling]:
+    once = _base64_fragments(key)
+    twice = dict.fromkeys(outer for inner in once for outer in _base64_fragments(inner))
+    found = [_Spelling(key, folded=secret, whole=not secret)]
+    if 2 * len(key) >= _SHORTEST_FRAGMENT:
+        found.append(_Spelling(key.encode().hex(), "", folded=True))
+    return found + [_Spelling(one, "+/_-", tail=True) for one in (*once, *twice)]
+
+
+@cache
+def _forms(character: str, folded: bool, escaped: bool) -> str:
+    """A pattern for one character in any of its forms. All repeats are bounded, so that a search stays linear; each
+    form begins with a sign of its own, so that it is quick.
+    """
+    cases = dict.fromkeys((character, character.lower(), character.upper())) if folded else {character: None}
+    plain = f"[{re.escape(''.join(cases))}]" if len(cases) > 1 else re.escape(character)
+    if not escaped:
+        return plain
+    numbers = [ord(one) for one in cases]
+    hexadecimal = "|".join(
+        "".join(digit if digit.isdigit() else f"[{digit}{digit.upper()}]" for digit in f"{number:02x}")
+        for number in numbers
+    )
+    decimal = "|".join(map(str, numbers))
+    entities = [rf"#(?:0{{0,6}}(?:{decimal})|[xX]0{{0,6}}(?:{hexadecimal}));?"]
+    entities += [name for meaning, name in _ENTITIES if meaning in cases]
     forms = [
-        rf"\\{{0,8}}+{re.escape(character)}",
-        rf"\\{{1,8}}+(?i:u0{{0,6}}{number:x}|x{number:02x})",
-        "".join(rf"%(?:25){{0,3}}(?i:{octet:02x})" for octet in character.encode()),
-        rf"&(?:amp;){{0,3}}#(?:0{{0,6}}{number}|[xX]0{{0,6}}(?i:{number:x}));?",
+        plain,
+        rf"\\{{1,8}}+(?:[uU]0{{0,6}}(?:{hexadecimal})|x(?:{hexadecimal})|{plain})",
+        rf"%(?:25){{0,3}}(?:{hexadecimal})",
+        rf"&(?:amp;){{0,3}}(?:{'|'.join(entities)})",
     ]
     if character == " ":
         forms.append(r"\+")
-    named = {"'": "apos"}.get(character) or codepoint2name.get(number)
-    if named:
-        forms.append(rf"&(?:amp;){{0,3}}{named};")
     return "(?:" + "|".join(forms) + ")"
 
 
-def _base64_fragments(key: str) -> list[str]:
-    """What of the key's base64 does not depend on its neighbours, for each of three places where it may begin."""
-    fragments: list[str] = []
-    data = key.encode()
+def _word(pattern: str) -> str:
+    """The pattern where no letter or digit stands beside it, but for those that end an escape."""
+    return rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{{2}})){pattern}(?![A-Za-z0-9])"
+
+
+def _is_open_tail(text: str, at: int) -> bool:
+    return _OPEN_TAIL.fullmatch(text, at) is not None
+
+
+def _base64_fragments(text: str) -> list[str]:
+    """What of a text's base64 does not depend on its neighbours, for each of three places where it may begin."""
+    fragments: dict[str, None] = {}
+    data = text.encode()
     for before in range(3):
-        text = base64.b64encode(bytes(before) + data).decode().rstrip("=")
+        encoded = base64.b64encode(bytes(before) + data).decode().rstrip("=")
         start = (before * 8 + 5) // 6  # characters that also hold bits of what stands before are left out
         end = (before + len(data)) * 8 // 6
-        fragment = text[start:end]
+        fragment = encoded[start:end]
         if len(fragment) >= _SHORTEST_FRAGMENT:
-            fragments += {fragment, fragment.replace("+", "-").replace("/", "_")}
-    return fragments
+            fragments |= dict.fromkeys((fragment, fragment.replace("+", "-").replace("/", "_")))
+    return list(fragments)

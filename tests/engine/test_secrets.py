@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+from functools import partial
 from itertools import pairwise
 from urllib.parse import quote, quote_plus
 
@@ -82,6 +83,101 @@ def test_a_key_of_the_signs_of_escapes_in_pieces_is_not_handed_on(key: str, enco
             stream.feed(text[start : start + size])
         stream.finish()
         assert "".join(pieces).replace(";", "") == "so *** and so on"
+
+
+def _base64(text: str, before: int, safe: bool, padded: bool) -> str:
+    encoded = (base64.urlsafe_b64encode if safe else base64.b64encode)(b"u:x"[:before] + text.encode()).decode()
+    return encoded if padded else encoded.rstrip("=")
+
+
+# Forms that hold the key as a part of something: what is left of them may be a few characters at both ends.
+INSIDE = {
+    f"base64 {before}{' safe' * safe}{' padded' * padded}": partial(_base64, before=before, safe=safe, padded=padded)
+    for before in range(3)
+    for safe in (False, True)
+    for padded in (False, True)
+}
+INSIDE |= {
+    "base64 twice": lambda text: _base64(_base64(text, 2, False, True), 0, False, True),
+    "base64 twice, safe": lambda text: _base64(_base64(text, 1, True, False), 2, True, False),
+    "base64 in percent": lambda text: quote(_base64(text, 1, False, True), safe=""),
+    "hex": lambda text: text.encode().hex(),
+    "HEX": lambda text: text.encode().hex().upper(),
+    "upper": str.upper,
+    "lower": str.lower,
+    "swapped": str.swapcase,
+    "upper percent": lambda text: quote(text.upper(), safe=""),
+    "lower json": lambda text: json.dumps(text.lower())[1:-1],
+}
+_LONG = 'Steel takes heat from the hand; "wood" does not: 50% of it, \\u0026 &amp; so on.\n' * 14_000
+
+
+def _streamed(redactor: Redactor, text: str, places: list[int]) -> str:
+    pieces: list[str] = []
+    stream = Streamed(redactor, pieces.append)
+    for start, end in pairwise(sorted({0, len(text), *(place for place in places if 0 < place < len(text))})):
+        stream.feed(text[start:end])
+    stream.finish()
+    return "".join(pieces)
+
+
+def _left(encoded: str, shown: str) -> list[str]:
+    """What of an encoded key, but for its ends, is still shown."""
+    return [part for part in (encoded[at : at + 8] for at in range(3, len(encoded) - 14)) if part in shown]
+
+
+@settings(max_examples=150)
+@given(
+    key=keys, form=some.sampled_from(sorted(ENCODINGS | INSIDE)), before=around, cuts=some.lists(some.integers(0, 90))
+)
+def test_s5_every_encoding_of_a_key_is_masked_wherever_a_stream_is_cut(
+    key: str, form: str, before: str, cuts: list[int]
+) -> None:
+    encoded = (ENCODINGS | INSIDE)[form](key)
+    text = f"{before} {encoded} and so on"
+    shown = Redactor(key)(text)
+    assert "***" in shown
+    assert shown.endswith(" and so on")
+    assert not _left(encoded, shown.replace(before, "", 1))
+    assert _streamed(Redactor(key), text, cuts) == shown
+
+
+def test_s5_the_length_of_an_answer_does_not_matter() -> None:
+    assert len(_LONG) > 1_048_576
+    key = "sk-9f+Qz/7Lw&2NfR 8sKb5Yk%Jh4x"
+    encodings = [encode(key) for encode in (ENCODINGS | INSIDE).values()]
+    size = len(_LONG) // len(encodings) + 1
+    text = "".join(f"{_LONG[place * size :][:size]} {encoded} " for place, encoded in enumerate(encodings))
+    shown = Redactor(key)(text)
+    assert shown.count("***") == len(encodings)
+    assert not [encoded for encoded in encodings if encoded[len(encoded) // 2 :][:8] in shown]
+    outside = [text[at : at + 40] for at in range(0, len(text), 9973) if text[at : at + 40] in _LONG]
+    assert outside
+    assert all(part in shown for part in outside)
+    assert _streamed(Redactor(key), text, list(range(0, len(text), 4001))) == shown
+
+
+def test_s5_a_stream_holds_back_no_more_than_a_key_takes() -> None:
+    redactor, told = Redactor("sk-0123456789abcdef"), [0]
+
+    def hear(piece: str) -> None:
+        told[0] += len(piece)
+
+    stream = Streamed(redactor, hear)
+    said = 0
+    for piece in ("sk-0123456789abcde", "c2stMDEyMzQ1Njc4OWFiY2R", "\\u0073\\u006b", "%73%6b%2d", "and so on ") * 300:
+        stream.feed(piece)
+        said += len(piece)
+        assert said - told[0] <= redactor.longest
+
+
+@pytest.mark.parametrize("key", ["EMPTY", "1", "ab", "sk-12", "hunter2"])
+def test_s5_short_keys_mask_no_ordinary_text(key: str) -> None:
+    ordinary = "HTTP 401: an emptyish table of 12 tokens, EMPTYING 21 tabs: unabated, sk-123, shunter2"
+    shown = Redactor(key)(ordinary)
+    assert shown == ordinary
+    assert Redactor(key).answer(f"It is {key}.") == f"It is {key}."
+    assert Redactor(key)(f"bad key '{key}'") == "bad key '***'"
 
 
 @given(some.text())
