@@ -19,7 +19,7 @@ BUILD := CMAKE_ARGS="$(PLAIN) $(LEAN) $$CMAKE_ARGS"
 PIP := $(BUILD) $(BIN)/pip
 HAS_AMX := from llama_cpp._ggml import libggml; raise SystemExit(not libggml.ggml_cpu_has_amx_int8())
 
-.PHONY: venv demo test lowest cluster lint docs browser bench peers guidellm trainers audit clean
+.PHONY: venv demo test lowest cluster lint docs browser bench bench-check peers guidellm trainers audit clean
 
 venv: .venv/.ready
 
@@ -160,6 +160,10 @@ bench: venv peers
 	$(BIN)/python benches/soak.py $(QUICK)
 	$(BIN)/python benches/store.py $(QUICK)
 	$(BIN)/python benches/faults.py $(QUICK)
+
+# Which results in benches/results are older than the code that they measure.
+bench-check: venv
+	$(BIN)/python benches/check.py
 
 clean:
 	rm -rf .venv .inspect .peers build *.egg-info

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -37,6 +39,22 @@ def machine() -> dict[str, str | int | float]:
     }
 
 
+def checkout() -> dict[str, str]:
+    """Return the commit that is measured, with ``+`` behind it if files were changed since, and today's date."""
+    commit = git("rev-parse", "--short=12", "HEAD")
+    changed = "+" if git("status", "--porcelain", "--untracked-files=no") else ""
+    return {"commit": f"{commit}{changed}", "date": datetime.now(UTC).date().isoformat()}
+
+
+def git(*arguments: str) -> str:
+    """Return what a git command prints about this checkout; nothing if it fails or there is no git."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=RESULTS.parent, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
 def conclude(bench: str, figures: Mapping[str, float], reach: Reach) -> Path:
     """Print all figures with their reach and write ``results/BENCH.json``; returns its path.
 
@@ -54,7 +72,7 @@ def conclude(bench: str, figures: Mapping[str, float], reach: Reach) -> Path:
 
     path = RESULTS / f"{bench}.json"
     path.parent.mkdir(exist_ok=True)
-    content = {"bench": bench, "machine": about, "figures": dict(figures), "reach": dict(reach)}
+    content = {"bench": bench, **checkout(), "machine": about, "figures": dict(figures), "reach": dict(reach)}
     path.write_text(json.dumps(content, indent=2) + "\n")
     print(f"written to {path}")
     return path

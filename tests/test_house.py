@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -126,6 +127,14 @@ def test_every_bench_loads() -> None:
     code = "import runpy, sys; sys.path[:0] = ['.', 'peers']\n"
     code += "\n".join(f"runpy.run_path({one!r}, run_name='loaded')" for one in [*benches, *peers])
     subprocess.run([sys.executable, "-c", code], cwd=ROOT / "benches", check=True)
+
+
+def test_each_bench_result_is_checked_against_code_that_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benches"))
+    measured = runpy.run_path(str(ROOT / "benches" / "check.py"), run_name="loaded")["MEASURED"]
+    assert {path.stem for path in (ROOT / "benches" / "results").glob("*.json")} <= measured.keys()
+    places = {place for listed in measured.values() for place in listed.split()}
+    assert [place for place in sorted(places) if not (ROOT / place).exists()] == []
 
 
 def _is_ours(peer: Path) -> bool:

@@ -1,0 +1,65 @@
+"""Say which results are older than the code that they measure (``make bench-check``); the exit code is 1 if any is.
+
+A result names the commit that it was measured at. It is older if a later commit changed a file of the bench or of the
+folders that ``MEASURED`` lists for it. Results of before commits were recorded count as measured where they were
+committed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import table
+
+ENGINE = "engine scenarios/kieval agents"
+MEASURED = {
+    "audit": "scenarios/audit scoring/biases.py",
+    "certified": "scoring/certified scoring/betting.py",
+    "claims": "study scenarios/study scenarios/kieval/study scoring reports",
+    "dialogs": "engine scenarios/functionchat agents",
+    "exchange": "exchange",
+    "faults": "engine",
+    "fusion": "scenarios/fusion agents/assistants",
+    "grading": "web/grading web/people orchestration/grading scoring/grade_table.py",
+    "judgement": "scoring/load",
+    "limits": "engine/limits.py engine/adaptive.py engine/backends/retry.py",
+    "load": "orchestration/load scoring/load",
+    "local_judges": "orchestration/load engine/backends/llama",
+    "overhead": ENGINE,
+    "plan": "orchestration/plan",
+    "probe": "scenarios/probes engine/backends/llama",
+    "report": "study scenarios/study scenarios/kieval scoring reports web/report",
+    "rollout": "engine/backends/llama",
+    "rollout-gpu": "engine/backends/llama",
+    "serve": "web/openai web/server engine/backends/llama",
+    "soak": ENGINE,
+    "store": "engine study",
+    "suites": "scenarios/flexeval",
+    "view": "web/view engine/journal_tail.py",
+}
+
+
+def main() -> int:
+    """Print one row for each result and return the exit code."""
+    rows, older = [], 0
+    for path in sorted(table.RESULTS.glob("*.json")):
+        bench = path.stem
+        result = json.loads(path.read_text())
+        commit = result.get("commit", "").rstrip("+") or table.git("log", "-1", "--format=%h", "--", str(path))
+        date = result.get("date") or table.git("log", "-1", "--format=%cs", "--", str(path))
+        places = [f"benches/{bench}.py", *MEASURED.get(bench, "").split()]
+        here = [str(table.RESULTS.parents[1] / place) for place in places]
+        known = bool(commit) and table.git("cat-file", "-t", commit) == "commit"
+        since = len(table.git("log", "--format=%h", f"{commit}..HEAD", "--", *here).split()) if known else 0
+        verdict = "commit not found" if not known else f"older: {since} commits since" if since else "current"
+        if bench not in MEASURED:
+            verdict = "no entry in MEASURED"
+        older += verdict != "current"
+        rows.append([bench, commit, date, verdict])
+    table.show("results and the code that they measure", ["bench", "commit", "date", ""], rows)
+    return int(older > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
