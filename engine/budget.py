@@ -5,7 +5,7 @@ What never belongs here: rates (requests per minute), which are ``limits``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .errors import LimitReached
 
@@ -36,13 +36,18 @@ class Meter:
     calls: int = 0
     cost: float = 0.0
     under_way: int = 0
+    bounded: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bounded = not self.budget.open
 
     def begin(self, now: float) -> None:
         """Reserve one call; ``end`` gives the reservation back, and ``add`` counts the call if it was answered.
 
         :raises LimitReached: no further call fits.
         """
-        self.require(now)
+        if self.bounded:
+            self.require(now)
         self.under_way += 1
 
     def end(self) -> None:
@@ -62,8 +67,6 @@ class Meter:
         :raises LimitReached: naming the first bound that is used up.
         """
         budget = self.budget
-        if budget.open:
-            return
         used = {
             "tokens": self.tokens,
             "calls": self.calls + self.under_way,

@@ -181,7 +181,8 @@ class Journal:
         return {"rows": self._written, "commits": self._commits, "waiting": len(self._calls)}
 
     def _append(self, queue: deque[tuple[Any, ...]], row: tuple[Any, ...]) -> None:
-        self._raise_failure()
+        if self.failure is not None:
+            raise self.failure
         queue.append(row)
         if not self._wake.is_set():
             self._wake.set()

@@ -183,7 +183,7 @@ def read_verdict(text: str, *, truncated: bool = False) -> Verdict:
         except ValidationError:
             pass
         else:
-            aspects = tuple(exact[name]["score"] for name in ASPECTS)  # type: ignore[literal-required]
+            aspects = tuple([exact[name]["score"] for name in ASPECTS])  # type: ignore[literal-required]
             stop = _stop(exact["stop_conversation"], exact["stop_reason"])
             return Verdict(aspects, exact["overall_score"], stop)
     try:
