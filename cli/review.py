@@ -1,4 +1,4 @@
-"""``viva review``: what a judge said goes out as a table for people, and their corrections come back.
+"""``viva review``: verdicts go out as a table for people, and their corrections come back.
 
 What never belongs here: how tables are written and read, and what a correction changes (a scenario's business).
 """
@@ -22,13 +22,13 @@ def register(app: typer.Typer) -> None:
 def _review(
     run: Annotated[Path, typer.Argument(help="Folder of the run.")],
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE.tsv", help="Write the judged outputs to this table.")
+        Path | None, typer.Option("--out", metavar="FILE.tsv", help="Write all graded outputs to this table.")
     ] = None,
     apply: Annotated[
         Path | None, typer.Option("--apply", metavar="FILE.tsv", help="Take over the corrections in this table.")
     ] = None,
 ) -> None:
-    """Export what the judge decided for a person to look at (--out), and take corrections back (--apply)."""
+    """Export all verdicts for people to look at (--out), and take their corrections back (--apply)."""
     from viva.engine.errors import ConfigurationError
     from viva.engine.folder import RunFolder
     from viva.orchestration.launch import recorded_settings
@@ -47,7 +47,7 @@ def _review(
         count = which.review.write(folder, out)
         *columns, last = (f"'{name}'" for name in which.review.columns)
         print_text(
-            f"{out}: {count} judged outputs; fill in {', '.join(columns)} and {last}, then:\n"
+            f"{out}: {count} graded outputs; fill in {', '.join(columns)} and {last}, then:\n"
             f"viva review {run} --apply {out}\n"
         )
         return

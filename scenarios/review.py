@@ -1,4 +1,4 @@
-"""A judge's verdicts as a sheet for people, and their corrections taken back: what ``viva review`` needs of a system.
+"""Verdicts as a sheet for people, and their corrections taken back: what ``viva review`` needs of a system.
 
 What never belongs here: the columns of a sheet (a system's own).
 """
@@ -22,7 +22,7 @@ class Applied:
 
 
 class ReviewSheet(Protocol):
-    """A run's judged outputs as a table."""
+    """A run's graded outputs as a table."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -31,7 +31,7 @@ class ReviewSheet(Protocol):
     def write(self, run: RunFolder, file: Path) -> int:
         """Write the sheet; how many outputs stand in it.
 
-        :raises ConfigurationError: nothing in this run was judged, or the file cannot be written.
+        :raises ConfigurationError: nothing in this run was graded, or the file cannot be written.
         """
 
     def apply(self, run: RunFolder, file: Path) -> Applied:

@@ -143,11 +143,12 @@ def _mean(values: Sequence[float], clusters: Sequence[str]) -> dict[str, Any]:
 
 
 def judge_errors(outcomes: Iterable[GradedTurn], standing: Mapping[str, Correction]) -> dict[str, Any]:
-    """How often reviewers took back what the judge said, by subset and ``all`` of them.
+    """Count the verdicts, of rules and of the judge, that reviewers took back, by subset and over ``all`` of them.
 
     A false positive passed and should have failed, a false negative the reverse. Rates are shares of all cases, graded
     by rule or judged, as in Table 5 (its 202 of 5000 cases are printed as 5.1%, which they are of 4000: 500 items for
-    each of eight models); ``of_judged`` has the shares of those that the judge gave a verdict on.
+    each of eight models); ``of_judged`` has the judge's wrong verdicts as shares of all that it gave, and ``by_rule``
+    counts those of the wrong verdicts that rules gave.
     """
     held = list(outcomes)
     names: list[str] = ["singlecall", "dialog", *sorted({one.subset for one in held} - {"singlecall", "dialog"})]
@@ -156,21 +157,25 @@ def judge_errors(outcomes: Iterable[GradedTurn], standing: Mapping[str, Correcti
 
 
 def _judge_errors(outcomes: Sequence[GradedTurn], standing: Mapping[str, Correction]) -> dict[str, Any]:
-    judged = [one for one in outcomes if one.judged and one.passed is not None]
-    reviewed = [(one.passed, standing[one.key].passed) for one in judged if one.key in standing]
-    counts = {
-        "false_positives": sum(said is True and not right for said, right in reviewed),
-        "false_negatives": sum(said is False and right for said, right in reviewed),
-    }
-    counts["both"] = sum(counts.values())
+    scored = [one for one in outcomes if one.passed is not None]
+    judged = [one for one in scored if one.judged]
+    counts, of_judge = _wrong_verdicts(scored, standing), _wrong_verdicts(judged, standing)
     return {
         "cases": len(outcomes),
         "judged": len(judged),
-        "reviewed": len(reviewed),
+        "reviewed": sum(one.key in standing for one in scored),
         **counts,
+        "by_rule": counts["both"] - of_judge["both"],
         "of_cases": {name: _share(count, len(outcomes)) for name, count in counts.items()},
-        "of_judged": {name: _share(count, len(judged)) for name, count in counts.items()},
+        "of_judged": {name: _share(count, len(judged)) for name, count in of_judge.items()},
     }
+
+
+def _wrong_verdicts(outcomes: Sequence[GradedTurn], standing: Mapping[str, Correction]) -> dict[str, int]:
+    reviewed = [(one.passed, standing[one.key].passed) for one in outcomes if one.key in standing]
+    passed = sum(said is True and not right for said, right in reviewed)
+    failed = sum(said is False and right for said, right in reviewed)
+    return {"false_positives": passed, "false_negatives": failed, "both": passed + failed}
 
 
 def singlecall_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -223,7 +228,7 @@ def _of(passed: int, turns: int) -> str:
 
 def judge_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     """Table 5: cases, what was judged and reviewed, false positives and negatives, from ``judge_errors`` of a run."""
-    header = ["subset", "cases", "judged", "reviewed", "FP", "FP %", "FN", "FN %", "FP+FN", "FP+FN %"]
+    header = ["subset", "cases", "judged", "reviewed", "FP", "FP %", "FN", "FN %", "FP+FN", "FP+FN %", "by rule"]
     cells = []
     for name, one in rows.items():
         if one["cases"]:
@@ -231,7 +236,7 @@ def judge_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
             for part in ("false_positives", "false_negatives", "both"):
                 share = one["of_cases"][part]
                 row += [str(one[part]), number(None if share is None else 100 * share)]
-            cells.append(row)
+            cells.append([*row, str(one["by_rule"])])
     return (title, header, cells)
 
 

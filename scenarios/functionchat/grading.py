@@ -31,7 +31,7 @@ from typing import Any
 from viva.engine.errors import MalformedOutput
 from viva.engine.tools import ToolCall
 
-from .matching import Compared, compare_calls, unneeded_calls
+from .matching import Compared, Matching, compare_calls, matches_officially, unneeded_calls
 from .mentions import Mentions
 from .taxonomy import in_order
 from .turns import DialogTurn, message_calls
@@ -58,8 +58,17 @@ class Graded:
     why: str = ""
 
 
-def grade(turn: DialogTurn, content: str, calls: Sequence[ToolCall]) -> Graded:
-    """Grades an output, its text and its calls, by the rules above."""
+def grade(turn: DialogTurn, content: str, calls: Sequence[ToolCall], matching: Matching = "strict") -> Graded:
+    """Grade an output, its text and its calls, by the rules above.
+
+    With ``official`` matching an output passes where it does in the authors' code, and the judge is asked about all
+    others; what the rules above find wrong is then but a hint.
+    """
+    if matching == "official":
+        if turn.type == "call" and matches_officially(turn, calls):
+            return Graded(True)
+        strict = grade(turn, content, calls)
+        return Graded(None, strict.tags, strict.why)
     found = _of_call(turn, content, calls) if turn.type == "call" else _of_text(turn, content, calls)
     why = "; ".join(dict.fromkeys(found.why))
     if found.errors:

@@ -5,9 +5,10 @@ The rules stand in ``grading``; here they are carried out. What never belongs he
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from viva.data.fields import shown
 from viva.engine.errors import MalformedOutput
@@ -19,6 +20,7 @@ from .values import fits, holds_text, named, required, same, text_hints, type_ta
 
 # scipy.optimize takes a while to load, and runs wait meanwhile: only several calls to several need it.
 
+Matching = Literal["strict", "official"]
 _ABSENT = object()
 # What an assignment costs: any error more than all that is open, another function more than errors within a call.
 _ERROR, _OTHER_FUNCTION = 1_000, 1_000_000
@@ -62,6 +64,49 @@ def compare_calls(turn: DialogTurn, calls: Sequence[ToolCall]) -> Compared:
     expected.sort(key=lambda one: (one[0].name, one[0].arguments))
     calls = sorted(calls, key=lambda one: (one.name, one.arguments))
     return _assigned(turn, expected, calls)
+
+
+def matches_officially(turn: DialogTurn, calls: Sequence[ToolCall]) -> bool:
+    """Return True where the authors' exact match passes the calls (``compare_arguments`` of their code).
+
+    Texts are equal without spaces and in small letters, values as Python compares them; arguments beyond those of the
+    ground truth fail. Where the data have one acceptable value that is neither a text nor a list, any value passes, and
+    so does a missing one. One call that is due is compared with the first call alone; several are compared in their
+    order, if there are as many.
+    """
+    expected = turn.expected()
+    if not calls or (len(expected) > 1 and len(calls) != len(expected)):
+        return False
+    try:
+        rules = json.loads(turn.acceptable.text)
+    except ValueError:  # a sentence
+        rules = {}
+    several = rules if isinstance(rules, list) else [rules] * len(expected)
+    return all(
+        right.name == call.name and _argues_officially(right, call, rule if isinstance(rule, dict) else {})
+        for right, call, rule in zip(expected, calls, several, strict=False)
+    )
+
+
+def _argues_officially(right: ToolCall, call: ToolCall, rule: Mapping[str, Any]) -> bool:
+    try:
+        wanted, given = right.parsed(), call.parsed()
+    except MalformedOutput:
+        return False
+    if given.keys() - wanted.keys():
+        return False
+    for name, value in wanted.items():
+        others = rule.get(name, [])
+        others = others if isinstance(others, list) else [others] if isinstance(others, str) else None
+        if others is not None and not any(_equal_officially(given.get(name), one) for one in (value, *others)):
+            return False
+    return True
+
+
+def _equal_officially(first: Any, second: Any) -> bool:
+    if isinstance(first, str) and isinstance(second, str):
+        return first.replace(" ", "").lower() == second.replace(" ", "").lower()
+    return bool(first == second)
 
 
 def _assigned(

@@ -1,4 +1,4 @@
-"""A reviewer's look at what the judge said: rows to look at, and corrections that come back (paper, section 5).
+"""A reviewer's look at verdicts: rows to look at, and corrections that come back (paper, section 5).
 
 Corrections are lines in a file of their own in the run's folder. It only ever grows, and verdicts in the journal stay
 what they were. What never belongs here: how tables are saved (``sheet``), and the figures that corrections
@@ -12,7 +12,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from viva.data.fields import FieldError, shown, text_field
 from viva.data.reading import read_records
@@ -33,8 +33,9 @@ COLUMNS = (
     "ground truth",
     "acceptable",
     "output",
-    "judge verdict",
-    "judge reasoning",
+    "verdict",
+    "decided by",
+    "reasoning",
     CORRECTED,
     REVIEWER,
     REASON,
@@ -43,10 +44,11 @@ _VERDICTS = {"pass": True, "fail": False}
 
 
 @dataclass(slots=True, frozen=True)
-class Judged:
-    """An output that a judge was asked about.
+class ReviewItem:
+    """A graded output, whether rules decided on it or the judge.
 
-    ``id``: unique in the run (the conversation's key). ``verdict``: None where the judge gave none.
+    ``id``: unique in the run (the conversation's key). ``verdict``: None where the judge gave none. ``reasoning``: the
+    judge's, or what the rules found.
     """
 
     id: str
@@ -54,12 +56,13 @@ class Judged:
     content: str
     calls: Sequence[ToolCall]
     verdict: bool | None
+    decided_by: Literal["rule", "judge"]
     reasoning: str
 
 
 @dataclass(slots=True, frozen=True)
 class Correction:
-    """What a reviewer says of an output, the judge's own verdict included if it is right, and why."""
+    """A reviewer's verdict on an output, which may be the recorded one if that is right, and why."""
 
     id: str
     passed: bool
@@ -76,21 +79,21 @@ def word(passed: bool | None) -> str:
     return "unscored" if passed is None else "pass" if passed else "fail"
 
 
-def export_rows(judged: Iterable[Judged]) -> Iterator[list[str]]:
-    """A row of ``COLUMNS`` for each judged output; the last three cells are the reviewer's and empty."""
-    for one in judged:
+def export_rows(outputs: Iterable[ReviewItem]) -> Iterator[list[str]]:
+    """Yield a row of ``COLUMNS`` for each output; the last three cells are the reviewer's and empty."""
+    for one in outputs:
         turn = one.turn
         expected = said(turn.ground_truth.get("content") or "", turn.expected())
         given = [one.id, turn.subset, turn.type, turn.query(), shown_json(turn.tools), expected, turn.acceptable.text]
-        yield [*given, said(one.content, one.calls), word(one.verdict), one.reasoning, "", "", ""]
+        yield [*given, said(one.content, one.calls), word(one.verdict), one.decided_by, one.reasoning, "", "", ""]
 
 
-def write_tsv(path: Path, judged: Iterable[Judged]) -> int:
+def write_tsv(path: Path, outputs: Iterable[ReviewItem]) -> int:
     """Write what reviewers are to look at; gives the number of rows.
 
     :raises ConfigurationError: the file cannot be written.
     """
-    return write_sheet(path, COLUMNS, export_rows(judged))
+    return write_sheet(path, COLUMNS, export_rows(outputs))
 
 
 def read_corrections(path: Path, known: Collection[str]) -> list[Correction]:
@@ -112,7 +115,7 @@ def read_corrections(path: Path, known: Collection[str]) -> list[Correction]:
         id_, verdict = unescape(row[_ID].strip()), row[CORRECTED].strip().lower()
         reviewer, reason = row[REVIEWER].strip(), row[REASON].strip()
         if id_ not in known:
-            raise refuse(_ID, f"{shown(id_)} is no judged output of this run; keep the ids as they were exported")
+            raise refuse(_ID, f"{shown(id_)} is no graded output of this run; keep the ids as they were exported")
         if not verdict:
             if reason:
                 raise refuse(CORRECTED, "is empty, but a reason is given; write pass or fail, or clear the reason")

@@ -5,7 +5,7 @@ What never belongs here: asking models (``dialog``) and what an answer is worth 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,9 +64,9 @@ class Words:
             f"judge.{turn.type}",
             tools="\n".join(map(_json, turn.tools)),
             query=turn.query(),
-            ground_truth=_json(turn.ground_truth),
+            ground_truth=_json(_without_call_ids(turn.ground_truth)),
             acceptable_arguments=turn.acceptable.text or "(none given)",
-            response=_json(message(content, calls)),
+            response=_json(_without_call_ids(message(content, calls))),
         )
 
 
@@ -100,6 +100,12 @@ def message(content: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
         "content": content or None,
         "tool_calls": [call.to_openai() for call in calls] or None,
     }
+
+
+def _without_call_ids(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an assistant's message without the ids of its calls: they are ours or the endpoint's, not its words."""
+    calls = [{name: part for name, part in call.items() if name != "id"} for call in said.get("tool_calls") or ()]
+    return {**said, "tool_calls": calls or None} if "tool_calls" in said else dict(said)
 
 
 def _json(value: Any) -> str:

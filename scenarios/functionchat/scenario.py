@@ -77,7 +77,7 @@ class FunctionChat(Scenario[FunctionChatSettings, "DialogTurn | DialogTask"]):
         # Rubrics from a folder say themselves in which form a verdict is to come: no schema is asked for.
         schema = RULING_SCHEMA if s.rubrics is None else None
         judging = Sampling(temperature=s.judge_temperature, max_tokens=s.judge_tokens, schema=schema)
-        return TurnProtocol(words, answering, judging).hold
+        return TurnProtocol(words, answering, judging, s.matching).hold
 
     def grading(self, settings: FunctionChatSettings, *, by_round: bool = False) -> Grading | None:
         """Pass or fail of the outputs that the judge was asked about; what rules decide is not the judge's."""

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from viva.engine.backends.registry import full_path
 
 from ..settings import RunSettings, folder_of, full_file
+from .matching import Matching
 
 Subsets = Literal["singlecall", "dialog", "calldecision", "parallel", "sequential", "common", "both", "all"]
 PACK, DATA = "pack", "data"  # where the candidate's system prompt may come from, besides a file; so the language
@@ -53,6 +54,11 @@ class FunctionChatSettings(RunSettings):
     rubrics: str | None = Field(
         default=None,
         description="Folder with rubric_call.txt, rubric_completion.txt, …, used in place of the pack's rubrics.",
+    )
+    matching: Matching = Field(
+        default="strict",
+        description="What decides without the judge: strict (rules that pass and fail) or official (the authors' exact "
+        "match, which only passes) (mode turns).",
     )
     # None is what older runs have: Korean in mode turns.
     language: str | None = Field(

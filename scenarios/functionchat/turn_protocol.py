@@ -15,6 +15,7 @@ from viva.engine.messages import Completion, Sampling, View
 from viva.engine.tools import Toolbox
 
 from .grading import Graded, grade
+from .matching import Matching
 from .persona import Assistant, Ruled
 from .rubric import Words
 from .toolboxes import Toolboxes
@@ -35,8 +36,8 @@ class Shown:
 class TurnProtocol:
     """How a run's turns are held."""
 
-    def __init__(self, words: Words, answering: Sampling, judging: Sampling) -> None:
-        self.words, self.answering, self.judging = words, answering, judging
+    def __init__(self, words: Words, answering: Sampling, judging: Sampling, matching: Matching = "strict") -> None:
+        self.words, self.answering, self.judging, self.matching = words, answering, judging, matching
         self._toolboxes = Toolboxes()
         self._shown: Shown | None = None  # of a turn come all candidates and repeats before the next
 
@@ -84,7 +85,7 @@ class TurnProtocol:
         if completion.kept_silent is not None:
             record["stopped"] = completion.kept_silent
             return
-        graded = grade(turn, completion.text, calls)
+        graded = grade(turn, completion.text, calls, self.matching)
         record["grade"] = grade_record(graded)
         record["passed"] = graded.passed
         if graded.passed is None:

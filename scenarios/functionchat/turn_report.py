@@ -171,7 +171,7 @@ class TurnAggregate:
                         if subset in one.get("categories", ())}  # fmt: skip
                 tables.append(category_table(f"Passed in {subset}, by category: {of}{how}", rows))
         if "corrections" in report:
-            tables.append(judge_table("The judge's errors, as far as reviewed", report["corrections"]["judge_errors"]))
+            tables.append(judge_table("Wrong verdicts, as far as reviewed", report["corrections"]["judge_errors"]))
         tables += [self._tags(report), self._grading(report), failed_table(report), _left_out(report["dataset"])]
         return [*tables, irregular_of(report), usage_table(report)]
 

@@ -37,7 +37,7 @@ def _export(run: Path, to: Path) -> list[Row]:
     data = to.read_bytes()
     assert data.startswith(b"\xef\xbb\xbf")
     rows = list(csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""), dialect="excel-tab"))
-    assert f"{len(rows)} judged outputs" in done.stdout
+    assert f"{len(rows)} graded outputs" in done.stdout
     return rows
 
 
@@ -59,11 +59,13 @@ def test_corrections_go_out_come_back_and_stand_beside_the_judges_verdicts(run: 
     before = _report(run)
     assert "corrections" not in before
     rows = _export(run, tmp_path / "out.tsv")
-    passed = [row for row in rows if row["judge verdict"] == "pass"]
+    assert {row["decided by"] for row in rows} == {"rule", "judge"}
+    assert len(rows) == before["candidates"]["c"]["turns"]
+    passed = [row for row in rows if row["verdict"] == "pass"]
     assert passed
     assert len(passed) < len(rows)
     for row in rows:  # the candidate was always wrong: each pass is the judge's error
-        if row["judge verdict"] == "pass":
+        if row["verdict"] == "pass":
             row.update({"corrected verdict": "Fail", "reviewer": "Noor", "reason": "says\nsomething else"})
     _save(rows, tmp_path / "back.tsv")
     done = viva("review", run, "--apply", tmp_path / "back.tsv")
@@ -79,7 +81,7 @@ def test_corrections_go_out_come_back_and_stand_beside_the_judges_verdicts(run: 
     assert after["corrections"]["judge_errors"]["all"]["false_negatives"] == 0
     assert orjson.loads(viva("report", run, "--json").stdout) == after
     tables = viva("report", run).stdout
-    for title in ("as judged", "as corrected", "judge's errors"):
+    for title in ("as judged", "as corrected", "Wrong verdicts"):
         assert title in tables
     assert (run / "journal.sqlite").read_bytes() == journal
     assert _report(run) == after

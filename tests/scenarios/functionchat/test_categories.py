@@ -24,7 +24,7 @@ from viva.scenarios.functionchat.grading import grade
 from viva.scenarios.functionchat.items import read_common
 from viva.scenarios.functionchat.review import Correction, apply
 from viva.scenarios.functionchat.rubric import open_words
-from viva.scenarios.functionchat.run_review import judged_outputs
+from viva.scenarios.functionchat.run_review import graded_outputs
 from viva.scenarios.functionchat.scenario import SCENARIO
 from viva.scenarios.functionchat.settings import FunctionChatSettings
 from viva.scenarios.functionchat.turn_protocol import TurnProtocol, view_of
@@ -165,7 +165,7 @@ def test_line_7_call_decisions_are_shown_and_reviewed(data: Path, tmp_path: Path
     said = speeches_of(folder.path)[talk.key]
     assert said[0] == ("system", "Rules of SLOT-some 2.")
     assert ("ground truth", "Which harbour there?") in said
-    failed = next(one for one in judged_outputs(folder) if one.verdict is False)
+    failed = next(one for one in graded_outputs(folder) if one.verdict is False)
     apply(folder.path, [Correction(failed.id, True, "Ann", "It asks for the same.")])
     report = recorded_results(folder).report()
     one = report["candidates"]["c"]

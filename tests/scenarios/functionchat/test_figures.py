@@ -180,6 +180,13 @@ def test_corrected_figures_stand_beside_judged_ones() -> None:
     assert found["of_judged"]["both"] == 1.0
 
 
+def test_wrong_verdicts_of_rules_count_as_those_of_the_judge_do() -> None:
+    standing = {key: Correction(key, False, "Ann", "no") for key in ("0", "3")}  # 0 was passed by rule, 3 by the judge
+    found = judge_errors(_small(), standing)["all"]
+    assert (found["reviewed"], found["false_positives"], found["by_rule"]) == (2, 2, 1)
+    assert (found["of_cases"]["both"], found["of_judged"]["both"]) == (0.5, 0.5)
+
+
 def test_nothing_at_all() -> None:
     assert singlecall_figures([])["average"] is None
     figures = dialog_figures([])

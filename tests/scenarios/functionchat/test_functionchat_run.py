@@ -24,6 +24,7 @@ from viva.scenarios.functionchat.scenario import SCENARIO
 from viva.scenarios.functionchat.settings import FunctionChatSettings
 from viva.scenarios.functionchat.taxonomy import tag_rows
 from viva.scenarios.functionchat.turn_protocol import grade_record
+from viva.scenarios.functionchat.turns import DialogTurn
 
 DATA = (
     Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve() / "functionchat"
@@ -81,6 +82,26 @@ def test_a_candidate_that_is_always_wrong_fails_with_tags_of_each_type(data: Pat
     for result in _results(tmp_path / "run").values():
         assert result["passed"] is False
         assert result["grade"]["tags"] or result["judge"]["passed"] is False
+
+
+def test_official_matching_asks_the_judge_about_all_that_it_does_not_pass(data: Path, tmp_path: Path) -> None:
+    report = _run(tmp_path / "run", data, candidate=["simulated:c?knowledge=1"], matching="official")
+    one = report["candidates"]["c"]
+    results = _results(tmp_path / "run").values()
+    assert one["judged"] == sum(result["type"] != "call" for result in results) > 0
+    assert one["decided_by_rule"] == one["turns"] - one["judged"] > 0
+
+
+def test_the_judge_is_shown_no_call_ids(data: Path, tmp_path: Path) -> None:
+    _run(tmp_path / "run", data, candidate=["simulated:c?knowledge=0"], matching="official")
+    with History(RunFolder.open(tmp_path / "run").journal) as history:
+        held = [(DialogTurn.from_record(one.item), one.result) for one in history.ended()]
+    words = open_words(FunctionChatSettings(data=str(data), candidate=["simulated:c"], judge="simulated:j"), "")
+    for turn, result in held:
+        calls = [ToolCall("call_73", *call[1:]) for call in result["output"]["calls"]]
+        question = words.question(turn, result["output"]["content"], calls)
+        assert "call_73" not in question
+        assert not any(f'"{call.id}"' in question for call in turn.expected())
 
 
 def test_the_report_is_the_same_bytes_at_any_concurrency(data: Path, tmp_path: Path) -> None:
@@ -152,7 +173,7 @@ def test_the_judge_is_shown_all_that_the_rubric_names(data: Path, tmp_path: Path
     turns = list(read_dialogs(data / "FunctionChat-Dialog.jsonl"))
     calls = turns[1].expected()
     question = words.question(turns[1], "", calls)
-    for part in ("next_tide", "When is the tide?", "05:30", "id-set_alarm", "ACCEPTABLE", '"content":null'):
+    for part in ("next_tide", "When is the tide?", "05:30", "set_alarm", "ACCEPTABLE", '"content":null'):
         assert part in question
     own = open_words(settings.model_copy(update={"rubrics": None}), "Korean")
     assert "Korean" in own.question(turns[0], "Which harbour?", [])

@@ -118,6 +118,38 @@ def test_an_error_beside_something_open_is_all_that_is_told() -> None:
     assert (graded.passed, graded.tags) == (False, ["wrong_type", "number_as_text"])
 
 
+SINGLE_NUMBER = Acceptable("values", ({"guests": (4,)},), '{"guests": 4}')
+LISTED_NUMBER = Acceptable("values", ({"guests": (4,)},), '{"guests": [4]}')
+
+
+def _book_without(name: str) -> list[ToolCall]:
+    return [call("book_table", {key: value for key, value in RIGHT.items() if key != name})]
+
+
+@pytest.mark.parametrize(
+    ("turn", "content", "calls", "passed"),
+    [
+        (call_turn(), "", _book(), True),
+        (call_turn(), "", _book(restaurant="casaverde"), True),  # without spaces, in small letters
+        (call_turn(), "", [*_book(), *_book(guests=9)], True),  # the first call alone
+        (call_turn(acceptable=SINGLE_NUMBER), "", _book(guests=99), True),  # any value, …
+        (call_turn(acceptable=SINGLE_NUMBER), "", _book_without("guests"), True),  # … even a missing one
+        (call_turn(acceptable=LISTED_NUMBER), "", _book(guests=4), True),
+        (call_turn(acceptable=LISTED_NUMBER), "", _book(guests=99), None),
+        (call_turn(acceptable=REMARK), "", _book(guests=5), None),
+        (call_turn(), "", _book(outdoor=False), None),  # an argument that the ground truth lacks
+        (call_turn(), "", [call("cancel_table", {"restaurant": "Casa Verde"})], None),
+        (call_turn(), "", [], None),
+        (call_turn(), "", [call("book_table", "{")], None),
+        (text_turn("slot"), "For how many guests?", [], None),
+    ],
+)
+def test_official_matching_passes_what_the_authors_code_passes_and_leaves_the_rest_to_the_judge(
+    turn: DialogTurn, content: str, calls: list[ToolCall], passed: bool | None
+) -> None:
+    assert grade(turn, content, calls, "official").passed is passed
+
+
 def test_a_slot_question_may_name_what_was_said() -> None:
     """Values that messages mention are not called fabricated: also with marks, or as 3만 for 30000."""
     spec = [tool("save", ["name", "amount"], name={"type": "string"}, amount={"type": "integer"})]

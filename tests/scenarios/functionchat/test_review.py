@@ -19,7 +19,7 @@ from viva.scenarios.functionchat.review import (
     COLUMNS,
     FILE,
     Correction,
-    Judged,
+    ReviewItem,
     apply,
     disputed,
     read_corrections,
@@ -29,9 +29,11 @@ from viva.scenarios.functionchat.review import (
 )
 from viva.scenarios.functionchat.sheet import escape, read_sheet, unescape, write_sheet
 
-BOOKED = Judged("=a/dialog/1/1", call_turn(), "On it.", [call("book_table", RIGHT)], False, "Hm,\n\tno: \\ fail")
-ASKED = Judged("a/dialog/2/slot", text_turn("slot"), "@you: how many?", [], True, '"Good" question')
-MUTE = Judged("a/dialog/2/relevance", text_turn("relevance"), "+1", [], None, "")
+BOOKED = ReviewItem(
+    "=a/dialog/1/1", call_turn(), "On it.", [call("book_table", RIGHT)], False, "judge", "Hm,\n\tno: \\ fail"
+)
+ASKED = ReviewItem("a/dialog/2/slot", text_turn("slot"), "@you: how many?", [], True, "rule", '"Good" question')
+MUTE = ReviewItem("a/dialog/2/relevance", text_turn("relevance"), "+1", [], None, "judge", "")
 ALL = [BOOKED, ASKED, MUTE]
 KNOWN = {one.id for one in ALL}
 
@@ -70,13 +72,13 @@ def test_a_sheet_is_what_excel_opens(tmp_path: Path) -> None:
     assert data.count(b"\r\n") == data.count(b"\n") == 4  # one line a row: nothing else breaks lines
     rows = list(csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), dialect="excel-tab"))
     assert rows[0] == list(COLUMNS)
-    assert all(len(row) == 13 for row in rows)
+    assert all(len(row) == 14 for row in rows)
     assert rows[1][0] == "'=a/dialog/1/1"
     assert rows[1][7].startswith('On it.\\nbook_table({"restaurant"')
-    assert rows[1][8:10] == ["fail", "Hm,\\n\\tno: \\\\ fail"]
+    assert rows[1][8:11] == ["fail", "judge", "Hm,\\n\\tno: \\\\ fail"]
     assert [row[8] for row in rows[1:]] == ["fail", "pass", "unscored"]
     assert rows[2][7] == "'@you: how many?"
-    assert unescape(rows[1][9]) == BOOKED.reasoning
+    assert unescape(rows[1][10]) == BOOKED.reasoning
     assert json.loads(unescape(rows[1][4])) == BOOKED.turn.tools
     assert [row[10:] for row in rows[1:]] == [["", "", ""]] * 3
 
@@ -113,8 +115,8 @@ SAVED: dict[str, Callable[[list[list[str]]], bytes]] = {
     "all quoted": lambda rows: "\r\n".join(
         "\t".join('"' + cell.replace('"', '""') + '"' for cell in row) for row in rows
     ).encode("utf-8-sig"),
-    "empty rows at the end": lambda rows: _excel([*rows, [""] * 13, []], "\t", "utf-8-sig"),
-    "other columns gone, others moved": lambda rows: _excel([[*row[10:], row[0]] for row in rows], "\t", "utf-8-sig"),
+    "empty rows at the end": lambda rows: _excel([*rows, [""] * 14, []], "\t", "utf-8-sig"),
+    "other columns gone, others moved": lambda rows: _excel([[*row[11:], row[0]] for row in rows], "\t", "utf-8-sig"),
     "trailing tabs dropped": lambda rows: b"\r\n".join(
         line.rstrip(b"\t") for line in _excel(rows, "\t", "utf-8-sig").split(b"\r\n")
     ),
@@ -128,8 +130,8 @@ def test_corrections_come_back_however_they_were_saved(
     path = tmp_path / "review.tsv"
     write_tsv(path, ALL)
     rows = list(csv.reader(io.StringIO(path.read_text("utf-8-sig"), newline=""), dialect="excel-tab"))
-    rows[1][10:] = ["PASS", " 지은 ", 'C:\\new, "fine";\nreally']
-    rows[3][10:] = ["fail", "Ann", "takes no order"]
+    rows[1][11:] = ["PASS", " 지은 ", 'C:\\new, "fine";\nreally']
+    rows[3][11:] = ["fail", "Ann", "takes no order"]
     path.write_bytes(save(rows))
     assert read_corrections(path, KNOWN) == [
         Correction("=a/dialog/1/1", True, "지은", 'C:\\new, "fine";\nreally'),
@@ -139,8 +141,8 @@ def test_corrections_come_back_however_they_were_saved(
 
 GIVEN = {"corrected verdict": "pass", "reviewer": "Ann", "reason": "fine"}
 REFUSED: list[tuple[dict[str, str], str, str]] = [
-    ({**GIVEN, "id": "a/dialog/9/9"}, "id", "no judged output"),
-    ({**GIVEN, "id": ""}, "id", "no judged output"),
+    ({**GIVEN, "id": "a/dialog/9/9"}, "id", "no graded output"),
+    ({**GIVEN, "id": ""}, "id", "no graded output"),
     ({**GIVEN, "corrected verdict": "passed"}, "corrected verdict", "expected pass or fail, found 'passed'"),
     ({**GIVEN, "corrected verdict": ""}, "corrected verdict", "a reason is given"),
     ({**GIVEN, "reviewer": " "}, "reviewer", "needs a reviewer and a reason"),
