@@ -14,6 +14,7 @@ VivaError
 │   ├── Unavailable           5xx, refused or reset connection, half a stream: retried
 │   │   └── NoDescriptor      this process has too many open files: waits, which is no failed try
 │   ├── Unreachable           nobody was there for as long as patience lasts: stops the run, every call would wait again
+│   ├── AccountBlocked        no credit, a closed account, or a pause beyond patience: stops the run, to be resumed
 │   ├── AnswerTooLarge        an answer beyond the bound on its bytes
 │   ├── TimedOut              no answer in time: retried
 │   │   └── Unanswered        no person answered in time: not retried, for they have been asked
@@ -130,6 +131,10 @@ class NoDescriptor(Unavailable):
 
 class Unreachable(BackendError):
     """The endpoint is gone, and did not come back while calls waited for it."""
+
+
+class AccountBlocked(BackendError):
+    """The endpoint answers no call of this account until somebody acts, or for longer than patience lasts."""
 
 
 class AnswerTooLarge(BackendError):

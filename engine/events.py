@@ -156,6 +156,15 @@ class EndpointBack(Event):
 
 
 @dataclass(slots=True)
+class EndpointPaused(Event):
+    """A model's endpoint asked for a long pause (``Retry-After``): its calls wait until the wall time ``until``."""
+
+    model: str
+    reason: str
+    until: float
+
+
+@dataclass(slots=True)
 class LimitHit(Event):
     """A budget took effect; ``limit`` names it."""
 

@@ -239,6 +239,11 @@ class Limits:
             self._changed.set()
 
     @property
+    def paused(self) -> float:
+        """Seconds for which the endpoint asked not to be called, 0 where it did not."""
+        return max(0.0, self._paused_until - self._clock.now())
+
+    @property
     def free(self) -> bool:
         """Whether a call would be admitted at once."""
         return not self._waiting and self._wait(0) <= 0.0

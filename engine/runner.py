@@ -26,6 +26,7 @@ from .clock import Clock
 from .computation import Computer
 from .conversation import Conversation, ConversationStopped
 from .errors import (
+    AccountBlocked,
     ConfigurationError,
     Forbidden,
     JournalError,
@@ -53,7 +54,8 @@ from .stream import EventStream
 from .turnstile import Turnstile
 
 # Errors after which a conversation may go on in a resumed run.
-_NOT_ITS_OWN = (ConfigurationError, JournalError, Unauthorized, Unreachable)  # the next conversation would meet it too
+# The next conversation would meet these too.
+_NOT_ITS_OWN = (AccountBlocked, ConfigurationError, JournalError, Unauthorized, Unreachable)
 _INTERRUPTS = (asyncio.CancelledError, LimitReached, RunStopping, *_NOT_ITS_OWN)
 
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from viva.engine.backends.base import ModelSpec
-from viva.engine.events import EndpointBack, EndpointLost, Event, Retried
+from viva.engine.events import EndpointBack, EndpointLost, EndpointPaused, Event, Retried
 
 from .launch import Launch
 
@@ -31,6 +31,7 @@ class Waits:
         self._roles, self._counters, self._now = roles, counters, now
         self._labels = {name: ModelSpec.parse(name).label for _, names in roles for name in names}
         self._pauses: list[tuple[float, str, str]] = []  # until when, the model's label, the error
+        self._held: dict[str, tuple[float, str]] = {}  # by label: until when its endpoint asked for a pause, and why
         self._lost: dict[str, tuple[float, str]] = {}  # by the label of a model that is gone: since when, and the error
 
     @classmethod
@@ -46,19 +47,30 @@ class Waits:
             if len(self._pauses) > 1000:
                 self._drop_ended()
             self._pauses.append((event.at + event.delay, event.model, event.error))
+        elif isinstance(event, EndpointPaused):
+            self._held[event.model] = (event.until, event.reason)
         elif isinstance(event, EndpointLost):
             self._lost[event.model] = (event.at, event.reason)
         elif isinstance(event, EndpointBack):
             self._lost.pop(event.model, None)
 
     def paused(self) -> str:
-        """``paused: judge unreachable since 12:03:04 (…)``; empty while every model is there."""
+        """Return ``paused: judge unreachable since 12:03:04 (…)`` or ``paused: judge until 12:03:04 (…)``, or nothing
+        while every model takes calls.
+        """
         parts = []
         for label, (since, reason) in self._lost.items():
-            roles = [role for role, names in self._roles if label in {self._labels[name] for name in names}]
-            who = label if len(self._labels) > len(self._roles) else " and ".join(roles) or label
-            parts.append(f"{who} unreachable since {datetime.fromtimestamp(since):%H:%M:%S} ({reason})")
+            parts.append(f"{self._who(label)} unreachable since {datetime.fromtimestamp(since):%H:%M:%S} ({reason})")
+        now = self._now()
+        self._held = {label: one for label, one in self._held.items() if one[0] > now}
+        for label, (until, reason) in self._held.items():
+            parts.append(f"{self._who(label)} until {datetime.fromtimestamp(until):%H:%M:%S} ({reason})")
         return f"paused: {'; '.join(parts)}" if parts else ""
+
+    def _who(self, label: str) -> str:
+        """Return what a model is called in a line: its roles, or its label where several models share a role."""
+        roles = [role for role, names in self._roles if label in {self._labels[name] for name in names}]
+        return label if len(self._labels) > len(self._roles) else " and ".join(roles) or label
 
     def describe(self) -> str:
         """``waiting for judge: 32 in flight, 3 retrying after 429``; empty where nothing is waited for.

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
+import re
 import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -17,6 +19,7 @@ import aiohttp
 import orjson
 
 from ..errors import (
+    AccountBlocked,
     BackendError,
     ContextTooLong,
     NoDescriptor,
@@ -28,10 +31,81 @@ from ..errors import (
 )
 from .secrets import Redactor
 
-# Endpoints agree on neither code nor words for "the prompt is too long"; these are the ones in the field.
-_CONTEXT_CODES = {"context_length_exceeded", "string_above_max_length", "exceed_context_size_error"}
 _NOBODY = (502, 503, 504)  # what stands before an endpoint says so where there is none behind it
-_CONTEXT_WORDS = ("maximum context length", "context window", "context length", "exceeds the available context size")
+# Endpoints agree on neither status, code nor words for "the prompt is too long"; these are the ones in the field.
+_CONTEXT_CODES = {
+    "context_length_exceeded",
+    "exceed_context_size_error",
+    "request_too_large",
+    "string_above_max_length",
+    "tokens_limit_reached",
+}
+_CONTEXT_STATUSES = frozenset({*range(400, 500), 500} - {401, 403, 404, 408, 429})
+_CONTEXT = re.compile(
+    r"context (length|window|size|limit)|max_model_len|maximum (model|prompt|sequence|session|allowed) length"
+    r"|(prompt|input|text|request) (is|was) (too|longer than)|(prompt|input) (too long|length)|too many (input )?tokens"
+    r"|input token count|input tokens exceed|number of input tokens|reduce the length of the|too large for model with"
+    r"|exceed(s|ed)? (the )?(model|maximum number of) token|tokens to keep from the initial prompt"
+    r"|`inputs` (tokens \+|must have less)|prompt contains \d+ tokens",
+    re.IGNORECASE,
+)
+# What one request asks for beyond a limit by the minute: no pause makes it fit.
+_TOO_LARGE_AT_ONCE = re.compile(r"request too large for .* tokens per (min|day)", re.IGNORECASE | re.DOTALL)
+# Accounts that are answered no more until somebody pays, raises a limit or asks the provider.
+_BLOCKED_CODES = {
+    "access_terminated",
+    "account_deactivated",
+    "account_suspended",
+    "accountoverdueerror",
+    "arrearage",
+    "billing_disabled",
+    "billing_error",
+    "billing_hard_limit_reached",
+    "billing_not_active",
+    "blocked_api_access",
+    "budget_exceeded",
+    "consumer_suspended",
+    "enforced_spend_limit_reached",
+    "exceeded_current_quota_error",
+    "insufficient_balance",
+    "insufficient_credits",
+    "insufficient_quota",
+    "insufficient_user_quota",
+    "organization_deactivated",
+    "organization_restricted",
+    "payment_required",
+    "pre_consume_token_quota_failed",
+}
+_BLOCKED_STATUSES = (400, 401, 402, 403, 412, 429)
+_BLOCKED = re.compile(
+    r"insufficient (account )?(quota|balance|credits?|funds)"
+    r"|(balance|credits?|funds) (is|are|has been|have been) (too low|insufficient|exhausted|depleted|used up)"
+    r"|(requires more|out of|not enough|have any|used all available|cloud) credits?|credits? (limit exceeded|expired)"
+    r"|billing[ _](hard[ _])?limit|account is not active|free tier of the model has been exhausted"
+    r"|(reached|exceeded|over|due to|blocked by)( \w+){0,4} (spend|spending|billing|budget|monthly|API usage|hard) "
+    r"(limits?|caps?|budget|quota|included credits)"
+    r"|(exceeded|over) (your|its|the|their) (\w+ )?budget|budget has been exceeded|exceededbudget"
+    r"|(spend|spending|monthly|budget|usage) (limit|cap|budget|quota) (has been |was |is )?(reached|exceeded)"
+    r"|exceeded your monthly included credits|(calls|requests) (/|per) month|per month request limit|models-per-day"
+    r"|(account|organi[sz]ation|project|subscription|workspace|team|access)\b[^.]{0,60} "
+    r"(deactivated|disabled|suspended|restricted|terminated|banned|overdue)"
+    r"|key limit exceeded|quota will be replenished|余额不足|欠费|请充值",
+    re.IGNORECASE,
+)
+# Google says this of limits by the minute too, and which limit it is in the error's details.
+_BLOCKED_ELSEWHERE = re.compile(r"exceeded your current quota|plan and billing details", re.IGNORECASE)
+_BY_MINUTE = re.compile(r"per (second|minute|hour)\b|\b[RT]PM\b", re.IGNORECASE)
+_LONGEST_NOTICE = 400  # characters: longer messages quote the request, whose words are not the endpoint's own
+_PAY = "; that does not pass soon: add credit, raise the limit or take another key, then resume the run (viva resume)"
+# "Please try again in 7m12s", "retry after 56 seconds", "Quota will be replenished in 12:21:10"
+_AFTER = re.compile(
+    r"(?:try again|retry|available again|replenished)(?: your request)? (?:in|after) "
+    r"((?:\d+(?:\.\d+)? ?(?:ms|[dhms]|days?|hours?|hrs?|minutes?|mins?|seconds?|secs?)(?![a-z])[ ,]*(?:and )?)+"
+    r"|\d+:\d\d:\d\d)",
+    re.IGNORECASE,
+)
+_PART = re.compile(r"(\d+(?:\.\d+)?) ?(ms|[dhms])", re.IGNORECASE)
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class Dialect:
@@ -47,8 +121,11 @@ class Dialect:
         return None
 
     def retry_after(self, error: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
-        """Seconds after which the endpoint wants to be asked again; None where it names no time."""
-        return parse_retry_after(headers.get("Retry-After"), headers.get("Date"))
+        """Return the seconds after which the endpoint wants to be asked again, as a header or its words say; None where
+        it names no time.
+        """
+        given = parse_retry_after(headers.get("Retry-After"), headers.get("Date"))
+        return _told_pause(error.get("message")) if given is None else given
 
 
 _COMMON = Dialect()
@@ -64,9 +141,13 @@ def error_from_response(
     dialect: Dialect = _COMMON,
 ) -> BackendError:
     """The typed error for an HTTP answer other than 200; ``key_advice`` says what to do about a refused key."""
-    error, code, message = _said(body, redact)
+    error, codes, message = _said(body, redact)
     text = f"HTTP {status}: {message}"
-    kind = dialect.kind(status, error, message) or _usual(status, code, message)
+    kind = dialect.kind(status, error, message)
+    if kind is None:
+        kind = AccountBlocked if _is_blocked(status, error, codes, message) else _usual(status, codes, message)
+    if kind is AccountBlocked:
+        return AccountBlocked(text.rstrip(".") + _PAY, model=label, status=status)
     if kind is Unauthorized:
         return Unauthorized(f"{text}; {key_advice}", model=label, status=status)
     if kind is Rejected and status >= 500:
@@ -77,8 +158,40 @@ def error_from_response(
     return failure
 
 
-def _usual(status: int, code: str, message: str) -> type[BackendError]:
+def _is_blocked(status: int, error: Mapping[str, Any], codes: set[str], message: str) -> bool:
+    """Return whether the account is answered no more, as far as an endpoint's status, codes and words say so."""
+    if status == 402 or (status in _BLOCKED_STATUSES and codes & _BLOCKED_CODES):
+        return True
+    if status not in _BLOCKED_STATUSES or len(message) > _LONGEST_NOTICE:
+        return False
+    if codes & {"resource_exhausted"}:
+        return _is_daily(error) or bool(_BLOCKED.search(message))
+    if status == 429 and _BY_MINUTE.search(message):
+        return False
+    return bool(_BLOCKED.search(message) or _BLOCKED_ELSEWHERE.search(message))
+
+
+def _is_daily(error: Mapping[str, Any]) -> bool:
+    """Return whether a quota of Google's that is used up is one by the day, or none at all."""
+    for detail in details_of(error):
+        for one in detail.get("violations") or ():
+            if isinstance(one, dict) and ("PerDay" in str(one.get("quotaId")) or str(one.get("quotaValue")) == "0"):
+                return True
+    return False
+
+
+def details_of(error: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the records among an error's ``details``, as Google's APIs send them."""
+    details = error.get("details")
+    return [one for one in details if isinstance(one, dict)] if isinstance(details, list) else []
+
+
+def _usual(status: int, codes: set[str], message: str) -> type[BackendError]:
     """The type of an error as endpoints have them in common."""
+    if status in (413, 429) and _TOO_LARGE_AT_ONCE.search(message):
+        return Rejected
+    if status in _CONTEXT_STATUSES and (codes & _CONTEXT_CODES or _CONTEXT.search(message)):
+        return ContextTooLong
     if status == 429:
         return Throttled
     if status == 408:
@@ -89,8 +202,6 @@ def _usual(status: int, code: str, message: str) -> type[BackendError]:
         return Rejected if "response_format" in message or "tools param" in message else Unavailable
     if status in (401, 403):
         return Unauthorized
-    if code in _CONTEXT_CODES or any(words in message.lower() for words in _CONTEXT_WORDS):
-        return ContextTooLong
     return Rejected
 
 
@@ -136,13 +247,25 @@ def parse_retry_after(value: str | None, date: str | None = None) -> float | Non
     if value is None:
         return None
     try:
-        return max(0.0, float(value))
+        seconds = float(value)
+        return max(0.0, seconds) if math.isfinite(seconds) else None
     except ValueError:
         pass
     until = _moment(value)
     if until is None:
         return None
     return max(0.0, (until - (_moment(date) or datetime.now(UTC))).total_seconds())
+
+
+def _told_pause(message: Any) -> float | None:
+    """Return the seconds that an endpoint's words name as a pause ("Please try again in 7m12s")."""
+    found = _AFTER.search(message[:_LONGEST_NOTICE]) if isinstance(message, str) else None
+    if found is None:
+        return None
+    if ":" in found[1]:
+        hours, minutes, seconds = map(int, found[1].split(":"))
+        return 3600.0 * hours + 60.0 * minutes + seconds
+    return sum(float(number) * _SECONDS[unit.lower()] for number, unit in _PART.findall(found[1]))
 
 
 def _moment(date: str | None) -> datetime | None:
@@ -166,19 +289,38 @@ def _advice(error: BaseException, cause: BaseException) -> str:
     return ""
 
 
-def _said(body: bytes, redact: Redactor) -> tuple[Mapping[str, Any], str, str]:
-    """The endpoint's error, its code and its message, from whatever shape it sent; the texts without the key."""
+def _said(body: bytes, redact: Redactor) -> tuple[Mapping[str, Any], set[str], str]:
+    """Return the endpoint's error, its codes in small letters and its message, from whatever shape it sent; the texts
+    without the key.
+    """
     try:
         answer: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return {}, "", redact.quote(body, 300).strip() or "(empty answer)"
+        return {}, set(), redact.quote(body, 300).strip() or "(empty answer)"
     if isinstance(answer, list) and len(answer) == 1:  # a stream of JSON values that ended before it began
         answer = answer[0]
     error = answer.get("error", answer) if isinstance(answer, dict) else answer
     try:
-        if isinstance(error, dict):
-            code = str(error.get("code") or error.get("type") or "")
-            return error, code, redact(str(error.get("message") or error.get("detail") or error))[:500]
-        return {}, "", redact(str(error))[:500]
+        if not isinstance(error, dict):
+            codes = _codes(answer) if isinstance(answer, dict) else set()
+            return {"message": error} if isinstance(error, str) else {}, codes, redact(str(error))[:500]
+        words = str(error.get("message") or error.get("detail") or error)
+        metadata = error.get("metadata")
+        behind = metadata.get("raw") if isinstance(metadata, dict) else None  # a gateway quotes the provider behind it
+        if isinstance(behind, str):
+            words = f"{words}: {behind}"
+        param = error.get("param")
+        if isinstance(param, str) and param not in words:
+            words = f"{words} (parameter '{param}')"
+        return error, _codes(error), redact(words)[:500]
     except (RecursionError, ValueError):  # nested too deep, or a number of too many digits
-        return {}, "", redact.quote(body, 300)
+        return {}, set(), redact.quote(body, 300)
+
+
+def _codes(error: Mapping[str, Any]) -> set[str]:
+    """Return what stands in an error in the place of a code, in whatever of the fields that are in use."""
+    found = [error.get(name) for name in ("code", "type", "status", "error_type", "error_code")]
+    found += [detail.get("reason") for detail in details_of(error)]
+    details = error.get("details")
+    found.append(details.get("error_code") if isinstance(details, dict) else None)
+    return {one.lower() for one in found if isinstance(one, str)}

@@ -19,7 +19,7 @@ import anyio
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from ..clock import Clock
-from ..errors import BackendError, ConfigurationError
+from ..errors import AccountBlocked, BackendError, ConfigurationError, Throttled
 from ..likelihood import Reading
 from ..limits import Limits
 from ..messages import Completion, Request
@@ -28,6 +28,7 @@ from .base import Backend, ModelSpec
 from .retry import Governed, estimated_tokens, tell
 
 _log = logging.getLogger("viva")
+_LONG_PAUSE = 60.0  # seconds for which a call waits for a member, rather than saying that none takes it
 _FOREIGN = ("retries", "label", "price_in", "price_out", "price_cached")  # what stands in the pool's own name
 
 
@@ -57,12 +58,13 @@ class PoolFile(BaseModel):
 
 @dataclass(slots=True)
 class Member:
-    """One endpoint, with the limits that are its own."""
+    """One endpoint, with the limits that are its own; ``blocked`` is why its account is answered no more."""
 
     name: str
     backend: Backend
     limits: Limits
     weight: float
+    blocked: AccountBlocked | None = None
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
@@ -172,13 +174,22 @@ class Pool(Backend):
     ) -> Completion:
         """The first member's answer that comes.
 
-        :raises BackendError: all members failed; ``absent`` if none was there.
+        :raises BackendError: all members failed; ``absent`` if none was there, with the shortest of their pauses.
+        :raises AccountBlocked: the accounts of all members are.
         """
-        left = self._in_order(affinity)
+        left = [member for member in self._in_order(affinity) if member.blocked is None]
+        if not left:
+            blocked = self.members[0].blocked
+            assert blocked is not None
+            raise AccountBlocked(str(blocked).removeprefix(f"{blocked.model}: "), model=blocked.model)
         absent = True
+        failure: BackendError | None = None  # of a member that may well answer later
         while True:
             member = self._next(left)
             left.remove(member)
+            pause = member.limits.paused
+            if pause > _LONG_PAUSE:  # then nobody else is there
+                raise failure or Throttled("all members asked for a pause", model=self.label, retry_after=pause)
             try:
                 async with member.limits.permit(tokens) as permit:
                     try:
@@ -190,12 +201,14 @@ class Pool(Backend):
                     permit.used(completion.prompt_tokens + completion.completion_tokens)
                 return completion
             except BackendError as error:
-                absent = absent and error.absent
+                if isinstance(error, AccountBlocked):
+                    self._block(member, error)
+                else:
+                    failure, absent = error, absent and error.absent
                 if error.retry_after is not None:
                     member.limits.pause(error.retry_after)
-                if not error.retryable or not left:
-                    error.absent = absent
-                    raise
+                if not left or not (error.retryable or isinstance(error, AccountBlocked)):
+                    raise self._common(failure or error, absent) from None
             if on_restart is not None:
                 on_restart()
 
@@ -211,11 +224,26 @@ class Pool(Backend):
 
         return sorted(self.members, key=rank, reverse=True)
 
+    def _common(self, error: BackendError, absent: bool) -> BackendError:
+        """Return the error of the last member that failed, as that of all of them."""
+        error.absent = absent and not isinstance(error, AccountBlocked)
+        if error.retry_after is not None:
+            pauses = [one.limits.paused for one in self.members if one.blocked is None]
+            error.retry_after = min([error.retry_after, *pauses])
+        return error
+
+    def _block(self, member: Member, error: AccountBlocked) -> None:
+        """Leave a member out for the rest of the run."""
+        if member.blocked is None:
+            member.blocked = error
+            _log.warning("%s: %s is left out: %s", self.label, member.name, str(error).removeprefix(f"{error.model}: "))
+
     @staticmethod
     def _next(left: list[Member]) -> Member:
-        """The first that would take a call now; if none would, the first that is there."""
+        """The first that would take a call now; if none would, the one that is there and paused for the least time."""
         there = [one for one in left if one.limits.breaker is None or not one.limits.breaker.open]
-        return next((one for one in left if one.limits.free), (there or left)[0])
+        waiting = min(there or left, key=lambda one: one.limits.paused)
+        return next((one for one in left if one.limits.free), waiting)
 
     def statistics(self) -> dict[str, Any]:
         """The sums, and each member's counters under ``members``."""

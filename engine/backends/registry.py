@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -95,8 +96,13 @@ def build(
         adaptive=learning,
         breaker=_breaker(inner, clock, publish, patience),
     )
-    policy = RetryPolicy() if attempts is None else RetryPolicy(attempts=attempts + 1)
-    return Governed(inner, limits, clock, policy, publish)
+    return Governed(inner, limits, clock, _policy(patience, attempts), publish)
+
+
+def _policy(patience: float, retries: int | None = None) -> RetryPolicy:
+    """Return the policy for a number of further tries; without patience a pause is taken as long as the usual one."""
+    usual = RetryPolicy(longest_retry_after=patience or PATIENCE)
+    return usual if retries is None else replace(usual, attempts=retries + 1)
 
 
 def _breaker(backend: Backend, clock: Clock, publish: EventSink | None, patience: float) -> Breaker | None:
@@ -243,7 +249,7 @@ class BackendPool:
             return backend
         breaker = _breaker(backend, self._clock, self._publish, self._patience)
         limits = Limits(self._clock, adaptive=AdaptiveLimit(self._clock.now(), None), breaker=breaker)
-        return Governed(backend, limits, self._clock, RetryPolicy(), self._publish)
+        return Governed(backend, limits, self._clock, _policy(self._patience), self._publish)
 
     async def close(self, text: str) -> None:
         """Close the backend of this name, if it is open: nobody needs it any more."""

@@ -1,4 +1,5 @@
-"""Retries around a backend and its limits: exponential backoff with seeded jitter, and Retry-After.
+"""Retries around a backend and its limits: exponential backoff with seeded jitter, and Retry-After. A pause that is
+asked for and would last longer than patience ends the run, to be resumed.
 
 A call holds no permit while it waits for its next attempt. Whether an error is worth a retry is a property of its type
 (``errors``). The limits hear how the endpoint took each call, from which they find out what it takes, and whether it is
@@ -9,37 +10,43 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import anyio
 
 from .. import seeds
+from ..breaker import PATIENCE
 from ..clock import Clock
-from ..errors import BackendError, FormRefused, NoDescriptor, Throttled, TimedOut, Unavailable
-from ..events import Retried
+from ..errors import AccountBlocked, BackendError, FormRefused, NoDescriptor, Throttled, TimedOut, Unavailable
+from ..events import EndpointPaused, Retried
 from ..likelihood import Reading
 from ..limits import Limits, Permit
 from ..messages import Completion, Request
 from ..stopping import waiting
+from .allowance import Allowance
 from .base import Backend, EventSink
 from .wrapper import Wrapper
 
 # Rough size of a token for reserving a tokens-per-minute budget before the endpoint has counted.
 _CHARACTERS_PER_TOKEN = 4
+_LAST_MOMENT = 2.0**37  # seconds, in the year 6325: what a date can still be made of
+_LONG_PAUSE = 30.0  # seconds of a Retry-After that are worth a word
 
 
 @dataclass(slots=True, frozen=True)
 class RetryPolicy:
     """``attempts`` in all; the n-th pause is ``first × 2ⁿ`` up to ``longest`` seconds, of which half is jitter.
 
-    ``waits``: how often it pauses for want of an open file, which is no attempt.
+    ``waits``: how often it pauses for want of an open file, which is no attempt. A Retry-After beyond
+    ``longest_retry_after`` is not waited for.
     """
 
     attempts: int = 8
     waits: int = 20
     first: float = 0.5
     longest: float = 60.0
-    longest_retry_after: float = 600.0
+    longest_retry_after: float = PATIENCE
 
     def delay(self, failures: int, seed: int, retry_after: float | None) -> float:
         """Seconds to wait after the given number of failures; the same seed waits the same time."""
@@ -66,7 +73,13 @@ class Governed(Wrapper):
         self.limits = limits
         self._clock, self._policy, self._publish = clock, policy, publish
         self._retries = 0
-        inner.hear_allowance(lambda told: limits.announced(told.what, told.remaining, told.seconds))
+        self._paused_until = 0.0  # by the wall, as far as it was said
+        inner.hear_allowance(self._hear)
+
+    def _hear(self, allowance: Allowance) -> None:
+        # What holds for a day is no pace: it is used up, and then the endpoint's refusal says until when.
+        if allowance.seconds <= self._policy.longest_retry_after:
+            self.limits.announced(allowance.what, allowance.remaining, allowance.seconds)
 
     async def generate(self, request: Request) -> Completion:
         estimate = estimated_tokens(request) if self.limits.counts_tokens else 0
@@ -134,17 +147,36 @@ class Governed(Wrapper):
                     raise
                 await self._back_off(error, waits, seed, conversation)
             except BackendError as error:
+                if error.retry_after is not None:
+                    self._pause(error, error.retry_after)
                 gone = error.absent and self.limits.waits_for_endpoint(error)
                 failures += not gone
-                if error.retry_after is not None:
-                    # Retry-After holds for the endpoint, not for this call alone.
-                    self.limits.pause(min(error.retry_after, self._policy.longest_retry_after))
                 if not error.retryable or failures >= self._policy.attempts:
                     raise
                 if not gone:
                     await self._back_off(error, failures, seed, conversation)
             if on_restart is not None:
                 on_restart()
+
+    def _pause(self, error: BackendError, seconds: float) -> None:
+        """Hold back all calls: Retry-After holds for the endpoint, not for one call alone.
+
+        :raises AccountBlocked: it would last longer than patience.
+        """
+        until = self._clock.wall() + seconds
+        said = str(error).removeprefix(f"{error.model}: ").rstrip(".")
+        if seconds > self._policy.longest_retry_after:
+            raise AccountBlocked(
+                f"{said}; it asks not to be called again before {_moment(until)}, which is {_duration(seconds)} from "
+                f"now and longer than --patience ({self._policy.longest_retry_after:g} s): resume the run then (viva "
+                "resume), or with a longer --patience",
+                model=error.model,
+                status=error.status,
+            ) from None
+        self.limits.pause(seconds)
+        if seconds >= _LONG_PAUSE and until > self._paused_until + 1.0 and self._publish is not None:
+            self._paused_until = until
+            self._publish(EndpointPaused(self._clock.wall(), "", self.label, said, until))
 
     async def _back_off(self, error: BackendError, failures: int, seed: int, conversation: str) -> None:
         delay = self._policy.delay(failures, seed, error.retry_after)
@@ -161,6 +193,19 @@ class Governed(Wrapper):
 def estimated_tokens(request: Request) -> int:
     """About how many tokens a call will take, its longest answer counted whole."""
     return request.characters // _CHARACTERS_PER_TOKEN + request.sampling.max_tokens
+
+
+def _moment(wall: float) -> str:
+    """Return a wall time in this machine's zone, with the zone."""
+    return f"{datetime.fromtimestamp(min(wall, _LAST_MOMENT), UTC).astimezone():%Y-%m-%d %H:%M:%S %Z}".strip()
+
+
+def _duration(seconds: float) -> str:
+    """Return seconds as a person says them."""
+    for unit, size in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def tell(permit: Permit, error: BackendError) -> None:

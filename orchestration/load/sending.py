@@ -14,7 +14,7 @@ from viva.engine import seeds
 from viva.engine.backends.base import Backend
 from viva.engine.backends.retry import RetryPolicy
 from viva.engine.clock import Clock
-from viva.engine.errors import BackendError, ConfigurationError, FormRefused, Unauthorized
+from viva.engine.errors import AccountBlocked, BackendError, ConfigurationError, FormRefused, Unauthorized
 from viva.engine.messages import Completion, Request
 
 from .records import LoadRequest, Sent, Work
@@ -80,7 +80,7 @@ class Sender:
         """Send one request, and again where that is wanted, until it is answered or has failed.
 
         :param intended: when it was due; :param began: the clock's time at the start of the part.
-        :raises ConfigurationError, Unauthorized: no other request would fare better.
+        :raises AccountBlocked, ConfigurationError, Unauthorized: no other request would fare better.
         """
         clock = self.clock
         pieces: list[str] = []
@@ -105,7 +105,7 @@ class Sender:
                 forms += 1  # no failure: the backend sends another form at once
                 if forms == _MOST_FORMS:
                     return _failed(sent, error, pieces, first, clock.now() - began)
-            except (ConfigurationError, Unauthorized):
+            except (AccountBlocked, ConfigurationError, Unauthorized):
                 raise
             except asyncio.CancelledError:
                 if not self.given_up:

@@ -13,7 +13,16 @@ from provider_asks import CLOCK, PLACE, TOOLS, VERDICT, after_call, answer, answ
 from viva.engine.backends.anthropic.errors import MessagesErrors
 from viva.engine.backends.anthropic.schema import taken_schema
 from viva.engine.backends.registry import build
-from viva.engine.errors import ConfigurationError, ContextTooLong, Rejected, Throttled, Unauthorized, Unavailable
+from viva.engine.errors import (
+    AccountBlocked,
+    BackendError,
+    ConfigurationError,
+    ContextTooLong,
+    Rejected,
+    Throttled,
+    Unauthorized,
+    Unavailable,
+)
 from viva.engine.likelihood import Reading
 from viva.engine.messages import Message
 from viva.engine.tools import Toolbox, ToolCall
@@ -249,20 +258,20 @@ def test_reading_is_refused_by_name() -> None:
     ("do", "expected", "said"),
     [
         ("400", Rejected, "HTTP 400: this request makes no sense"),
-        ("402", Rejected, "HTTP 402"),
         ("404", Rejected, "HTTP 404: model: claude-none"),
-        ("413", Rejected, "HTTP 413"),
-        ("spend_limit", Rejected, "spend limit"),
+        ("413", ContextTooLong, "HTTP 413"),
+        ("402", AccountBlocked, "HTTP 402"),
+        ("spend_limit", AccountBlocked, "spend limit"),
         ("context_too_long", ContextTooLong, "prompt is too long"),
         ("401", Unauthorized, "check the key"),
         ("403", Unauthorized, "check the key"),
     ],
 )
 def test_a_refusal_is_typed_and_not_asked_again(
-    do: str, expected: type[Rejected], said: str, replanned: StartChaos
+    do: str, expected: type[BackendError], said: str, replanned: StartChaos
 ) -> None:
     server = replanned({"default": do})
-    with pytest.raises(Rejected, match=said) as caught:
+    with pytest.raises(BackendError, match=said) as caught:
         answer(server.anthropic("m"), asking())
     assert type(caught.value) is expected
     assert len(server.log()) == 1

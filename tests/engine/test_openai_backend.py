@@ -180,9 +180,9 @@ def test_retry_after_may_be_a_date(chaos: StartChaos) -> None:
         with anyio.CancelScope() as scope:
 
             def hear(event: Event) -> None:
-                assert isinstance(event, Retried)
-                told.append(event)
-                scope.cancel()
+                if isinstance(event, Retried):
+                    told.append(event)
+                    scope.cancel()
 
             policy = RetryPolicy(first=0.001, longest_retry_after=7200)
             async with governed(server.model("candidate"), policy, hear) as backend:

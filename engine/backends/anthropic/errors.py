@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from ...errors import BackendError, ContextTooLong, Rejected
+from ...errors import Rejected
 from ..endpoint_errors import Dialect
 
 # The status that each documented type has as an answer; within a stream it comes without one.
@@ -28,21 +28,12 @@ _STATUS = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-_TOO_LONG = ("prompt is too long", "exceed context limit", "exceeds context limit")
 _SAMPLING = ("temperature", "top_p", "top_k")
 _LIMIT = "anthropic-ratelimit-"
 
 
 class MessagesErrors(Dialect):
     """Errors as the Messages API words them."""
-
-    def kind(self, status: int, error: Mapping[str, Any], message: str) -> type[BackendError] | None:
-        details = error.get("details")
-        if isinstance(details, dict) and details.get("error_code") == "enforced_spend_limit_reached":
-            return Rejected  # until the limit is raised or the month ends
-        if status == 400 and any(words in message.lower() for words in _TOO_LONG):
-            return ContextTooLong
-        return None
 
     def retry_after(self, error: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
         """``retry-after``; without it the time at which the limits that are used up are whole again."""

@@ -10,10 +10,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ...errors import BackendError, ContextTooLong, Unauthorized
-from ..endpoint_errors import Dialect
+from ...errors import BackendError, Unauthorized
+from ..endpoint_errors import Dialect, details_of
 
-_TOO_LONG = ("exceeds the maximum number of tokens", "input token count")
 _KEY_REASONS = ("API_KEY_INVALID", "API_KEY_EXPIRED", "API_KEY_SERVICE_BLOCKED")
 _SECONDS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")  # a duration as protocol buffers write it
 
@@ -22,16 +21,14 @@ class GeminiErrors(Dialect):
     """Errors as the Gemini API words them."""
 
     def kind(self, status: int, error: Mapping[str, Any], message: str) -> type[BackendError] | None:
-        if status == 400 and any(detail.get("reason") in _KEY_REASONS for detail in _details(error)):
+        if status == 400 and any(detail.get("reason") in _KEY_REASONS for detail in details_of(error)):
             return Unauthorized  # a wrong key is reported as a wrong argument
-        if status == 400 and any(words in message.lower() for words in _TOO_LONG):
-            return ContextTooLong
         return None
 
     def retry_after(self, error: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
         """``retryDelay`` of the error's details, or the header ``Retry-After``; the longer of the two."""
         waits = [super().retry_after(error, headers)]
-        for detail in _details(error):
+        for detail in details_of(error):
             given = detail.get("retryDelay")
             found = _SECONDS.fullmatch(given) if isinstance(given, str) else None
             waits.append(float(found[1]) if found else None)
@@ -42,8 +39,3 @@ def status_in_stream(error: Any) -> int:
     """The status that an error within a stream has; 500 where it names none."""
     code = error.get("code") if isinstance(error, dict) else None
     return code if type(code) is int and 400 <= code < 600 else 500
-
-
-def _details(error: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    details = error.get("details")
-    return [one for one in details if isinstance(one, dict)] if isinstance(details, list) else []
