@@ -80,7 +80,7 @@ def test_a_sheet_is_what_excel_opens(tmp_path: Path) -> None:
     assert rows[2][7] == "'@you: how many?"
     assert unescape(rows[1][10]) == BOOKED.reasoning
     assert json.loads(unescape(rows[1][4])) == BOOKED.turn.tools
-    assert [row[10:] for row in rows[1:]] == [["", "", ""]] * 3
+    assert [row[11:] for row in rows[1:]] == [["", "", ""]] * 3
 
 
 def test_a_cell_longer_than_excel_holds_is_cut(tmp_path: Path) -> None:
