@@ -64,7 +64,8 @@ def _judge(
         list[str] | None, typer.Option("--judge", metavar="MODEL", help="A judge; may be given several times.")
     ] = None,
     rates: Annotated[
-        str | None, typer.Option("--rates", metavar="R,R,…", help="Open loop: requests a second, for each judge.")
+        str | None,
+        typer.Option("--rates", metavar="R,R,…", help="Open loop, after two unloaded passes: requests a second."),
     ] = None,
     rate_search: Annotated[
         str | None,
@@ -190,7 +191,7 @@ def _carry(launch: LoadLaunch, json: bool, html: Path | None, csv: Path | None) 
     from .signals import obeying
 
     progress = BenchProgress(launch)
-    for note in launch.work.notes:
+    for note in (*launch.work.notes, *launch.unloaded_notes()):
         print(f"viva: note: {harmless(note)}", file=sys.stderr)
     try:
         with tuned_collector():

@@ -38,8 +38,8 @@ def main() -> None:
     system = {"role": "system", "content": 'Rate the answer from 1 to 10 in exactly this form: "[[rating]]".'}
     lines = []
     for number in range(60):
-        user = {"role": "user", "content": f"Question {number // 3}: why? Answer {number}: because."}
-        lines.append({"id": f"r{number}", "item": f"q{number // 3}", "reader": "rating", "messages": [system, user]})
+        user = {"role": "user", "content": f"Question {number}: why? Answer: because."}
+        lines.append({"id": f"r{number}", "reader": "rating", "messages": [system, user]})
     Path("requests.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     settings = LoadSettings(
         judges={name: f"python:{Path(__file__).resolve()}#{name}" for name in ("Steady", "Tiring")},

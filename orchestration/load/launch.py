@@ -18,6 +18,7 @@ from viva.scoring.load.objective import Objective
 from .judged_steps import StepFigures
 from .judges import built_judges
 from .load_folder import LoadFolder
+from .planning import unloaded_passes
 from .settings import LoadSettings, load_settings
 from .steps import LoadTest
 from .work import OpenedWork, WorkOptions, absolute, open_work
@@ -34,6 +35,17 @@ class LoadLaunch:
     work: OpenedWork
     clock: Clock = field(default_factory=RealClock)
     test: LoadTest | None = None
+
+    def unloaded_notes(self) -> list[str]:
+        """Return what comes before the steps, which nobody asked for by name."""
+        requests = min(self.settings.baseline, len(self.work.requests))
+        if not requests:
+            return []
+        passes = len(unloaded_passes(self.work.requests))
+        return [
+            f"{passes} unloaded passes of {requests:,} requests come before the steps, one request in flight: verdicts "
+            "under load are compared with them (--baseline bounds them; 0 leaves them out)"
+        ]
 
     async def hold(self, ready: Callable[[LoadTest], None]) -> LoadTest:
         """Open the judges and carry the test out; ``ready`` is called once there is something to stop.

@@ -33,8 +33,10 @@ class ChangedFigure:
     ``loaded`` and ``unloaded`` are its values (of ``verdicts`` the mean distance from unloaded verdicts, and that of
     the two unloaded passes from one another), ``change`` the difference with its clustered interval. ``floor`` is the
     second unloaded pass less the first: what the judge's own noise makes of the figure (None of ``verdicts``, whose
-    unloaded value is that noise, and of ``spread``). ``bound`` is the largest size that a change can have. ``n``
-    requests (pairs, of ``position``) in ``items`` clusters. ``p`` is corrected for all rates and figures.
+    unloaded value is that noise, and of ``spread``). ``bound`` is the largest size that a change can have. ``unseen``
+    (of ``scores`` and ``verdicts``): the largest change, as a share of ``bound``, that requests which were not met
+    leave open, at the level of the interval. ``n`` requests (pairs, of ``position``) in ``items`` clusters. ``p`` is
+    corrected for all rates and figures.
     """
 
     name: FigureName
@@ -47,6 +49,7 @@ class ChangedFigure:
     n: int
     items: int
     p: float
+    unseen: float | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -65,6 +68,15 @@ class RateJudgement:
     def of(self, name: FigureName) -> ChangedFigure | None:
         """The first figure of a name: that of the main score where there are several."""
         return next((one for one in self.figures if one.name == name), None)
+
+    @property
+    def unseen(self) -> float | None:
+        """The largest change of the main score and of verdicts that is left open, as a share of the scale.
+
+        None where neither was compared.
+        """
+        figures = [self.of("scores"), self.of("verdicts")]
+        return max((one.unseen for one in figures if one is not None and one.unseen is not None), default=None)
 
     @property
     def drift(self) -> Estimate | None:
@@ -204,7 +216,11 @@ def _changed(one: _Named, place: int, p: float, level: float) -> ChangedFigure |
         values, bound = (math.sqrt(squares[0]), math.sqrt((squares[1] + squares[2]) / 2)), math.sqrt(bound)
         total = sum(values)  # a difference of squares, as one of deviations
         change = Estimate(*((end / total if total else 0.0) for end in (change.value, change.low, change.high)))
-    return ChangedFigure(one.name, one.aspect, *values, change, floor, bound, len(labels), len(set(labels)), p)
+    unseen = None
+    if one.name in ("scores", "verdicts"):
+        ends = mean.within(-bound, bound, level=level)
+        unseen = max(ends.high, -ends.low if one.name == "scores" else 0.0) / bound
+    return ChangedFigure(one.name, one.aspect, *values, change, floor, bound, len(labels), len(set(labels)), p, unseen)
 
 
 def _ends(mean: ClusteredMean, one: _Named, level: float) -> Estimate:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from viva.orchestration.load.driver import SATURATED, TOO_MANY
-from viva.reports.page import Record, joined
+from viva.reports.page import Record, counted, joined
 from viva.reports.text import percent
 from viva.scoring.load.objective import SHARES, Objective
 
-from .sentences import seconds, step_sentence
+from .sentences import answered_share, basis, compared_requests, seconds, standing, step_sentence, unknown_sentence
 
+_OF_VERDICTS = ("drift", "agreement")
 _KEEPS_UP = 0.9  # of the rate at which requests are due
 
 
@@ -24,7 +25,7 @@ def conclusions(report: Record) -> list[str]:
     told = []
     for judge in report["judges"]:
         told.append(conclusion(judge, _missed(report["objective"], judge["judge"])))
-        told += objective_sentences(report["objective"], judge["judge"])
+        told += objective_sentences(report["objective"], judge)
     return told
 
 
@@ -33,17 +34,33 @@ def headline(report: Record) -> list[str]:
     if len(report["judges"]) == 1:
         [judge] = report["judges"]
         missed = _missed(report["objective"], judge["judge"])
-        return [*_told(judge, missed), *objective_sentences(report["objective"], judge["judge"])]
-    known = [judge for judge in report["judges"] if _compared(judge)]
-    changed = [(judge["judge"], flagged[0]["load"]) for judge in known if (flagged := _flagged(judge))]
+        return [*_told(judge, missed), *objective_sentences(report["objective"], judge)]
+    judges = report["judges"]
+    changed = [(judge["judge"], flagged[0]["load"]) for judge in judges if (flagged := _flagged(judge))]
+    same = [judge for judge in judges if _all_same(judge)]
     if changed:
-        first = f"{len(changed)} of {len(known)} judges judge otherwise under load: "
-        first += joined(f"{name} from {load} on" for name, load in changed) + "."
-    elif known:
-        first = f"All {len(known)} judges judge under load as they do unloaded."
+        first = f"{len(changed)} of {len(judges)} judges judge otherwise under load: "
+        first += joined(f"{name} first at {load}" for name, load in changed) + "."
+    elif same:
+        whose = f"All {len(judges)}" if len(same) == len(judges) else f"{len(same)} of {len(judges)}"
+        first = f"{whose} judges judge at every load as they do unloaded ({_least_basis(same)})."
     else:
-        first = "Nothing is known of judgement under load."
+        first = "No change is found, and too little is known to say that judges judge under load as they do unloaded."
+        first = first if any(_compared(judge) for judge in judges) else "Nothing is known of judgement under load."
     return [first, *conclusions(report)]
+
+
+def _all_same(judge: Record) -> bool:
+    """Whether a judge is known to judge at every load as it does unloaded."""
+    steps = judge["judgement"]["steps"]
+    return bool(steps) and all(standing(step) == "same" for step in steps)
+
+
+def _least_basis(judges: Sequence[Record]) -> str:
+    """What a statement about several judges rests on at least."""
+    steps = [step for judge in judges for step in judge["judgement"]["steps"]]
+    share, compared = min(map(answered_share, steps)), min(map(compared_requests, steps))
+    return f"at least {percent(share)} of requests answered and verdicts on {compared:,} compared at each"
 
 
 def conclusion(judge: Record, missed: Collection[int] = ()) -> str:
@@ -56,8 +73,8 @@ def _told(judge: Record, missed: Collection[int]) -> list[str]:
     if not compared:
         told = [f"{judge['judge']}: nothing is known of its judgement under load{_why_unknown(judge)}."]
     else:
-        told = [_sound_up_to(judge["judge"], compared, flagged)]
-        told += [step_sentence(flagged[0], judge["judgement"])] if flagged else []
+        told = _sound_up_to(judge["judge"], compared)
+        told += [step_sentence(step, judge["judgement"]) for step in flagged[:1]]
     same, best = _identity(judge), _sustained(judge, missed)
     return [*told, *([same] if same else []), *([best] if best else [])]
 
@@ -80,17 +97,27 @@ def _identity(judge: Record) -> str:
         share = percent(1.0 - broken[0]["texts"]["same"]["value"])
         load = broken[0]["load"]
         return f"Its answers should be the same at any load (tier C), but {share} of them differ at {load}."
-    return "Its answers are the same at every load, byte for byte (tier C)."
+    number_of = min(step["texts"]["n"] for step in steps)
+    return f"Its answers are the same at every load, byte for byte (tier C), on {counted(number_of, 'request')} each."
 
 
-def _sound_up_to(name: str, compared: Sequence[Record], flagged: Sequence[Record]) -> str:
-    if not flagged:
-        most = compared[-1]["load"]
-        return f"{name} judges under load as it does unloaded, up to {most}."
-    before = compared[: compared.index(flagged[0])]
-    if not before:
-        return f"{name} does not judge as it does unloaded at any load from {flagged[0]['load']} on."
-    return f"{name} judges as it does unloaded up to {before[-1]['load']}, and no longer at {flagged[0]['load']}."
+def _sound_up_to(name: str, compared: Sequence[Record]) -> list[str]:
+    """Up to which load nothing has changed, as far as that is known, and why no further."""
+    first = next((at for at, step in enumerate(compared) if standing(step) != "same"), len(compared))
+    if first == len(compared):
+        return [f"{name} judges under load as it does unloaded, up to {compared[-1]['load']} ({basis(compared[-1])})."]
+    here = compared[first]
+    changed = standing(here) == "changed"
+    if first:
+        sound = f"{name} judges as it does unloaded up to {compared[first - 1]['load']} ({basis(compared[first - 1])})"
+        return [f"{sound}, and no longer at {here['load']}."] if changed else [f"{sound}.", unknown_sentence(here)]
+    if changed:
+        return [f"{name} does not judge as it does unloaded at {here['load']}, the lowest load."]
+    return [f"{name}: {_uncapitalised(unknown_sentence(here))}"]
+
+
+def _uncapitalised(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
 
 
 def _why_unknown(judge: Record) -> str:
@@ -100,13 +127,13 @@ def _why_unknown(judge: Record) -> str:
 
 
 def _sustained(judge: Record, missed: Collection[int]) -> str:
-    """The most verdicts a minute of a step whose queue does not grow, at which the judge judges as it does unloaded."""
+    """The most verdicts a minute of a step whose queue does not grow, at which no change of the judge was found."""
     best: tuple[float, Record] | None = None
     for step in judge["steps"]:
         speed, verdicts = step.get("speed"), step.get("verdicts_per_minute")
         if not speed or not verdicts or speed["end"] in (SATURATED, TOO_MANY) or _falls_behind(speed):
             continue
-        fit = not step["judgement"]["flagged"] and step["step"] not in missed
+        fit = standing(step["judgement"]) not in ("changed", "failed") and step["step"] not in missed
         if fit and (best is None or verdicts > best[0]):
             best = verdicts, step
     if best is None:
@@ -139,9 +166,10 @@ def _missed(objective: Record | None, judge: str) -> set[int]:
     return {step["step"] for step in steps if step["judge"] == judge and not step["met"]}
 
 
-def objective_sentences(objective: Record | None, judge: str) -> list[str]:
+def objective_sentences(objective: Record | None, judged: Record) -> list[str]:
     """Up to which load a judge met the objective, what it missed at the next one, where its queue grew."""
     told: list[str] = []
+    judge = judged["judge"]
     for one in objective.get("highest", ()) if objective else ():
         if one["judge"] != judge:
             continue
@@ -149,8 +177,9 @@ def objective_sentences(objective: Record | None, judge: str) -> list[str]:
         unit = "requests a second" if kind == "rate" else "requests in flight"
         holds = f"holds up to {best:g} {unit}" if best is not None else "holds at no load that was tried"
         assert objective is not None
-        sentence = f"{judge}: {objective['text']} {holds}"
         steps = [step for step in objective["steps"] if step["judge"] == judge and kind in step]
+        sentence = f"{judge}: {objective['text']} {holds}"
+        sentence += _on_few([step["step"] for step in steps if step[kind] == best], judged, objective["text"])
         failed = min((step for step in steps if not step["met"]), key=lambda step: float(step[kind]), default=None)
         if failed is not None:
             unknown = [term for term in failed["missed"] if _figure_of(term, failed) is None]
@@ -161,6 +190,18 @@ def objective_sentences(objective: Record | None, judge: str) -> list[str]:
             sentence += f"; at {failed[kind]:g} {', and '.join(reasons)}"
         told.append(f"{sentence}.")
     return told
+
+
+def _on_few(places: Collection[int], judged: Record, objective: str) -> str:
+    """Of an objective that speaks of verdicts: that it was met on few requests, or while many failed."""
+    if not any(term.figure in _OF_VERDICTS for term in Objective.parse(objective).terms):
+        return ""
+    steps = [step["judgement"] for step in judged["steps"] if step["step"] in places]
+    for step in steps:
+        if standing(step) in ("few", "failed"):
+            share = percent(answered_share(step))
+            return f" ({share} of requests answered, verdicts on {compared_requests(step)} compared)"
+    return ""
 
 
 def _value(term: str, step: Record) -> str:

@@ -78,6 +78,7 @@ def _step(
         "unread": dict(judged.unread),
         "p": significant(rate.p),
         "flagged": rate.flagged(alpha),
+        "unseen": rounded(rate.unseen),
         "drift": None if rate.drift is None else estimate_record(rate.drift),
         "figures": [_figure(one, alpha) for one in rate.figures],
         "failures": {

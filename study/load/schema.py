@@ -102,6 +102,9 @@ class Judged(_Form):
     unread: Unread
     p: float | None = Field(description="Of the judge being as it is unloaded; null where nothing was compared.")
     flagged: bool = Field(description="p is at most alpha: it does not judge there as it does unloaded.")
+    unseen: float | None = Field(
+        description="The largest change of scores and verdicts that is left open, as a share of the scale."
+    )
     drift: Interval | None = Field(
         description="The larger of two changes of the main score as a share of its scale: the size of the change of "
         "its mean, and how much farther verdicts lie from unloaded ones than these from each other. Of labels alone, "

@@ -5,8 +5,9 @@ What never belongs here: computing figures, tables, the answer for a judge (``co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from viva.reports.page import Record, counted, joined
 from viva.reports.text import number, percent
@@ -16,7 +17,81 @@ _ORDER = ("unreadable", "scores", "spread", "position", "verdicts", "reference")
 _MOST_TOLD = 2
 _MANY_UNREADABLE = 0.1
 _EXCERPT = 100  # characters
+# A judge is said to judge as it does unloaded where so many requests were answered (which of them fail is not chance),
+# and where a change of this share of its scale would have been seen.
+ANSWERED = 0.9
+RESOLVED = 0.1
+_Z2 = 1.96**2
 _KINDS = {"parse": "unreadable", "truncated": "truncated", "refused": "refusals", "empty": "empty"}
+
+
+Standing = Literal["unknown", "changed", "failed", "few", "same"]
+
+
+def standing(step: Record) -> Standing:
+    """Return what can be said of a judge at one load: it changed, it is the same, or why neither is known."""
+    if step["p"] is None:
+        return "unknown"
+    if step["flagged"]:
+        return "changed"
+    if answered_share(step) < ANSWERED:
+        return "failed"
+    return "few" if step["unseen"] is None or step["unseen"] > RESOLVED else "same"
+
+
+def answered_share(step: Record) -> float:
+    """Return the share of a step's requests that were answered."""
+    sent = step["answers"] + step["errors"]
+    return step["answers"] / sent if sent else 0.0
+
+
+def compared_requests(step: Record) -> int:
+    """Return the number of requests whose verdicts were compared with unloaded ones."""
+    return max((one["n"] for one in step["figures"] if one["figure"] in ("scores", "verdicts")), default=0)
+
+
+def basis(step: Record) -> str:
+    """Return what the statement rests on that a judge is at one load what it is unloaded."""
+    sent = step["answers"] + step["errors"]
+    share = percent(answered_share(step))
+    compared = f"verdicts on {compared_requests(step):,} compared"
+    return f"{share} of {counted(sent, 'request')} answered, {compared}, no change above {percent(step['unseen'])}"
+
+
+def unknown_sentence(step: Record) -> str:
+    """Return why nothing is said of a judge's verdicts at a load at which no change was found."""
+    at = f"At {step['load']}"
+    if standing(step) == "failed":
+        lost = percent(1.0 - answered_share(step))
+        sent = counted(step["answers"] + step["errors"], "request")
+        return f"{at} {lost} of {sent} failed, and which ones is not chance: whether its verdicts hold is not known."
+    number_of, items = compared_requests(step), _compared_items(step)
+    few = counted(number_of, "request") + (f" on {counted(items, 'item')}" if items != number_of else "")
+    sentence = f"{at} {few} compared are too few to tell"
+    if step["unseen"] is None:
+        return f"{sentence}."
+    sentence += f": a change of up to {percent(step['unseen'])} of its scale may go unseen"
+    enough = _enough(step, items)
+    return f"{sentence}; about {counted(enough, 'item')} would do." if enough else f"{sentence}."
+
+
+def _compared_items(step: Record) -> int:
+    return max((one["items"] for one in step["figures"] if one["figure"] in ("scores", "verdicts")), default=0)
+
+
+def _enough(step: Record, items: int) -> int | None:
+    """Return about how many items would leave open no change above ``RESOLVED``; None where it is not known.
+
+    A share z² / (n + z²) of items that were not met may change altogether (Wilson's bound); beyond that intervals
+    narrow with the square root of n.
+    """
+    drift = abs(step["drift"]["value"]) if step["drift"] is not None else 0.0
+    if drift >= RESOLVED / 2:
+        return None
+    least = _Z2 * (1.0 / RESOLVED - 1.0)
+    if not all_the_same(step):
+        least = max(least, items * ((step["unseen"] - drift) / (RESOLVED - drift)) ** 2)
+    return math.ceil(least / 5) * 5
 
 
 def step_sentence(step: Record, judgement: Record) -> str:
@@ -31,6 +106,8 @@ def step_sentence(step: Record, judgement: Record) -> str:
             told.setdefault(one["figure"], one)
         parts = [_changed(one, step, judgement) for one in list(told.values())[:_MOST_TOLD]]
         return f"{at} {', and '.join(parts)}, beyond its own noise."
+    if standing(step) != "same":
+        return unknown_sentence(step)
     noise = "" if all_the_same(step) else ", within its own noise"
     return f"{at} it judges as it does unloaded: {_unchanged(step, judgement)}{noise}."
 

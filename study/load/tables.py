@@ -12,7 +12,7 @@ from viva.reports.page import Record
 from viva.reports.text import DASH, Table, number, percent, small
 from viva.scoring.load.objective import Objective
 
-from .sentences import all_the_same, digits_of, seconds
+from .sentences import Standing, all_the_same, digits_of, seconds, standing
 
 _SHORTEST = 5e-5  # seconds that are shown: the gap between tokens of answers that come whole is none
 
@@ -23,6 +23,13 @@ _FIGURES = {
     "unreadable": "no verdict",
     "reference": "from reference",
     "position": "first favoured",
+}
+_STANDINGS: dict[Standing, str] = {
+    "unknown": DASH,
+    "changed": "CHANGED",
+    "failed": "many failed",
+    "few": "too few",
+    "same": "as unloaded",
 }
 
 
@@ -63,12 +70,11 @@ def _judgement(report: Record) -> Table:
         digits = digits_of(judge["judgement"])
         rows.append([
             *keys,
-            "compared" if step["p"] is None else "CHANGED" if step["flagged"] else "as unloaded",
+            _STANDINGS[standing(step)],
             *_change(None if scores is None else scores["change"], digits, same=all_the_same(step)),
             percent(None if same is None else same["same"]["value"]),
             percent(step["unreadable"]),
         ])  # fmt: skip
-        rows[-1][len(keys)] = DASH if step["p"] is None else rows[-1][len(keys)]
     header = [*_keys(report), "judges", "change", _level(report), "same", "no verdict"]
     return "Judgement under load, beside two unloaded passes", header, rows
 

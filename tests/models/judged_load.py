@@ -6,7 +6,7 @@ What never belongs here: assertions.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,21 +90,51 @@ def steps_of(judges: Sequence[str], rates: Sequence[float] = RATES) -> list[Load
 
 
 def answers(
-    judge: str, habit: Habit, requests: Sequence[LoadRequest], steps: Sequence[LoadStep], seed: int = 0
+    judge: str,
+    habit: Habit,
+    requests: Sequence[LoadRequest],
+    steps: Sequence[LoadStep],
+    seed: int = 0,
+    lost: Mapping[float, float] | None = None,
 ) -> Iterator[Sent]:
-    """What a judge's log holds."""
+    """What a judge's log holds. ``lost``: the share of requests that fail, by rate."""
     for step in steps:
         generator = np.random.default_rng([seed, len(judge), ord(judge[0]), step.index + 10])
         for at, request in enumerate(requests):
             text, finish = habit(at, step.rate or 0.0, generator)
+            if at < round((lost or {}).get(step.rate or 0.0, 0.0) * len(requests)):
+                yield Sent(
+                    step.index,
+                    judge,
+                    at,
+                    request.id,
+                    0,
+                    7,
+                    0.1 * at,
+                    0.1 * at,
+                    None,
+                    0.1 * at,
+                    "",
+                    "",
+                    0,
+                    0,
+                    "Throttled",
+                )
+                continue
             yield Sent(step.index, judge, at, request.id, 0, 7, 0.1 * at, 0.1 * at, 0.1 * at + 0.05, 0.1 * at + 0.2,
                        text, finish, 100, 20)  # fmt: skip
 
 
-def reported(habits: dict[str, Habit], requests: Sequence[LoadRequest] = (), **more: Any) -> dict[str, Any]:
-    """The record of judges of these habits."""
+def reported(
+    habits: dict[str, Habit],
+    requests: Sequence[LoadRequest] = (),
+    *,
+    lost: Mapping[float, float] | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """The record of judges of these habits. ``lost``: the share of requests that fail, by rate."""
     held = list(requests) or graded()
     steps = steps_of(list(habits))
-    sent = (one for judge, habit in habits.items() for one in answers(judge, habit, held, steps))
+    sent = (one for judge, habit in habits.items() for one in answers(judge, habit, held, steps, lost=lost))
     passes = judged_passes({request.id: request for request in held}, steps, sent)
     return load_record(OpenedWork("work.jsonl", "requests", held), passes, steps, **more)

@@ -8,7 +8,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from judged_load import Habit, first_favoured, flattening, graded, paired, reported, smaller, sound, truncating
+from judged_load import Habit, first_favoured, flattening, grade, graded, paired, reported, smaller, sound, truncating
 from rich.console import Console
 
 from viva.cli.tables import laid_out
@@ -50,18 +50,56 @@ def test_each_judge_is_flagged_where_it_changes_and_nowhere_else(report: dict[st
 @pytest.mark.parametrize(
     ("judge", "said"),
     [
-        ("steady", r"^steady judges under load as it does unloaded, up to 8/s\.$"),
+        (
+            "steady",
+            r"^steady judges under load as it does unloaded, up to 8/s \(100\.0% of 60 requests answered, verdicts on "
+            r"60 compared, no change above \d\.\d%\)\.$",
+        ),
         (
             "cutting",
-            r"up to 4/s, and no longer at 8/s\. At 8/s 33\.3% of its answers hold no verdict, mostly truncated",
+            r"up to 4/s \(.*\), and no longer at 8/s\. At 8/s 33\.3% of its answers hold no verdict, mostly tr",
         ),
         ("flat", r"At 8/s its scores flatten \(standard deviation 0\.\d\d instead of 2\.\d\d\)"),
-        ("small", r"up to 1/s, and no longer at 4/s\. At 4/s its scores lie \d\.\d\d away from its unloaded ones"),
+        (
+            "small",
+            r"up to 1/s \(.*\), and no longer at 4/s\. At 4/s its scores lie \d\.\d\d away from its unloaded ones",
+        ),
     ],
 )
 def test_the_answer_comes_first_in_one_sentence(report: dict[str, Any], judge: str, said: str) -> None:
     [one] = [one for one in report["judges"] if one["judge"] == judge]
     assert re.search(said, conclusion(one)), conclusion(one)
+
+
+def test_too_few_requests_claim_nothing_about_verdicts() -> None:
+    found = reported({"one": sound, "other": lambda at, *_: grade(at % 8 + 2)}, graded(7))
+    assert headline(found)[0].startswith("No change is found, and too little is known to say")
+    one, other = conclusions(found)
+    assert re.match(
+        r"one: at 1/s 7 requests compared are too few to tell: a change of up to \d+\.\d% of its scale may go unseen; "
+        r"about \d+ items would do\.$",
+        one,
+    ), one
+    assert "a change of up to 35.4% of its scale may go unseen; about 35 items would do." in other
+    assert "as it does unloaded" not in " ".join(headline(found))
+    judgement = load_tables(found)[0]
+    assert {row[2] for row in judgement[2]} == {"too few"}
+    enough = reported({"other": lambda at, *_: grade(at % 8 + 2)}, graded(35))
+    assert conclusions(enough)[0].startswith("other judges under load as it does unloaded, up to 8/s (")
+
+
+@pytest.mark.parametrize(("lost", "said"), [(0.5, None), (0.11, None), (0.05, "up to 8/s (95.0% of 60 requests")])
+def test_where_many_requests_fail_nothing_is_claimed_about_verdicts(lost: float, said: str | None) -> None:
+    found = reported({"steady": lambda at, *_: grade(at % 8 + 2)}, graded(60), lost={8.0: lost})
+    [one] = conclusions(found)
+    if said is not None:
+        assert said in one
+        return
+    failed = round(lost * 60)
+    assert "up to 4/s (100.0% of 60 requests answered, verdicts on 60 compared, no change above 6.0%)." in one
+    assert f"At 8/s {100 * failed / 60:.1f}% of 60 requests failed, and which ones is not chance" in one
+    assert step_sentence(found["judges"][0]["judgement"]["steps"][-1], found["judges"][0]["judgement"]) in one
+    assert load_tables(found)[0][2][-1][1] == "many failed"
 
 
 def test_a_fall_is_told_with_its_size_and_interval() -> None:
@@ -145,7 +183,7 @@ def test_no_number_of_a_table_is_folded_at_80_columns(report: dict[str, Any]) ->
 
 def test_the_page_says_the_answer_first_and_draws_drift_against_load(report: dict[str, Any]) -> None:
     page = load_page(report)
-    first = "3 of 4 judges judge otherwise under load: cutting from 8/s on, flat from 8/s on, small from 4/s on."
+    first = "3 of 4 judges judge otherwise under load: cutting first at 8/s, flat first at 8/s, small first at 4/s."
     assert page.verdict == headline(report) == [first, *conclusions(report)]
     assert "flat: drift<0.05 holds up to 4 requests a second; at 8 it misses drift<0.05 (0.123), and its queue grows " \
         "without bound." in page.verdict  # fmt: skip
