@@ -4,6 +4,7 @@ hypothesis draws its examples."""
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 # The same examples in every run, and no test fails for being slow.
 settings.register_profile("viva", deadline=None, derandomize=True)
 settings.load_profile("viva")
+
+# Tests ask servers on this machine: no proxy of the environment stands between, in processes that they start either.
+for _name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+    del os.environ[_name]
 
 # The servers are scripts, not a package: their folder is how tests find what starts them.
 sys.path.insert(0, str(Path(__file__).parent / "servers"))

@@ -21,6 +21,7 @@ from ..descriptors import Gate
 from ..errors import AnswerTooLarge, BackendError, ConfigurationError, Redirected, Unavailable
 from .allowance import Hear, allowances
 from .endpoint_errors import Dialect, error_from_response, loosen, transport_error
+from .network import Proxies, Proxy, trusted_certificates
 from .secrets import Redactor
 
 T = TypeVar("T")
@@ -160,19 +161,23 @@ class Endpoint:
         self._headers.update(headers)
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(10.0, timeout))
         self._session: aiohttp.ClientSession | None = None
+        self._proxies: Proxies | None = None
         self._gate = Gate(base_url)
         self.hear_allowance: Hear | None = None
 
     async def open(self) -> None:
         """Make the session."""
         # limit=0: the pool's default of 100 connections would silently cap concurrency; the gate bounds them.
-        connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300, keepalive_timeout=60)
+        tls = trusted_certificates() if self.base_url[:5].lower() == "https" else None
+        connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300, keepalive_timeout=60, ssl=tls or True)
+        proxies = Proxies()
+        self._proxies = proxies if proxies else None
         reuse = aiohttp.TraceConfig()
         reuse.on_connection_reuseconn.append(_mark_reused)
         self._session = aiohttp.ClientSession(
             connector=connector,
             trace_configs=[reuse],
-            headers=self._headers,
+            headers=self._headers if self._proxies is None else None,  # a proxy would be sent them, keys too
             timeout=self._timeout,
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),  # kept cookies would go with every later request, and grow
@@ -218,7 +223,8 @@ class Endpoint:
             error.__cause__ = error.__context__ = None
             failure = error
         except (TimeoutError, aiohttp.ClientError, OSError, UnicodeError) as error:  # UnicodeError: no host is named so
-            failure = transport_error(label, self._place(url), error, self.redact)
+            proxy = None if self._proxies is None else self._proxies.of(url)
+            failure = transport_error(label, self._place(url), error, self.redact, proxy)
             loosen(error)
         try:
             raise failure  # not in the handler: an error keeps nothing of what led to it
@@ -250,11 +256,14 @@ class Endpoint:
         if session is None:
             raise ConfigurationError(f"{label}: the backend is used outside its `async with`")
         hops = stale = 0
+        through: dict[str, Any] = {}
+        if self._proxies is not None:
+            headers, through = self._through_proxy(self._proxies.of(url), url, headers)
         while True:
             use = _Use()
             try:
                 async with session.request(
-                    method, url, data=data, headers=headers, allow_redirects=False, trace_request_ctx=use
+                    method, url, data=data, headers=headers, allow_redirects=False, trace_request_ctx=use, **through
                 ) as response:
                     use.answered = True
                     if self.hear_allowance is not None:
@@ -275,6 +284,20 @@ class Endpoint:
                 written = not isinstance(error, aiohttp.ClientOSError) or error.errno is not None
                 if not use.reused or use.answered or stale > _MOST_STALE or (written and not self._repeatable):
                     raise
+
+    def _through_proxy(
+        self, proxy: Proxy | None, url: str, headers: Mapping[str, str] | None
+    ) -> tuple[Mapping[str, str], dict[str, Any]]:
+        """Return a request's headers where there are proxies, and how aiohttp is told of this one."""
+        whole = self._headers.copy()
+        whole.update(headers or {})
+        if proxy is None:
+            return whole, {}
+        login = {"Proxy-Authorization": proxy.login} if proxy.login else {}
+        if url[:5].lower() == "https":
+            return whole, {"proxy": proxy.url, "proxy_headers": login}
+        whole.update(login)  # the proxy reads the request itself
+        return whole, {"proxy": proxy.url}
 
 
 def _redirected(response: aiohttp.ClientResponse, method: str, label: str, redact: Redactor, *, last: bool) -> str:

@@ -29,6 +29,7 @@ from ..errors import (
     Unauthorized,
     Unavailable,
 )
+from .network import Proxy, proxy_failure
 from .secrets import Redactor
 
 _NOBODY = (502, 503, 504)  # what stands before an endpoint says so where there is none behind it
@@ -40,7 +41,7 @@ _CONTEXT_CODES = {
     "string_above_max_length",
     "tokens_limit_reached",
 }
-_CONTEXT_STATUSES = frozenset({*range(400, 500), 500} - {401, 403, 404, 408, 429})
+_CONTEXT_STATUSES = frozenset({*range(400, 500), 500} - {401, 403, 404, 407, 408, 429})
 _CONTEXT = re.compile(
     r"context (length|window|size|limit)|max_model_len|maximum (model|prompt|sequence|session|allowed) length"
     r"|(prompt|input|text|request) (is|was) (too|longer than)|(prompt|input) (too long|length)|too many (input )?tokens"
@@ -97,6 +98,7 @@ _BLOCKED_ELSEWHERE = re.compile(r"exceeded your current quota|plan and billing d
 _BY_MINUTE = re.compile(r"per (second|minute|hour)\b|\b[RT]PM\b", re.IGNORECASE)
 _LONGEST_NOTICE = 400  # characters: longer messages quote the request, whose words are not the endpoint's own
 _PAY = "; that does not pass soon: add credit, raise the limit or take another key, then resume the run (viva resume)"
+_LOGIN = "; a proxy wants another login: check user and password in http_proxy and https_proxy"
 # "Please try again in 7m12s", "retry after 56 seconds", "Quota will be replenished in 12:21:10"
 _AFTER = re.compile(
     r"(?:try again|retry|available again|replenished)(?: your request)? (?:in|after) "
@@ -149,7 +151,8 @@ def error_from_response(
     if kind is AccountBlocked:
         return AccountBlocked(text.rstrip(".") + _PAY, model=label, status=status)
     if kind is Unauthorized:
-        return Unauthorized(f"{text}; {key_advice}", model=label, status=status)
+        advice = _LOGIN if status == 407 else f"; {key_advice}"
+        return Unauthorized(text + advice, model=label, status=status)
     if kind is Rejected and status >= 500:
         status = 422  # what the endpoint reports as its own fault is the request's
     after = dialect.retry_after(error, headers) if kind.retryable else None
@@ -200,13 +203,15 @@ def _usual(status: int, codes: set[str], message: str) -> type[BackendError]:
         # llama-cpp-python's server reports a request it could not validate as its own fault, and so does llama.cpp's
         # one with tools it was not started for; asking again is no use.
         return Rejected if "response_format" in message or "tools param" in message else Unavailable
-    if status in (401, 403):
+    if status in (401, 403, 407):
         return Unauthorized
     return Rejected
 
 
-def transport_error(label: str, url: str, error: BaseException, redact: Redactor) -> BackendError:
-    """The typed error for a failure below HTTP: refused, reset, half a body, timed out."""
+def transport_error(
+    label: str, url: str, error: BaseException, redact: Redactor, proxy: Proxy | None = None
+) -> BackendError:
+    """Return the typed error for a failure below HTTP: refused, reset, half a body, timed out; at a proxy, too."""
     if isinstance(error, asyncio.TimeoutError):
         late = TimedOut(f"{url}: no answer in time", model=label)
         late.absent = isinstance(error, aiohttp.ConnectionTimeoutError)
@@ -219,8 +224,13 @@ def transport_error(label: str, url: str, error: BaseException, redact: Redactor
     text = redact(f"{url}: {type(cause).__name__}: {cause}")[:500]
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return NoDescriptor(f"{text}; too many open files, raise the limit (ulimit -n)", model=label)
-    failure = Unavailable(text + _advice(error, cause), model=label)
-    failure.absent = isinstance(error, aiohttp.ClientConnectorError)
+    advice = proxy_failure(error, proxy) if proxy is not None else ""
+    if isinstance(error, aiohttp.ClientHttpProxyError):  # the proxy was asked to connect, and did not
+        text = redact(f"{url}: HTTP {error.status}: {error.message}")[:500]
+        if error.status < 500:
+            return Unauthorized(text + (_LOGIN if error.status == 407 else advice), model=label, status=error.status)
+    failure = Unavailable(text + (advice or _advice(error, cause)), model=label)
+    failure.absent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ClientHttpProxyError)
     return failure
 
 
@@ -278,7 +288,9 @@ def _moment(date: str | None) -> datetime | None:
 
 def _advice(error: BaseException, cause: BaseException) -> str:
     """What to do about the mistakes that are made most often in a model's name."""
-    if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLCertVerificationError):
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return "; if its certificate is your own authority's, name the authority's file in SSL_CERT_FILE"
+    if isinstance(cause, ssl.SSLError):
         return "; if the endpoint does not speak TLS, write http:// instead of https://"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return "; no such host: mend the name in the URL"

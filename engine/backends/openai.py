@@ -26,9 +26,10 @@ from .base import Backend, ModelSpec
 from .endpoint import Body, Endpoint
 from .endpoint_backend import EndpointBackend
 from .endpoint_name import Service, place_of
+from .network import proxy_secrets
 from .openai_answer import parse_completion
 from .openai_reading import WAYS, url_of
-from .secrets import Redactor
+from .secrets import redactor_of
 from .sse import read_stream
 
 _SERVICE = Service(
@@ -73,7 +74,7 @@ class OpenAIBackend(EndpointBackend):
         cache_key: bool = False,
         reading: str = "echo",
     ) -> None:
-        self._redact = Redactor(key)
+        self._redact = redactor_of([key, *proxy_secrets()])
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         endpoint = Endpoint(base_url.rstrip("/"), self._redact, timeout, longest_answer, headers)
         super().__init__(clock, endpoint, model)

@@ -189,6 +189,12 @@ class Redactors(Redactor):
         return _StreamedByEach(self._each, hand_on)
 
 
+def redactor_of(keys: Iterable[str | None]) -> Redactor:
+    """Return what takes out these keys."""
+    known = {key for key in keys if key}
+    return Redactors(known) if len(known) > 1 else Redactor(next(iter(known), None))
+
+
 class Streamed:
     """Pieces on their way: what may be the beginning of a key waits for the next piece. Call ``finish`` at the end."""
 

@@ -21,8 +21,9 @@ from ..base import Backend, ModelSpec
 from ..endpoint import Body, Endpoint
 from ..endpoint_backend import EndpointBackend
 from ..endpoint_name import Place, Service, place_of
+from ..network import proxy_secrets
 from ..returned_parts import ReturnedParts
-from ..secrets import Redactor
+from ..secrets import redactor_of
 from .answer import ReadMessage, parse_message
 from .errors import MessagesErrors, refuses_sampling
 from .request import RequestOptions, body_of
@@ -54,7 +55,7 @@ class AnthropicBackend(EndpointBackend):
         form: str = "schema",
         longest_answer: int = 64_000_000,
     ) -> None:
-        self._redact = Redactor(place.key)
+        self._redact = redactor_of([place.key, *proxy_secrets()])
         headers = {"anthropic-version": _VERSION} | ({"x-api-key": place.key} if place.key else {})
         base_url = place.base_url.removesuffix("/v1")
         endpoint = Endpoint(base_url, self._redact, timeout, longest_answer, headers, dialect=MessagesErrors())

@@ -26,6 +26,7 @@ from ..credentials import url_credentials
 from ..endpoint import Body, Endpoint
 from ..inline_place import inline_place
 from ..key_trust import Trust
+from ..network import proxy_secrets
 from ..openai_usage import estimated
 from ..secrets import Redactor, Redactors, usable_key
 from .answers import AnswerReader
@@ -53,7 +54,7 @@ class _Opened:
         headers = {name: self._header(name, value) for name, value in application.headers.items()}
         self.by_session = {name: value for name, value in headers.items() if mentions(value, "session")}
         self.salt = from_environment(application.session_salt, "session_salt", shown)[0]
-        self.redact: Redactor = Redactors(self.secrets)
+        self.redact: Redactor = Redactors([*self.secrets, *proxy_secrets()])
         place = self.redact(self.urls[application.url].partition("?")[0])
         fixed = {name: value for name, value in headers.items() if name not in self.by_session}
         advice = _KEY_ADVICE if self.secrets else _NO_KEY_ADVICE

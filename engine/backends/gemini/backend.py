@@ -23,8 +23,9 @@ from ..base import Backend, ModelSpec
 from ..endpoint import Body, Endpoint
 from ..endpoint_backend import EndpointBackend
 from ..endpoint_name import Place, Service, place_of
+from ..network import proxy_secrets
 from ..returned_parts import ReturnedParts
-from ..secrets import Redactor
+from ..secrets import redactor_of
 from .answer import ReadAnswer, parse_answer
 from .errors import GeminiErrors
 from .request import LEVELS, RequestOptions, body_of
@@ -55,7 +56,7 @@ class GeminiBackend(EndpointBackend):
         form: str = "schema",
         longest_answer: int = 64_000_000,
     ) -> None:
-        self._redact = Redactor(place.key)
+        self._redact = redactor_of([place.key, *proxy_secrets()])
         headers = {"x-goog-api-key": place.key} if place.key else {}
         base_url = place.base_url if _VERSIONED.search(place.base_url) else f"{place.base_url}/{_VERSION}"
         endpoint = Endpoint(base_url, self._redact, timeout, longest_answer, headers, dialect=GeminiErrors())
