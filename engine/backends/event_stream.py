@@ -1,56 +1,321 @@
-"""The events of an answer that streams: server-sent events, or lines that each are one.
+"""Streamed answers of all providers: the events of a body, and the JSON records that these hold.
 
-What never belongs here: what an event holds.
+Events are read by the rules of the HTML standard ("Server-sent events"), with what endpoints do beside them: an event
+that the body's end completes, one event a line, a record sent whole where a stream was asked for, keep-alives in the
+place of data, errors as events. What a record means is read where its provider is.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
 
-from .endpoint import Body
-from .stream_lines import Lines
+import orjson
+
+from ..errors import BackendError, Unavailable
+from .endpoint import BYTE_ORDER_MARK, Body, Endpoint
+from .endpoint_json import Halves, decoded
 
 _MOST_OTHER = 1000  # bytes that are kept of what is no event
+_LONGEST_SIGN = 32  # bytes of what says that a stream goes on, or ends
+_ALIVE = (b"", b"null", b"{}", b"PING", b"KEEPALIVE", b"KEEP-ALIVE", b"HEARTBEAT")
+_ALIVE_NAMES = ("ping", "keepalive", "keep-alive", "heartbeat")
+_SIGNS = ("error", *_ALIVE_NAMES)  # names of events that say what they are whatever their data
+# The status that an error would have had as an answer, by the names that providers document for codes and types:
+# Anthropic's, OpenAI's and those of servers like it, Google's.
+_STATUS = {
+    "invalid_request_error": 400,
+    "badrequesterror": 400,
+    "context_length_exceeded": 400,
+    "invalid_argument": 400,
+    "failed_precondition": 400,
+    "authentication_error": 401,
+    "authenticationerror": 401,
+    "invalid_api_key": 401,
+    "unauthenticated": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "permissiondeniederror": 403,
+    "permission_denied": 403,
+    "not_found_error": 404,
+    "notfounderror": 404,
+    "model_not_found": 404,
+    "not_found": 404,
+    "conflict_error": 409,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "ratelimiterror": 429,
+    "insufficient_quota": 429,
+    "resource_exhausted": 429,
+    "unavailable": 503,
+    "deadline_exceeded": 504,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+_OTHER_STATUS = 500
 
 
-class StreamEvent(NamedTuple):
-    """``name`` is empty where none was given."""
-
-    name: str
-    data: bytes
+# The name of an event, empty where none was given, and its data.
+StreamEvent = tuple[str, bytes]
 
 
-class EventStream:
-    """The events of a body. ``named``: they are server-sent events; otherwise each line that is not blank is one.
+class EventParser:
+    """Parse the events of a body that comes in pieces, wherever it is cut.
 
+    ``named``: they are server-sent events; otherwise each line that is not blank is one. ``records``: the data of each
+    is one JSON object, so that a line of data behind a whole one begins another event, as some endpoints write them.
     ``other`` is the beginning of what was no event, for errors.
     """
 
-    def __init__(self, body: Body, *, named: bool) -> None:
-        self._lines, self._named = Lines(body), named
+    def __init__(self, *, named: bool = True, records: bool = False) -> None:
+        self._named, self._records = named, records
+        self._begun: list[bytes] = []  # pieces of a line whose end has not come
+        self._at_start = True
+        self._after_return = False  # the last piece ended in "\r": a "\n" that follows belongs to it
+        self._name = ""
+        self._data: list[bytes] = []
         self.other = b""
+
+    def feed(self, piece: bytes) -> list[StreamEvent]:
+        """The events that a piece completes."""
+        events: list[StreamEvent] = []
+        if self._at_start:
+            self._begun.append(piece)
+            whole = b"".join(self._begun)
+            if len(whole) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(whole):
+                return events
+            self._at_start, self._begun, piece = False, [], whole.removeprefix(BYTE_ORDER_MARK)
+        begun = self._begun or self._data or self._name or self._after_return or not self._named
+        if not begun and piece.endswith(b"\n\n") and b"\r" not in piece:  # nearly always: whole events
+            for block in piece[:-2].split(b"\n\n"):
+                if block.startswith(b"data: ") and b"\n" not in block:
+                    events.append(("", block[6:]))
+                else:
+                    for line in block.split(b"\n"):
+                        self._take(line, events)
+                    self._dispatch(events)
+            return events
+        if self._after_return:
+            piece = piece.removeprefix(b"\n")
+        self._after_return = piece.endswith(b"\r")
+        *lines, rest = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        if lines:
+            lines[0] = b"".join([*self._begun, lines[0]])
+            self._begun = []
+            for line in lines:
+                self._take(line, events)
+        if rest:
+            self._begun.append(rest)
+        return events
+
+    def end(self) -> list[StreamEvent]:
+        """The event that the end of the body completes, if there is one."""
+        events: list[StreamEvent] = []
+        if self._begun:
+            self._take(b"".join(self._begun), events)
+            self._begun = []
+        self._dispatch(events)
+        return events
+
+    def _take(self, line: bytes, events: list[StreamEvent]) -> None:
+        if not self._named:
+            if line.strip():
+                events.append(("", line))
+            return
+        if not line:
+            self._dispatch(events)
+            return
+        if line.startswith(b"data:") or line == b"data":
+            if self._records and len(self._data) == 1 and _is_whole(self._data[0]):
+                self._dispatch(events)
+            self._data.append(line[6:] if line[5:6] == b" " else line[5:])
+            return
+        field, _, value = line.partition(b":")
+        if field == b"event":
+            self._name = value.strip().decode("utf-8", "replace")
+        elif field and field not in (b"id", b"retry") and len(self.other) < _MOST_OTHER:
+            self.other += line[:_MOST_OTHER] + b"\n"
+
+    def _dispatch(self, events: list[StreamEvent]) -> None:
+        if self._data:
+            events.append((self._name, b"\n".join(self._data)))
+            self._data = []
+        self._name = ""
+
+
+class EventStream:
+    """The events of a body; all as in ``EventParser``."""
+
+    def __init__(self, body: Body, *, named: bool = True, records: bool = False) -> None:
+        self._body, self._parser = body, EventParser(named=named, records=records)
+        self._ready: deque[StreamEvent] = deque()
+        self._at_end = False
+
+    @property
+    def other(self) -> bytes:
+        """The beginning of what was no event, for errors."""
+        return self._parser.other
 
     async def next(self) -> StreamEvent | None:
         """The next event, None at the end. What an event held before the stream ended is one too.
 
         :raises BackendError: the stream broke off.
         """
-        name, data = "", list[bytes]()
-        while (line := await self._lines.next()) is not None:
-            if not self._named:
-                if line.strip():
-                    return StreamEvent("", line)
-                continue
-            if not line:
-                if data:
-                    return StreamEvent(name, b"\n".join(data))
-                name = ""
-                continue
-            field, _, value = line.partition(b":")
-            if field == b"data":
-                data.append(value.removeprefix(b" "))
-            elif field == b"event":
-                name = value.strip().decode("utf-8", "replace")
-            elif field and field not in (b"id", b"retry") and len(self.other) < _MOST_OTHER:
-                self.other += line[:_MOST_OTHER] + b"\n"
-        return StreamEvent(name, b"\n".join(data)) if data else None
+        while not self._ready:
+            if self._at_end:
+                return None
+            piece = await self._body.piece()
+            self._at_end = not piece
+            self._ready.extend(self._parser.feed(piece) if piece else self._parser.end())
+        return self._ready.popleft()
+
+
+class RecordStream:
+    """The JSON objects of an answer that was asked for as a stream.
+
+    ``is_whole``: the body is no stream of events but JSON, whose objects these are: the answer, an error, or a list of
+    what would have been events. ``data`` is the last object as it came, ``done`` whether ``[DONE]`` came.
+    """
+
+    def __init__(self, body: Body, endpoint: Endpoint, label: str) -> None:
+        self._body, self._endpoint, self._label = body, endpoint, label
+        self._parser = EventParser(records=True)
+        self._ready: deque[StreamEvent] = deque()
+        self._halves = Halves()
+        self._begun: list[bytes] | None = []  # what came while nothing but blanks had come
+        self._at_end = False
+        self.is_whole = self.done = False
+        self.data = b""
+
+    async def next(self) -> dict[str, Any] | None:
+        """The next object, None at the end. What only keeps the connection alive is passed over.
+
+        :raises BackendError: the endpoint reported an error, by its status, or the stream broke off.
+        :raises Unavailable: what came is no JSON object.
+        :raises AnswerTooLarge: it is longer than an answer may be.
+        """
+        while True:
+            while self._ready:
+                name, self.data = self._ready.popleft()
+                record = self._record(name, self.data)
+                if record is not None:
+                    return record
+                if self.done:
+                    return None
+            if self._at_end:
+                return None
+            piece = await self._body.piece()
+            self._at_end = not piece
+            if self._begun is not None:
+                piece = self._first(piece)
+                if self.is_whole:
+                    await self._read_whole(piece)
+                    continue
+            if piece:
+                self._ready.extend(self._parser.feed(piece))
+            if self._at_end:
+                self._ready.extend(self._parser.end())
+
+    def malformed(self, what: str) -> Unavailable:
+        """The error for a record that is not ``what`` a stream may hold."""
+        return Unavailable(f"the stream holds {what}: {self._endpoint.redact.quote(self.data, 200)}", model=self._label)
+
+    def broken_off(self) -> Unavailable:
+        """The error for a stream that ended before the answer did."""
+        other = b"" if self.data else self._parser.other
+        shown = f": {self._endpoint.redact.quote(other, 200).strip()}" if other else ""
+        return Unavailable(f"the stream broke off before its end{shown}", model=self._label)
+
+    def _record(self, name: str, data: bytes) -> dict[str, Any] | None:
+        """The object of an event; None where it says nothing."""
+        if not data.startswith(b"{") or len(data) < 3 or name in _SIGNS:  # seldom
+            sign = data.strip().strip(b'"').replace(b" ", b"").upper() if len(data) <= _LONGEST_SIGN else b""
+            if sign in (b"[DONE]", b"DONE"):
+                self.done = True
+                return None
+            if name in _ALIVE_NAMES or is_keep_alive(data):
+                return None
+            if name == "error":
+                raise self._reported({}, data)
+        try:
+            record = decoded(data, self._label, self._halves)
+        except (orjson.JSONDecodeError, ValueError):
+            raise self.malformed("what is no JSON") from None
+        if not isinstance(record, dict):
+            raise self.malformed("what is no JSON object")
+        if record.get("error") or (
+            "choices" not in record and (record.get("type") == "error" or record.get("object") == "error")
+        ):
+            raise self._reported(record, data)
+        return record
+
+    def _reported(self, record: Mapping[str, Any], data: bytes) -> BackendError:
+        if not record:
+            try:
+                value = orjson.loads(data)
+            except orjson.JSONDecodeError:
+                value = None
+            record = value if isinstance(value, dict) else {}
+        return self._endpoint.error(self._label, reported_status(record), data)
+
+    def _first(self, piece: bytes) -> bytes:
+        """What of the body's beginning is to be parsed now; sets ``is_whole`` where it is no stream of events."""
+        assert self._begun is not None
+        self._begun.append(piece)
+        begun = b"".join(self._begun)
+        head = begun.removeprefix(BYTE_ORDER_MARK).lstrip()
+        if not self._at_end and BYTE_ORDER_MARK.startswith(head):  # nothing but blanks, or a part of the mark
+            self._begun = [begun]
+            return b""
+        self._begun = None
+        self.is_whole = head.startswith((b"{", b"["))
+        return head if self.is_whole else begun
+
+    async def _read_whole(self, head: bytes) -> None:
+        """Take a body that is JSON: one object, a list of them, or one on each line."""
+        pieces = [head]
+        while piece := await self._body.piece():
+            pieces.append(piece)
+        self._at_end = True
+        data = b"".join(pieces).strip()
+        try:
+            value = decoded(data, self._label)
+        except orjson.JSONDecodeError:
+            self._ready.extend(("", line) for line in data.splitlines())
+            return
+        parts = [orjson.dumps(one) for one in value] if isinstance(value, list) else [data]
+        self._ready.extend(("", part) for part in parts)
+
+
+def is_keep_alive(data: bytes) -> bool:
+    """Whether the data of an event say nothing: some endpoints send such in the place of comments."""
+    sign = data.strip() if len(data) <= _LONGEST_SIGN else data[:_LONGEST_SIGN].lstrip()
+    return sign.startswith(b":") or sign.strip(b'"').upper() in _ALIVE
+
+
+def reported_status(record: Mapping[str, Any]) -> int:
+    """The status that an error within a stream would have had as an answer; 500 where nothing says which."""
+    error = record.get("error")
+    places = [error, record] if isinstance(error, dict) else [record]
+    found = [place.get(name) for place in places for name in ("code", "status", "status_code", "type")]
+    for value in found:
+        if isinstance(value, str) and value.isascii() and value.isdigit():
+            value = int(value[:4])
+        if type(value) is int and 400 <= value < 600:
+            return value
+    names = (value.lower() for value in found if isinstance(value, str))
+    return next((_STATUS[name] for name in names if name in _STATUS), _OTHER_STATUS)
+
+
+def _is_whole(data: bytes) -> bool:
+    """Whether a line of data is a whole event of a stream of objects."""
+    data = data.strip()
+    if not (data.startswith(b"{") and data.endswith(b"}")):
+        return data == b"[DONE]"
+    try:
+        orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return False
+    return True

@@ -99,7 +99,7 @@ class OpenAIBackend(EndpointBackend):
                     on_text,
                     self.label,
                     self._clock,
-                    self._redact,
+                    self._endpoint,
                     tools=tools,
                     token_ids=self._token_ids,
                 )

@@ -1,7 +1,4 @@
-"""Reading the answer of a chat endpoint that sent it whole.
-
-What never belongs here: HTTP, streams (``sse``), and prompts that come back (``openai_echo``).
-"""
+"""Reading the answer of a chat endpoint that sent it whole. ``sse`` reads streams, ``openai_echo`` echoed prompts."""
 
 from __future__ import annotations
 
@@ -9,11 +6,11 @@ from typing import Any
 
 import orjson
 
-from ..errors import Unavailable
+from ..errors import Rejected, Unavailable
 from ..messages import Completion, Pieces
 from ..tools import ToolCall, argument_text, numbered
 from .endpoint_json import decoded
-from .openai_message import finish_of, refuses, text_of, thoughts_of
+from .openai_message import PartWithoutText, finish_of, likeliest, refuses, text_of, thoughts_of
 from .openai_usage import usage_of
 from .secrets import Redactor
 
@@ -26,16 +23,20 @@ def parse_completion(
     """Read a whole (not streamed) answer. ``tools``: some were offered; ``token_ids``: its tokens were asked for. The
     usage is 0 where it is unknown.
 
+    :raises Rejected: a part of the content is of a type that is no text.
     :raises Unavailable: it is not the answer of a chat endpoint; a proxy's page or half a body may pass, so retried.
     :raises AnswerTooLarge: it holds more values than an answer may.
     """
     try:
         answer = decoded(data, label)
-        choice = answer["choices"][0]
+        choices = answer["choices"]
+        choice = choices[0] if len(choices) == 1 else next((one for one in choices if not one.get("index")), choices[0])
         message = choice["message"]
         text = text_of(message.get("content"))
         usage = usage_of(answer.get("usage"), redact)
         calls = message.get("tool_calls")
+        if not calls and message.get("function_call"):  # as calls were sent before there could be several
+            calls = [{"function": message["function_call"]}]
         completion = Completion(
             text,
             finish_of(choice.get("finish_reason"), tools, not text and not calls and refuses(message), redact.answer),
@@ -48,6 +49,8 @@ def parse_completion(
             usage_note=usage.note,
             cached_tokens=usage.cached,
         )
+    except PartWithoutText as part:
+        raise Rejected(redact.cut(str(part), 200), model=label) from None
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         shown = f"({redact.cut(str(error), 200)}): {redact.quote(data, 200)}"
         raise Unavailable(f"the answer is not a chat completion {shown}", model=label) from None
@@ -96,7 +99,7 @@ def _logprobs(data: Any) -> list[list[Any]] | None:
         [
             str(entry["token"]),
             entry["logprob"],
-            {top["token"]: top["logprob"] for top in entry.get("top_logprobs") or ()},
+            likeliest((top["token"], top["logprob"]) for top in entry.get("top_logprobs") or ()),
         ]
         for entry in data["content"]
     ]

@@ -1,31 +1,95 @@
 """What a message or a delta of a chat endpoint holds besides calls: text, thoughts, a refusal, why it ended.
 
-Endpoints agree on little here; what is of no known form is left out, never an error, except a text that is none.
-What never belongs here: HTTP, streams, calls.
+Endpoints agree on little here. A part of any type that has text is text, or thoughts; one of an unknown type without
+text is an error, for what it says would be lost in silence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 _LONGEST_FINISH = 40
 _LONGEST_GIVEN = 10_000  # characters that are looked at
-_ASKED_FOR_CALLS = ("tool_calls", "function_call")
+_ASKED_FOR_CALLS = ("tool_calls", "function_call", "tool_use", "tool_call")
+# Why an answer ended, as endpoints spell it: in lower case, with "_" between words.
+_MEANINGS = dict.fromkeys(
+    (
+        "max_tokens",
+        "max_length",
+        "model_length",
+        "max_output_tokens",
+        "max_new_tokens",
+        "max_completion_tokens",
+        "max_tokens_reached",
+        "token_limit",
+        "length_limit",
+        "model_context_window_exceeded",
+        "context_length",
+        "context_length_exceeded",
+        "max_context_length",
+        "truncated",
+    ),
+    "length",
+)
+_MEANINGS |= {"length": "length", "stop": "stop"}  # in other letters
+_MEANINGS |= dict.fromkeys(("end_turn", "stop_sequence", "stop_token", "eos", "eos_token", "end_of_turn"), "stop")
+_MEANINGS |= dict.fromkeys(_ASKED_FOR_CALLS, "tool_calls")
+# Types of parts that lose nothing where they have no text; ``refuses`` reads refusals.
+_KNOWN = frozenset(("text", "output_text", "refusal", "reference", "citation"))
+_TEXTS = ("text", "content", "output_text")  # fields of parts
+_THOUGHTS = ("thinking", "reasoning", "reasoning_content", "text", "content", "summary")
+
+
+class PartWithoutText(TypeError):
+    """A part of a content is of a type that nobody knows, and has no text."""
+
+    def __init__(self, kind: object) -> None:
+        super().__init__(f"the answer holds a part of type {str(kind)[:40]!r}, which has no text; ask for text alone")
 
 
 def text_of(content: Any) -> str:
-    """The words of a message's ``content``: text, null, or a list of parts, of which those of text count.
+    """The words of a message's ``content``: text, null, or a list of parts, of which those with text count.
 
-    :raises TypeError: it is of another form.
+    :raises PartWithoutText: a part is of an unknown type without text. :raises TypeError: it is of another form.
     """
     if isinstance(content, str):
         return content
     if content is None:
         return ""
     if isinstance(content, list):
-        return "".join(_part(part) for part in content)
+        return "".join(map(part_text, content))
     raise TypeError(f"content is {type(content).__name__}, not text")
+
+
+def part_text(part: Any) -> str:
+    """The words of one part of a content; none of a thought.
+
+    :raises PartWithoutText: it is of an unknown type without text. :raises TypeError: it is no part.
+    """
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, dict):
+        raise TypeError(f"a part of the content is {type(part).__name__}, not an object")
+    kind = part.get("type") or "text"
+    if is_thought(kind):
+        return ""
+    for name in _TEXTS:
+        text = part.get(name)
+        if isinstance(text, dict):
+            text = text.get("value")
+        if isinstance(text, str):
+            return text
+        if text is not None:
+            raise TypeError(f"found {type(text).__name__} in the place of a part's text")
+    if kind not in _KNOWN:
+        raise PartWithoutText(kind)
+    return ""
+
+
+def is_thought(kind: Any) -> bool:
+    """Whether a part of this type is of a model's thoughts."""
+    return isinstance(kind, str) and ("think" in kind or "reason" in kind)
 
 
 def thoughts_of(message: Mapping[str, Any]) -> str:
@@ -33,7 +97,8 @@ def thoughts_of(message: Mapping[str, Any]) -> str:
     thoughts = _plain(message.get("reasoning_content")) or _plain(message.get("reasoning"))
     content = message.get("content")
     if isinstance(content, list):  # some put them among the parts of the content
-        thoughts += "".join(_plain(part.get("thinking")) for part in content if isinstance(part, dict))
+        parts = [part for part in content if isinstance(part, dict) and is_thought(part.get("type"))]
+        thoughts += "".join(next(filter(None, (_plain(part.get(name)) for name in _THOUGHTS)), "") for part in parts)
     return thoughts
 
 
@@ -47,27 +112,32 @@ def refuses(message: Mapping[str, Any]) -> bool:
 def finish_of(given: Any, tools: bool, silent_refusal: bool, clean: Callable[[str], str] = str) -> str:
     """Why an answer ended, as the endpoint says it.
 
-    An end by calls is ``stop`` where ``tools`` were offered. ``silent_refusal``: the model refused and said nothing
-    else. Of words that nobody knows at most 40 characters are kept, and no colon, which marks the engine's own;
-    ``clean`` takes the key out of them before they are cut.
+    An end by calls is ``stop`` where ``tools`` were offered, one at the token limit ``length``. ``silent_refusal``: the
+    model refused and said nothing else. Of words that nobody knows at most 40 characters are kept, and no colon, which
+    marks the engine's own; ``clean`` takes the key out of them before they are cut.
     """
     if silent_refusal:
         return "refusal"
     if given in ("stop", "length"):  # nearly always
         return str(given)
-    if not isinstance(given, str) or (tools and given in _ASKED_FOR_CALLS):
+    if not isinstance(given, str):
         return "stop"
+    word = given[:_LONGEST_FINISH].strip().lower().replace("-", "_").replace(" ", "_")
+    if word in _MEANINGS:
+        return "stop" if tools and word in _ASKED_FOR_CALLS else _MEANINGS[word]
     kept = "".join(
         character for character in clean(given[:_LONGEST_GIVEN])[: 4 * _LONGEST_FINISH] if character.isprintable()
     )
     return kept.replace(":", "-")[:_LONGEST_FINISH].strip() or "stop"
 
 
-def _part(part: Any) -> str:
-    if not isinstance(part, dict):
-        raise TypeError(f"a part of the content is {type(part).__name__}, not an object")
-    text = part.get("text") if part.get("type", "text") == "text" else None
-    return text if isinstance(text, str) else ""
+def likeliest(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Log-probabilities by token; of a token that comes twice (parts of characters look alike) the higher one."""
+    found: dict[str, float] = {}
+    for token, value in pairs:
+        if token not in found or value > found[token]:
+            found[token] = value
+    return found
 
 
 def _plain(value: Any) -> str:

@@ -1,8 +1,6 @@
-"""Reading a streamed chat completion (server-sent events). A stream that ends before its end is an error, whole.
+"""A streamed chat completion, put together. A stream that ends before its end is an error, whole.
 
 Text is handed on as it comes; calls are put together from their pieces and come with the completion only.
-
-What never belongs here: retries; anything about requests.
 """
 
 from __future__ import annotations
@@ -13,136 +11,251 @@ from typing import Any
 import orjson
 
 from ..clock import Clock
-from ..errors import Unavailable
+from ..errors import Rejected, Unavailable
 from ..messages import Completion
 from ..tools import ToolCall, argument_text, numbered
-from .endpoint import Body
-from .endpoint_json import decoded
-from .openai_answer import generated_pieces, without_key
-from .openai_message import finish_of, refuses, text_of, thoughts_of
+from .endpoint import Body, Endpoint
+from .event_stream import RecordStream
+from .openai_answer import generated_pieces, parse_completion, without_key
+from .openai_message import PartWithoutText, finish_of, refuses, text_of, thoughts_of
 from .openai_usage import ReportedUsage, usage_of
-from .secrets import Redactor
-from .stream_lines import Lines
+
+_LONGEST_TRIED = 1 << 14  # characters of arguments that are read to see whether a call is whole
 
 
 async def read_stream(
     body: Body,
-    on_text: Callable[[str], None] | None,
+    on_text: Callable[[str], None],
     label: str,
     clock: Clock,
-    redact: Redactor,
+    endpoint: Endpoint,
     *,
     tools: bool = False,
     token_ids: bool = False,
 ) -> Completion:
     """Read to the end, handing on each piece of text, without the key. ``first_token`` is the clock's time of the first
     piece. ``tools``: some were offered; ``token_ids``: its tokens were asked for. Thoughts are put together and come
-    with the completion only, as calls do.
+    with the completion only, as calls do. Choices that were not asked for are left out.
 
+    :raises BackendError: an error that the stream reports, by its status.
+    :raises Rejected: a part of the content is of a type that is no text.
     :raises Unavailable: the stream broke off, or held something that is not a chunk of a completion.
     :raises AnswerTooLarge: it is longer than an answer may be.
     """
-    pieces: list[str] = []
-    thoughts: list[str] = []
-    refused = False
-    finish: Any = None
+    redact = endpoint.redact
+    ours, others = _Choice(), dict[int, _Choice]()
     usage = ReportedUsage(0, 0)
     first: float | None = None
-    calls = CallPieces()
-    tokens: list[Any] = []
-    ended = False
-    out = redact.stream(on_text) if on_text is not None else None
-    lines = Lines(body)
-    while (raw := await lines.next()) is not None:
-        line = raw.strip()
-        if not line.startswith(b"data:"):
-            continue
-        data = line[5:].strip()
-        if data == b"[DONE]":
-            ended = True
-            break
+    out = redact.stream(on_text)
+    stream = RecordStream(body, endpoint, label)
+    while (chunk := await stream.next()) is not None:
+        piece = ""
         try:
-            chunk = decoded(data, label)
-            problem = chunk.get("error")
+            choices = chunk.get("choices") or ()
+            if stream.is_whole and not (choices and "delta" in choices[0]):
+                completion = parse_completion(stream.data, label, redact, tools=tools, token_ids=token_ids)
+                completion.first_token = clock.now()
+                if completion.text:
+                    on_text(completion.text)
+                return completion
             if chunk.get("usage"):
                 usage = usage_of(chunk["usage"], redact)
-            choices = chunk.get("choices") or ()
-            delta = (choices[0].get("delta") or {}) if choices else {}
-            piece = text_of(delta.get("content"))
-            thought = thoughts_of(delta)
-            if thought:
-                thoughts.append(thought)
-            refused = refused or refuses(delta)
-            parts = delta.get("tool_calls")
-            if parts:
-                calls.add(parts)
-            finish = (choices[0].get("finish_reason") if choices else None) or finish
-            if token_ids and choices:
-                tokens += choices[0].get("token_ids") or ()
-        except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError):
-            shown = redact.quote(data, 200)
-            raise Unavailable(f"the stream holds something that is not a chunk: {shown}", model=label) from None
-        if problem:
-            shown = redact.cut(problem, 200) if isinstance(problem, str) else redact.quote(data, 200)
-            raise Unavailable(f"the stream reported an error: {shown}", model=label)
-        if first is None and (piece or parts):
-            first = clock.now()
+            for choice in choices:
+                index = index_of(choice)
+                if index:
+                    others.setdefault(index, _Choice()).take(choice)
+                else:
+                    piece += ours.take(choice)
+        except PartWithoutText as part:
+            raise Rejected(redact.cut(str(part), 200), model=label) from None
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError):
+            raise stream.malformed("something that is not a chunk") from None
         if piece:
-            pieces.append(piece)
-            if out is not None:
-                out.feed(piece)
-    if out is not None:
-        out.finish()
-    if not ended and finish is None:
-        raise Unavailable("the stream broke off before its end", model=label)
-    called = calls.whole()
+            if first is None:
+                first = clock.now()
+            out.feed(piece)
+        elif first is None and ours.calls.has_begun:
+            first = clock.now()
+    if not ours.has_come and len(others) == 1:  # an endpoint that counts from another number
+        [ours] = others.values()
+        out.feed("".join(ours.pieces))
+        first = clock.now()
+    out.finish()
+    if not stream.done and ours.finish is None:
+        raise stream.broken_off()
+    called = ours.calls.whole()
     if called is not None and not all(call.name for call in called):
         raise Unavailable("the stream holds a call without a name", model=label)
-    text = "".join(pieces)
+    text = "".join(ours.pieces)
     completion = Completion(
         text,
-        finish_of(finish, tools, refused and not text and not called, redact.answer),
+        finish_of(ours.finish, tools, ours.refused and not text and not called, redact.answer),
         usage.prompt,
         usage.completion,
         first_token=first,
-        pieces=generated_pieces(tokens),
+        pieces=generated_pieces(ours.tokens) if token_ids else None,
         calls=called,
-        thoughts="".join(thoughts),
+        thoughts="".join(ours.thoughts),
         usage_note=usage.note,
         cached_tokens=usage.cached,
     )
     return without_key(completion, redact)
 
 
-class CallPieces:
-    """The calls of a stream, in the order of their indices; the first id and name that come for one count."""
+class _Choice:
+    """One choice as far as its chunks have come."""
 
     def __init__(self) -> None:
-        self._parts: dict[int, tuple[list[str], list[str], list[str]]] = {}
-        self._last = -1  # the highest index
+        self.pieces: list[str] = []
+        self.thoughts: list[str] = []
+        self.tokens: list[Any] = []
+        self.calls = CallPieces()
+        self.finish: Any = None
+        self.has_come = self.refused = False
+
+    def take(self, choice: dict[str, Any]) -> str:
+        """Take a choice of a chunk; the text that it adds.
+
+        :raises KeyError, TypeError, AttributeError: it is none.
+        """
+        self.has_come = True
+        self.finish = choice.get("finish_reason") or self.finish
+        if choice.get("token_ids"):
+            self.tokens += choice["token_ids"]
+        delta = choice.get("delta")
+        if not delta:  # some send a message in one chunk, others repeat all of it at the end
+            delta = None if self.pieces else choice.get("message")
+            if not delta:
+                return ""
+        content = delta.get("content")
+        if len(delta) == 1 and type(content) is str:  # nearly always
+            if content:
+                self.pieces.append(content)
+            return content
+        thought = thoughts_of(delta)
+        if thought:
+            self.thoughts.append(thought)
+        self.refused = self.refused or refuses(delta)
+        parts = delta.get("tool_calls")
+        if parts:
+            self.calls.add(parts)
+        elif delta.get("function_call"):  # as calls were sent before there could be several
+            self.calls.add([{"index": 0, "function": delta["function_call"]}])
+        piece = text_of(content)
+        if piece:
+            self.pieces.append(piece)
+        return piece
+
+
+class _Call:
+    """One call as far as its pieces have come. ``place``: where it stands among the others."""
+
+    __slots__ = ("arguments", "id", "name", "place")
+
+    def __init__(self, place: int) -> None:
+        self.place, self.id, self.name = place, "", ""
+        self.arguments: list[str] = []
+
+    def goes_on(self, id_: str, name: str, arguments: str, *, is_next: bool) -> bool:
+        """Whether a piece that may be of this call is: a call has one name, and an id of its own where ids are given.
+
+        ``is_next``: no other piece of the same chunk is of this call.
+        """
+        if not name or not self.name:
+            return True
+        if id_ and self.id:
+            return id_ == self.id
+        return is_next and name == self.name and not (arguments and self._is_whole())
+
+    def add(self, id_: str, name: str, arguments: str) -> None:
+        """Add a piece. The first id and name that come count: some endpoints repeat them."""
+        self.id, self.name = self.id or id_, self.name or name
+        if arguments:
+            self.arguments.append(arguments)
+
+    def _is_whole(self) -> bool:
+        if not self.arguments or not self.arguments[-1].rstrip().endswith("}"):
+            return False
+        if len(self.arguments) > _LONGEST_TRIED or sum(map(len, self.arguments)) > _LONGEST_TRIED:
+            return False
+        try:
+            orjson.loads("".join(self.arguments))
+        except orjson.JSONDecodeError:
+            return False
+        return True
+
+
+class CallPieces:
+    """The calls of a stream, in the order of their indices.
+
+    Endpoints number calls, or repeat their ids, or both, or count every call as the first: a piece belongs to the call
+    of its id, else to the latest of its index, else to the latest of all; but with a name and another id, or a name
+    where nothing else says whose it is, it begins a call.
+    """
+
+    def __init__(self) -> None:
+        self._calls: list[_Call] = []
+        self._latest: dict[int, _Call] = {}  # by index
+        self._by_id: dict[str, _Call] = {}
+        self._next = 0  # the place of a call without an index
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a call."""
+        return bool(self._calls)
 
     def add(self, parts: list[dict[str, Any]]) -> None:
         """Take the pieces of a chunk.
 
         :raises KeyError, TypeError, AttributeError: they are no pieces of calls.
         """
+        earlier: set[_Call] = set()  # of the same chunk, which holds one piece of a call
         for part in parts:
-            id_, function = part.get("id"), part.get("function") or {}
-            index = part.get("index")
-            if index is None:  # some endpoints send each call whole and do not number them
-                index = self._last if self._last >= 0 and not id_ and not function.get("name") else self._last + 1
-            elif type(index) is not int:
-                raise TypeError(f"a call's index is {index!r}, not a number")
-            self._last = max(self._last, index)
-            ids, names, arguments = self._parts.setdefault(index, ([], [], []))
-            for value, texts in ((id_, ids), (function.get("name"), names)):
-                if value:
-                    texts.append(str(value))
-            arguments.append(argument_text(function.get("arguments")))
+            function = part.get("function") or {}
+            id_, name = str(part.get("id") or ""), str(function.get("name") or "")
+            arguments = argument_text(function.get("arguments"))
+            call = self._call(index_of(part), id_, name, arguments, earlier)
+            call.add(id_, name, arguments)
+            earlier.add(call)
+            if id_:
+                self._by_id.setdefault(id_, call)
+
+    def _call(self, index: int | None, id_: str, name: str, arguments: str, earlier: set[_Call]) -> _Call:
+        """The call that a piece belongs to, which may begin with it."""
+        known = self._by_id.get(id_) if id_ else None
+        call: _Call | None
+        if index is not None and index in self._latest:
+            call = known if known is not None and known.place == index else self._latest[index]
+        elif index is None:
+            call = known or (self._calls[-1] if self._calls else None)
+        else:
+            call = None if name else known
+        if call is not None and call.goes_on(id_, name, arguments, is_next=call not in earlier):
+            return call
+        call = _Call(self._next if index is None else index)
+        self._next = max(self._next, call.place + 1)
+        self._calls.append(call)
+        self._latest[call.place] = call
+        return call
 
     def whole(self) -> list[ToolCall] | None:
         """The calls, None if there was none."""
-        if not self._parts:
+        if not self._calls:
             return None
-        ordered = [self._parts[index] for index in sorted(self._parts)]
-        return numbered(("".join(ids[:1]), "".join(names[:1]), "".join(texts)) for ids, names, texts in ordered)
+        ordered = sorted(self._calls, key=lambda call: call.place)
+        return numbered((call.id, call.name, "".join(call.arguments)) for call in ordered)
+
+
+def index_of(part: dict[str, Any]) -> int | None:
+    """The index of a choice or of a call's piece, None where none is given.
+
+    :raises TypeError: it is no number.
+    """
+    index = part.get("index")
+    if index is None or type(index) is int:
+        return index
+    if isinstance(index, str) and (not index.strip() or (index.strip().isascii() and index.strip().isdigit())):
+        return int(index) if index.strip() else None
+    if isinstance(index, float) and index.is_integer():
+        return int(index)
+    raise TypeError(f"an index is {index!r}, not a number")

@@ -193,7 +193,7 @@ def test_line_24_a_long_text_of_commas_is_read(chaos: StartChaos) -> None:
 def test_line_24_calls_that_nobody_numbered_are_read_in_linear_time() -> None:
     # Of quadratic time these would take minutes.
     calls = sse.CallPieces()
-    calls.add([{"id": "a", "function": {"name": "f", "arguments": "{}"}}] * 100_000)
+    calls.add([{"id": f"a{n}", "function": {"name": "f", "arguments": "{}"}} for n in range(100_000)])
     calls.add([{"function": {"arguments": "1"}}])
     whole = calls.whole() or []
     assert (len(whole), whole[-1].arguments) == (100_000, "{}1")

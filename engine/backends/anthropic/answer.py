@@ -9,23 +9,15 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ...errors import Unavailable
+from ...errors import Rejected, Unavailable
 from ...messages import Completion
 from ...tools import argument_text, numbered
 from ..endpoint_json import decoded, text_at
 from ..openai_answer import without_key
-from ..openai_message import finish_of
+from ..openai_message import PartWithoutText, finish_of, part_text
 from ..openai_usage import usage_of
 from ..secrets import Redactor
 
-# Why a message ended, in the engine's words; other reasons are kept as they are.
-_FINISH = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "tool_use": "tool_calls",
-}
 _THOUGHTS = ("thinking", "redacted_thinking")
 
 
@@ -39,11 +31,14 @@ class ReadMessage(NamedTuple):
 def parse_message(data: bytes, label: str, redact: Redactor, *, tools: bool) -> ReadMessage:
     """Read an answer that was sent whole.
 
+    :raises Rejected: a block is of a type that is no text.
     :raises Unavailable: it is no message; a proxy's page or half a body may pass, so retried.
     :raises AnswerTooLarge: it holds more values than an answer may.
     """
     try:
         return read_message(decoded(data, label), redact, tools=tools)
+    except PartWithoutText as block:
+        raise Rejected(redact.cut(str(block), 200), model=label) from None
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         shown = f"({redact.cut(str(error), 200)}): {redact.quote(data, 200)}"
         raise Unavailable(f"the answer is not a message of the Messages API {shown}", model=label) from None
@@ -52,25 +47,27 @@ def parse_message(data: bytes, label: str, redact: Redactor, *, tools: bool) -> 
 def read_message(message: Any, redact: Redactor, *, tools: bool) -> ReadMessage:
     """Read the record of a message. ``tools``: some were offered. Counts are 0 where they are unknown.
 
+    :raises PartWithoutText: a block is of a type that is no text.
     :raises KeyError, TypeError, AttributeError: it is of another form.
     """
     blocks = message["content"]
+    if isinstance(blocks, str):
+        blocks = [{"type": "text", "text": blocks}]
     if not isinstance(blocks, list):
         raise TypeError(f"content is {type(blocks).__name__}, not a list")
     texts, thoughts, calls = [], [], []
     for block in blocks:
         kind = block.get("type")
-        if kind == "text":
-            texts.append(text_at(block["text"]))
-        elif kind == "thinking":
+        if kind == "thinking":
             thoughts.append(text_at(block["thinking"]))
         elif kind == "tool_use":
             calls.append((str(block.get("id") or ""), text_at(block["name"]), argument_text(block.get("input"))))
-    given = message.get("stop_reason")
+        elif kind not in _THOUGHTS:
+            texts.append(part_text(block))
     usage = usage_of(message.get("usage"), redact)
     completion = Completion(
         "".join(texts),
-        finish_of(_FINISH.get(given, given) if isinstance(given, str) else None, tools, False, redact.answer),
+        finish_of(message.get("stop_reason"), tools, False, redact.answer),
         usage.prompt,
         usage.completion,
         calls=numbered(calls) if calls else None,

@@ -14,20 +14,6 @@ from typing import Any
 from ...errors import Rejected
 from ..endpoint_errors import Dialect
 
-# The status that each documented type has as an answer; within a stream it comes without one.
-_STATUS = {
-    "invalid_request_error": 400,
-    "authentication_error": 401,
-    "billing_error": 402,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "conflict_error": 409,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "api_error": 500,
-    "timeout_error": 504,
-    "overloaded_error": 529,
-}
 _SAMPLING = ("temperature", "top_p", "top_k")
 _LIMIT = "anthropic-ratelimit-"
 
@@ -48,12 +34,6 @@ class MessagesErrors(Dialect):
             if (reset := _moment(headers.get(name[: -len("remaining")] + "reset"))) is not None
         ]
         return max(0.0, *waits) if waits else None
-
-
-def status_in_stream(error: Any) -> int:
-    """The status that an error within a stream would have had as an answer; 500 for a type that is not documented."""
-    kind = error.get("type") if isinstance(error, dict) else None
-    return _STATUS.get(kind, 500) if isinstance(kind, str) else 500
 
 
 def refuses_sampling(error: Rejected) -> bool:

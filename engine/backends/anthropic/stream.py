@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import orjson
-
 from ...clock import Clock
-from ...errors import Unavailable
+from ...errors import Rejected, Unavailable
 from ..endpoint import Body, Endpoint
-from ..endpoint_json import decoded
-from ..event_stream import EventStream
+from ..event_stream import RecordStream
+from ..openai_message import PartWithoutText, is_thought
 from .answer import ReadMessage, read_message
-from .errors import status_in_stream
 
 # What a piece adds to which field of its block.
 _PIECES = {
@@ -34,6 +31,7 @@ async def read_stream(
     piece of text, or of a call.
 
     :raises BackendError: an error that the stream reports, by its type.
+    :raises Rejected: a block is of a type that is no text.
     :raises Unavailable: the stream broke off, or held something that is no event of a message.
     :raises AnswerTooLarge: it is longer than an answer may be.
     """
@@ -41,26 +39,23 @@ async def read_stream(
     assembly = _Assembly()
     first: float | None = None
     out = redact.stream(on_text)
-    events = EventStream(body, named=True)
-    while not assembly.ended and (event := await events.next()) is not None:
+    stream = RecordStream(body, endpoint, label)
+    while not assembly.ended and (record := await stream.next()) is not None:
         try:
-            record = decoded(event.data, label)
-            problem = record.get("error") if record["type"] == "error" else None
-            piece = "" if problem else assembly.take(record)
-        except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError):
-            shown = redact.quote(event.data, 200)
-            raise Unavailable(f"the stream holds what is no event of a message: {shown}", model=label) from None
-        if problem:
-            raise endpoint.error(label, status_in_stream(problem), event.data)
+            piece = assembly.take(record)
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError):
+            raise stream.malformed("what is no event of a message") from None
         if first is None and assembly.has_begun:
             first = clock.now()
         if piece:
             out.feed(piece)
     out.finish()
     if not assembly.ended:
-        raise Unavailable("the stream broke off before its end", model=label)
+        raise stream.broken_off()
     try:
         found = read_message(assembly.message(), redact, tools=tools)
+    except PartWithoutText as block:
+        raise Rejected(redact.cut(str(block), 200), model=label) from None
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         shown = redact.cut(str(error), 200)
         raise Unavailable(f"the stream is not that of a message ({shown})", model=label) from None
@@ -88,11 +83,13 @@ class _Assembly:
         if kind == "content_block_delta":
             return self._delta(record["index"], record["delta"])
         if kind == "content_block_start":
-            block = record["content_block"]
-            self._blocks[record["index"]] = dict(block)
-            self.has_begun = self.has_begun or block["type"] == "tool_use"
-            text = block.get("text") if block["type"] == "text" else ""
-            return text if isinstance(text, str) else ""
+            return self._start(record["index"], record["content_block"])
+        if kind == "message":  # sent whole, though a stream was asked for
+            content = record["content"]
+            if isinstance(content, str):
+                content = [{"type": "text", "text": content}]
+            self._message, self.ended = dict(record), True
+            return "".join([self._start(index, block) for index, block in enumerate(content)])
         if kind == "message_start":
             self._message = dict(record["message"])
         elif kind == "message_delta":
@@ -103,6 +100,12 @@ class _Assembly:
             self.ended = True
         return ""
 
+    def _start(self, index: int, block: dict[str, Any]) -> str:
+        self._blocks[index] = dict(block)
+        kind, text = block["type"], block.get("text")
+        self.has_begun = self.has_begun or kind == "tool_use" or bool(text)
+        return text if isinstance(text, str) and not is_thought(kind) else ""
+
     def _delta(self, index: int, delta: dict[str, Any]) -> str:
         kind = delta["type"]
         block = self._blocks[index]
@@ -112,7 +115,7 @@ class _Assembly:
             field, name = _PIECES[kind]
             piece: str = delta[name]
             self._pieces.setdefault((index, field), [block.get(field) or ""]).append(piece)
-            if kind == "text_delta":
+            if kind == "text_delta" and not is_thought(block["type"]):
                 self.has_begun = True
                 return piece
         return ""

@@ -6,6 +6,7 @@ nothing stands is ``Rejected``, for the next answer has the same form. What neve
 
 from __future__ import annotations
 
+from codecs import getincrementaldecoder
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +17,8 @@ from ...errors import BackendError, Rejected, Unavailable
 from ...messages import Completion
 from ...tools import numbered
 from ..endpoint import Body
-from ..endpoint_json import decoded
-from ..event_stream import EventStream, StreamEvent
+from ..endpoint_json import Halves, decoded
+from ..event_stream import EventStream, is_keep_alive
 from ..openai_answer import call_of, without_key
 from ..openai_message import text_of
 from ..openai_usage import ReportedUsage, usage_of
@@ -100,25 +101,27 @@ class AnswerReader:
         first: float | None = None
         missing: MissingInAnswer | None = None
         found = ended = False
-        events = EventStream(body, named=self._stream == "sse")
+        halves, characters = Halves(), getincrementaldecoder("utf-8")("replace")  # events may end within a character
+        events = EventStream(body, named=self._stream == "sse", records=self._answer is not None)
         while not ended and (event := await events.next()) is not None:
-            if self._ends(event):
+            name, data = event
+            if self._ends(name, data):
                 ended = True
                 break
-            if event.name == "error":
-                raise self._reported(event.data)
+            if name == "error":
+                raise self._reported(data)
             if self._answer is None:
-                piece, found = event.data.decode("utf-8", "replace"), True
-            elif not event.data.strip():
-                continue  # sent to keep the connection alive
+                piece, found = characters.decode(data), True
+            elif is_keep_alive(data):
+                continue
             else:
-                value = self._json(event.data, "an event of the stream")
+                value = self._json(data, "an event of the stream", halves)
                 parts = self._optional(self._calls, value)
                 try:
                     piece, found = self._text(self._answer.find(value)), True
                 except MissingInAnswer as error:
                     if isinstance(value, dict) and value.get("error"):
-                        raise self._reported(event.data) from None
+                        raise self._reported(data) from None
                     piece, missing = "", error
                 try:
                     calls.add(parts or [])
@@ -152,10 +155,10 @@ class AnswerReader:
             cached_tokens=usage.cached,
         )
 
-    def _ends(self, event: StreamEvent) -> bool:
+    def _ends(self, name: str, data: bytes) -> bool:
         if isinstance(self._done, str):
-            return self._done in (event.name, event.data.decode("utf-8", "replace").strip())
-        return self._stream == "sse" and event.data.strip() == _USUAL_END
+            return self._done in (name, data.decode("utf-8", "replace").strip())
+        return self._stream == "sse" and data.strip() == _USUAL_END
 
     def _text(self, found: Any) -> str:
         try:
@@ -165,11 +168,11 @@ class AnswerReader:
             what = f"what stands at '{self._answer.text}' {described(found)}, not text; mend answer in the mapping"
             raise self._rejected(what) from None
 
-    def _json(self, data: bytes, what: str = "the answer") -> Any:
+    def _json(self, data: bytes, what: str = "the answer", halves: Halves | None = None) -> Any:
         if not data.strip():
             raise Unavailable(f"{what} is empty; expected JSON", model=self._label)
         try:
-            return decoded(data, self._label)
+            return decoded(data, self._label, halves)
         except orjson.JSONDecodeError as error:
             self._refuse_html(data, "JSON")
             shown = self._redact.quote(data, _LONGEST_QUOTE)

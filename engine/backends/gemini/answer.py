@@ -9,19 +9,20 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ...errors import Unavailable
+from ...errors import Rejected, Unavailable
 from ...messages import Completion
 from ...tools import argument_text, numbered
 from ..endpoint_json import decoded, text_at
 from ..openai_answer import without_key
-from ..openai_message import finish_of
+from ..openai_message import PartWithoutText, finish_of, likeliest
 from ..openai_usage import summed, usage_of
 from ..secrets import Redactor
 
 # Why an answer ended, in the engine's words; other reasons are kept in lower case.
-_FINISH = {"STOP": "stop", "MAX_TOKENS": "length"} | dict.fromkeys(
+_FINISH = dict.fromkeys(
     ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "LANGUAGE", "IMAGE_SAFETY"), "content_filter"
 )
+_BESIDE = ("text", "thought", "thoughtSignature", "videoMetadata", "partMetadata")  # fields that are no content
 # The first holds cached tokens already; thoughts are no part of the candidate's tokens.
 _PROMPT_COUNTS = ("promptTokenCount", "toolUsePromptTokenCount")
 _ANSWER_COUNTS = ("candidatesTokenCount", "thoughtsTokenCount")
@@ -37,11 +38,14 @@ class ReadAnswer(NamedTuple):
 def parse_answer(data: bytes, label: str, redact: Redactor, *, tools: bool) -> ReadAnswer:
     """Read an answer that was sent whole.
 
+    :raises Rejected: a part is of a kind that is no text.
     :raises Unavailable: it is no answer of the API; a proxy's page or half a body may pass, so retried.
     :raises AnswerTooLarge: it holds more values than an answer may.
     """
     try:
         return read_answer(decoded(data, label), redact, tools=tools)
+    except PartWithoutText as part:
+        raise Rejected(redact.cut(str(part), 200), model=label) from None
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         shown = f"({redact.cut(str(error), 200)}): {redact.quote(data, 200)}"
         raise Unavailable(f"the answer is not one of the Gemini API {shown}", model=label) from None
@@ -50,13 +54,14 @@ def parse_answer(data: bytes, label: str, redact: Redactor, *, tools: bool) -> R
 def read_answer(answer: Any, redact: Redactor, *, tools: bool) -> ReadAnswer:
     """Read the record of an answer. ``tools``: some were offered. Counts are 0 where they are unknown.
 
+    :raises PartWithoutText: a part is of a kind that is no text.
     :raises KeyError, IndexError, TypeError, AttributeError: it is of another form.
     """
     usage = usage_of(_counts(answer.get("usageMetadata")), redact)
     if not answer.get("candidates") and blocked(answer):
         silent = Completion("", "content_filter", usage.prompt, usage.completion, cached_tokens=usage.cached)
         return ReadAnswer(silent, None)
-    candidate = answer["candidates"][0]
+    candidate = candidate_of(answer["candidates"])
     parts = (candidate.get("content") or {}).get("parts") or []
     texts: list[str] = []
     thoughts: list[str] = []
@@ -69,6 +74,10 @@ def read_answer(answer: Any, redact: Redactor, *, tools: bool) -> ReadAnswer:
             )
         elif part.get("text") is not None:
             (thoughts if part.get("thought") else texts).append(text_at(part["text"]))
+        else:
+            unknown = [name for name, value in part.items() if value is not None and name not in _BESIDE]
+            if unknown:
+                raise PartWithoutText(unknown[0])
     given = candidate.get("finishReason")
     finish = _FINISH.get(given, given.lower()) if isinstance(given, str) else None
     completion = Completion(
@@ -84,6 +93,11 @@ def read_answer(answer: Any, redact: Redactor, *, tools: bool) -> ReadAnswer:
     )
     signed = any("thoughtSignature" in part for part in parts)
     return ReadAnswer(without_key(completion, redact), parts if calls and signed else None)
+
+
+def candidate_of(candidates: list[Any]) -> Any:
+    """The one that was asked for."""
+    return next((one for one in candidates if not one.get("index")), candidates[0])
 
 
 def blocked(answer: Any) -> bool:
@@ -113,7 +127,7 @@ def _logprobs(told: Any) -> list[list[Any]] | None:
         [
             str(one["token"]),
             one["logProbability"],
-            {str(other["token"]): other["logProbability"] for other in top.get("candidates") or ()},
+            likeliest((str(other["token"]), other["logProbability"]) for other in top.get("candidates") or ()),
         ]
         for one, top in zip(chosen, tops, strict=True)
     ]

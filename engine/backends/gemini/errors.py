@@ -33,9 +33,3 @@ class GeminiErrors(Dialect):
             found = _SECONDS.fullmatch(given) if isinstance(given, str) else None
             waits.append(float(found[1]) if found else None)
         return max((wait for wait in waits if wait is not None), default=None)
-
-
-def status_in_stream(error: Any) -> int:
-    """The status that an error within a stream has; 500 where it names none."""
-    code = error.get("code") if isinstance(error, dict) else None
-    return code if type(code) is int and 400 <= code < 600 else 500

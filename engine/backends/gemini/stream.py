@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import orjson
-
 from ...clock import Clock
-from ...errors import Unavailable
+from ...errors import Rejected, Unavailable
 from ..endpoint import Body, Endpoint
-from ..endpoint_json import decoded
-from ..event_stream import EventStream
-from .answer import ReadAnswer, blocked, read_answer
-from .errors import status_in_stream
+from ..event_stream import RecordStream
+from ..openai_message import PartWithoutText
+from .answer import ReadAnswer, blocked, candidate_of, read_answer
 
 _LOGPROBS = ("chosenCandidates", "topCandidates")
 
@@ -30,6 +27,7 @@ async def read_stream(
     piece of text, or of a call.
 
     :raises BackendError: an error that the stream reports, by its status.
+    :raises Rejected: a part is of a kind that is no text.
     :raises Unavailable: the stream broke off, or held something that is no answer.
     :raises AnswerTooLarge: it is longer than an answer may be.
     """
@@ -37,26 +35,23 @@ async def read_stream(
     assembly = _Assembly()
     first: float | None = None
     out = redact.stream(on_text)
-    events = EventStream(body, named=True)
-    while (event := await events.next()) is not None:
+    stream = RecordStream(body, endpoint, label)
+    while (record := await stream.next()) is not None:
         try:
-            record = decoded(event.data, label)
-            problem = record.get("error")
-            piece = "" if problem else assembly.take(record)
-        except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError):
-            shown = redact.quote(event.data, 200)
-            raise Unavailable(f"the stream holds what is no answer: {shown}", model=label) from None
-        if problem:
-            raise endpoint.error(label, status_in_stream(problem), event.data)
+            piece = assembly.take(record)
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError):
+            raise stream.malformed("what is no answer") from None
         if first is None and assembly.has_begun:
             first = clock.now()
         if piece:
             out.feed(piece)
     out.finish()
     if not assembly.ended:
-        raise Unavailable("the stream broke off before its end", model=label)
+        raise stream.broken_off()
     try:
         found = read_answer(assembly.answer, redact, tools=tools)
+    except PartWithoutText as part:
+        raise Rejected(redact.cut(str(part), 200), model=label) from None
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         shown = redact.cut(str(error), 200)
         raise Unavailable(f"the stream is not that of an answer ({shown})", model=label) from None
@@ -86,7 +81,9 @@ class _Assembly:
         candidates = record.get("candidates") or ()
         if not candidates:
             return ""
-        candidate = candidates[0]
+        candidate = candidate_of(candidates)
+        if candidate.get("index"):  # was not asked for
+            return ""
         whole = self.answer.setdefault("candidates", [{"content": {"parts": self._parts}}])[0]
         parts = (candidate.get("content") or {}).get("parts") or []
         self._parts += parts
