@@ -19,7 +19,7 @@ from .endpoint_json import Halves, decoded
 
 _MOST_OTHER = 1000  # bytes that are kept of what is no event
 _LONGEST_SIGN = 32  # bytes of what says that a stream goes on, or ends
-_ALIVE = (b"", b"null", b"{}", b"PING", b"KEEPALIVE", b"KEEP-ALIVE", b"HEARTBEAT")
+_ALIVE = (b"", b"NULL", b"{}", b"PING", b"KEEPALIVE", b"KEEP-ALIVE", b"HEARTBEAT")
 _ALIVE_NAMES = ("ping", "keepalive", "keep-alive", "heartbeat")
 _SIGNS = ("error", *_ALIVE_NAMES)  # names of events that say what they are whatever their data
 # The status that an error would have had as an answer, by the names that providers document for codes and types:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from viva.engine.backends.openai_answer import parse_completion
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
+from viva.engine.errors import Rejected
 from viva.engine.history import History
 from viva.engine.journal import Journal
 from viva.engine.messages import Completion, Request, Sampling, View, request_digest
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 _CLOCK = RealClock()
 _TOOLS = Toolbox([{"name": "look", "parameters": {"type": "object"}}])
+_CUT = ("model_length", "max_tokens", "MAX_TOKENS", "max_output_tokens", "max-new-tokens", "context_length_exceeded")
 _CALL = [{"id": "a", "function": {"name": "look", "arguments": "{}"}}]
 
 
@@ -66,24 +69,29 @@ def ask(start: StartChaos, body: str, on_text: Any = None, tools: Toolbox | None
         ({"content": "B.", "reasoning": 5, "reasoning_content": [None, 7]}, "B.", ""),
         ({"content": [{"type": "text", "text": "B"}, {"type": "text", "text": "."}]}, "B.", ""),
         ({"content": [{"type": "thinking", "thinking": [{"text": "A?"}]}, {"type": "text", "text": "B."}]}, "B.", "A?"),
+        ({"content": [{"type": "output_text", "text": "B", "annotations": []}, {"text": "."}]}, "B.", ""),
+        ({"content": ["B", {"type": "a_later_type", "text": "."}]}, "B.", ""),
+        ({"content": [{"type": "text", "text": {"value": "B.", "annotations": []}}]}, "B.", ""),
+        ({"content": [{"type": "reasoning_text", "text": "A?"}, {"type": "text", "content": "B."}]}, "B.", "A?"),
+        ({"content": [{"type": "text", "text": "B."}, {"type": "reference", "reference_ids": [1]}]}, "B.", ""),
     ],
 )
 def test_thoughts_come_apart_from_the_text(
-    chaos: StartChaos, message: dict[str, Any], text: str, thoughts: str
+    replanned: StartChaos, message: dict[str, Any], text: str, thoughts: str
 ) -> None:
     pieces: list[str] = []
     for completion in (
-        ask(chaos, whole(message, "stop")),
-        ask(chaos, streamed([message], "stop"), on_text=pieces.append),
+        ask(replanned, whole(message, "stop")),
+        ask(replanned, streamed([message], "stop"), on_text=pieces.append),
     ):
         assert (completion.text, completion.thoughts, completion.finish) == (text, thoughts, "stop")
     assert "".join(pieces) == text
 
 
-def test_streamed_thoughts_are_joined_and_no_part_of_the_text(chaos: StartChaos) -> None:
+def test_streamed_thoughts_are_joined_and_no_part_of_the_text(replanned: StartChaos) -> None:
     deltas = [{"reasoning_content": "The answer "}, {"reasoning_content": "is A?"}, {"content": "B."}]
     pieces: list[str] = []
-    completion = ask(chaos, streamed(deltas, "stop"), on_text=pieces.append)
+    completion = ask(replanned, streamed(deltas, "stop"), on_text=pieces.append)
     assert (completion.text, completion.thoughts, pieces) == ("B.", "The answer is A?", ["B."])
 
 
@@ -101,14 +109,40 @@ def test_streamed_thoughts_are_joined_and_no_part_of_the_text(chaos: StartChaos)
         ({"content": None, "refusal": "I cannot."}, "stop", None, "refusal"),
         ({"content": [{"type": "refusal", "refusal": "I cannot."}]}, "stop", None, "refusal"),
         ({"content": "B.", "refusal": ""}, "stop", None, "stop"),
+        *(({"content": "B."}, word, None, "length") for word in _CUT),
+        *(({"content": "B."}, word, None, "stop") for word in ("STOP", "end_turn", "stop_sequence", "eos_token")),
     ],
 )
 def test_the_reason_for_an_end_is_kept(
-    chaos: StartChaos, message: dict[str, Any], given: Any, tools: Toolbox | None, finish: str
+    replanned: StartChaos, message: dict[str, Any], given: Any, tools: Toolbox | None, finish: str
 ) -> None:
-    assert ask(chaos, whole(message, given), tools=tools).finish == finish
+    assert ask(replanned, whole(message, given), tools=tools).finish == finish
     if given is not None:
-        assert ask(chaos, streamed([message], given), on_text=lambda piece: None, tools=tools).finish == finish
+        assert ask(replanned, streamed([message], given), on_text=lambda piece: None, tools=tools).finish == finish
+
+
+@pytest.mark.parametrize("part", [{"type": "output_audio", "data": "UklG"}, {"type": "image_url", "image_url": {}}])
+@pytest.mark.parametrize("beside", [[], [{"type": "text", "text": "B."}]])
+def test_line_22_a_part_of_unknown_type_without_text_is_an_error_and_no_silence(
+    replanned: StartChaos, part: dict[str, Any], beside: list[dict[str, Any]]
+) -> None:
+    message = {"content": [*beside, part]}
+    for body, on_text in ((whole(message, "stop"), None), (streamed([message], "stop"), print)):
+        with pytest.raises(Rejected, match=f"a part of type '{part['type']}', which has no text"):
+            ask(replanned, body, on_text=on_text)
+
+
+def test_line_22_of_a_token_that_comes_twice_the_likelier_log_probability_is_kept() -> None:
+    top = [{"token": token, "logprob": value} for token, value in (("�", -1.5), ("A", -2.0), ("�", -0.25), ("�", -3.0))]
+    told = {"content": [{"token": "�", "logprob": -0.25, "top_logprobs": top}]}
+    choice = {"message": {"content": "�"}, "finish_reason": "stop", "logprobs": told}
+    read = parse_completion(json.dumps({"choices": [choice]}).encode(), "m")
+    assert read.logprobs == [["�", -0.25, {"�": -0.25, "A": -2.0}]]
+
+
+def test_s7_a_choice_that_was_not_asked_for_is_left_out() -> None:
+    choices = [{"index": index, "message": {"content": text}} for index, text in ((5, "C"), (0, "B"), (1, "A"))]
+    assert parse_completion(json.dumps({"choices": choices}).encode(), "m").text == "B"
 
 
 def test_thoughts_come_back_from_the_journal(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from viva.engine.backends import openai
 from viva.engine.backends.base import ModelSpec
 from viva.engine.backends.openai_answer import parse_completion
 from viva.engine.backends.retry import Governed, RetryPolicy
+from viva.engine.backends.sse import CallPieces
 from viva.engine.clock import RealClock
 from viva.engine.errors import Rejected, Unavailable
 from viva.engine.limits import Limits
@@ -173,6 +174,106 @@ def test_what_is_no_call_makes_the_answer_unreadable(call: Any) -> None:
     data = json.dumps({"choices": [{"message": {"content": None, "tool_calls": [call]}}]}).encode()
     with pytest.raises(Unavailable, match="not a chat completion"):
         parse_completion(data, "chaos")
+
+
+def piece(index: Any = ..., id_: str | None = None, name: str | None = None, arguments: Any = None) -> dict[str, Any]:
+    """A piece of a call, without what is not given."""
+    function = {"name": name, "arguments": arguments}
+    told = {"id": id_, "function": {field: value for field, value in function.items() if value is not None}}
+    return {field: value for field, value in told.items() if value} | ({} if index is ... else {"index": index})
+
+
+_X, _Y = ["a", "x", '{"p": 1}'], ["b", "y", '{"q": 2}']
+_P, _P2, _Q, _Q2 = '{"p"', ": 1}", '{"q"', ": 2}"
+
+
+@pytest.mark.parametrize(
+    ("chunks", "expected"),
+    [
+        ([[piece(0, "a", "x", _P)], [piece(0, None, None, _P2)], [piece(1, "b", "y", _Q)], [piece(1, None, None, _Q2)]],
+         [_X, _Y]),
+        ([[piece(0, "a", "x", '{"p": 1}')], [piece(0, "b", "y", '{"q": 2}')]], [_X, _Y]),
+        ([[piece(0, "a", "x", _P)], [piece(0, None, None, _P2)], [piece(0, "b", "y", _Q)], [piece(0, None, None, _Q2)]],
+         [_X, _Y]),
+        ([[piece(0, "a", "x", _P), piece(0, "b", "y", _Q)], [piece(0, "a", None, _P2), piece(0, "b", None, _Q2)]],
+         [_X, _Y]),
+        ([[piece(..., "a", "x", _P)], [piece(..., "a", None, _P2)], [piece(..., "b", "y", _Q)],
+          [piece(..., "b", None, _Q2)]], [_X, _Y]),
+        ([[piece(..., "a", "x", _P)], [piece(..., "b", "y", _Q)], [piece(..., "a", None, _P2)],
+          [piece(..., "b", None, _Q2)]], [_X, _Y]),
+        ([[piece(..., "a", "x", _P)], [piece(..., "a", "x", _P2)], [piece(..., "b", "y", _Q)],
+          [piece(..., "b", "y", _Q2)]], [_X, _Y]),
+        ([[piece(None, "a", "x", _P)], [piece(None, None, None, _P2)], [piece(None, "b", "y", '{"q": 2}')]], [_X, _Y]),
+        ([[piece("1", "b", "y", '{"q": 2}')], [piece("0", "a", "x", _P)], [piece(0, None, None, _P2)]], [_X, _Y]),
+        ([[piece(0, "a", "x", _P)], [piece(0, "a", "x", _P2)], [piece(1, "b", "y", _Q)], [piece(1, "b", "y", _Q2)]],
+         [_X, _Y]),
+        # another id on each piece of one call
+        ([[piece(0, "a", "x", _P)], [piece(0, "r1", None, _P2)], [piece(1, "b", "y", _Q)], [piece(1, "r2", None, _Q2)]],
+         [_X, _Y]),
+        # an index that counts pieces, an id that says whose they are
+        ([[piece(0, "a", "x", _P)], [piece(1, "a", None, _P2)], [piece(2, "b", "y", '{"q": 2}')]], [_X, _Y]),
+        # one id for all calls
+        ([[piece(0, "f", "x", _P)], [piece(1, "f", "x", _Q)], [piece(0, "f", None, _P2)], [piece(1, "f", None, _Q2)]],
+         [["f", "x", '{"p": 1}'], ["f", "x", '{"q": 2}']]),
+        # no ids
+        ([[piece(0, None, "x", '{"p": 1}')], [piece(0, None, "y", _Q)], [piece(0, None, None, _Q2)]],
+         [["call-1", *_X[1:]], ["call-2", *_Y[1:]]]),
+        ([[piece(0, None, "x", _P)], [piece(0, None, "x", _P2)], [piece(0, None, "x", '{"q": 2}')]],
+         [["call-1", *_X[1:]], ["call-2", "x", '{"q": 2}']]),
+        ([[piece(..., None, "x", '{"p": 1}'), piece(..., None, "x"), piece(..., None, "x")]],
+         [["call-1", *_X[1:]], ["call-2", "x", ""], ["call-3", "x", ""]]),
+    ],
+)  # fmt: skip
+def test_line_22_pieces_of_calls_are_put_together_by_id_and_index(
+    chunks: list[list[dict[str, Any]]], expected: list[list[str]]
+) -> None:
+    calls = CallPieces()
+    for chunk in chunks:
+        calls.add(chunk)
+    assert [call.to_record() for call in calls.whole() or []] == expected
+
+
+@pytest.mark.parametrize("index", ["first", [0], True, 0.5])
+def test_line_22_an_index_that_is_no_number_is_an_error(index: Any) -> None:
+    with pytest.raises(TypeError, match="an index is"):
+        CallPieces().add([piece(index, "a", "x", "{}")])
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(
+    calls=st.lists(st.tuples(st.text("pq{}: 1", max_size=9), st.integers(1, 4)), min_size=1, max_size=4),
+    way=st.sampled_from(["index", "id", "both", "first index"]),
+    interleaved=st.booleans(),
+)
+def test_line_22_any_calls_are_put_together_from_any_pieces(
+    calls: list[tuple[str, int]], way: str, interleaved: bool
+) -> None:
+    rounds: list[tuple[int, dict[str, Any]]] = []
+    for number, (arguments, count) in enumerate(calls):
+        size = len(arguments) // count + 1
+        for part in range(count):
+            begins = part == 0
+            id_ = f"c{number}" if begins or way != "index" else None
+            index = {"id": ..., "first index": 0}.get(way, number)
+            told = piece(index, id_, "f" if begins else None, arguments[part * size :][:size])
+            rounds.append((part if interleaved else 0, told))
+    pieces = CallPieces()
+    for _, told in sorted(rounds, key=lambda one: one[0]):
+        pieces.add([told])
+    got = [call.to_record() for call in pieces.whole() or []]
+    assert got == [[f"c{number}", "f", arguments] for number, (arguments, _) in enumerate(calls)]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_line_22_a_call_as_it_was_sent_before_there_could_be_several_is_read(
+    replanned: StartChaos, streaming: bool
+) -> None:
+    message = {"content": None, "function_call": {"name": "weather", "arguments": '{"place": "Bern"}'}}
+    choice = {"delta" if streaming else "message": message, "finish_reason": "function_call"}
+    say = json.dumps({"choices": [choice]})
+    server = replanned({"default": {"do": "raw", "say": f"data: {say}\n\n" if streaming else say}})
+    got = answer(server.model("m"), asking(on_text=print if streaming else None))
+    assert (got.calls, got.finish) == ([ToolCall("call-1", "weather", '{"place": "Bern"}')], "stop")
 
 
 @settings(deadline=None, derandomize=True, max_examples=60)

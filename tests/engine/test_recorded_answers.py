@@ -1,4 +1,5 @@
-"""Answers, streams and errors in the forms that Anthropic and Google document, as files in ``recorded``.
+"""Answers, streams and errors in the forms that Anthropic, Google and OpenAI-compatible servers send, as files in
+``recorded``.
 
 A file is a status, headers and a body, as they would stand on the wire; what they say is made up. A file named
 ``…stream`` is asked for as a stream, and arrives in pieces of seven bytes.
@@ -7,14 +8,27 @@ A file is a status, headers and a body, as they would stand on the wire; what th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from provider_asks import TOOLS, answer, asking
+from provider_asks import CLOCK, TOOLS, answer, asking
 
+from viva.engine.backends.anthropic.errors import MessagesErrors
+from viva.engine.backends.anthropic.stream import read_stream as anthropic_stream
+from viva.engine.backends.application.answers import AnswerReader
+from viva.engine.backends.application.mapping import check_mapping
+from viva.engine.backends.endpoint import Body, Endpoint
+from viva.engine.backends.event_stream import EventParser
+from viva.engine.backends.gemini.errors import GeminiErrors
+from viva.engine.backends.gemini.stream import read_stream as gemini_stream
+from viva.engine.backends.secrets import Redactor
+from viva.engine.backends.sse import read_stream as openai_stream
 from viva.engine.errors import (
+    AccountBlocked,
     BackendError,
     ContextTooLong,
     Rejected,
@@ -34,6 +48,7 @@ _NAMES = sorted(f"{path.parent.name}/{path.stem}" for path in _FILES.glob("*/*.h
 _WHOLE = "Steel takes heat from the hand faster than wood does."
 _STREAMED = "Steel takes heat from the hand faster: 50 W/(m·K) – wood has 0.1."
 _LOOKED_UP = "The weather decides; I look it up."
+_HALVES = "ok 😀 und 💀 \ufffd end"
 _CALLED = {"place": "Bern", "days": [1, 2]}
 
 # What is read: text, finish, tokens of prompt and answer, thoughts.
@@ -46,6 +61,20 @@ _ANSWERS: dict[str, tuple[str, str, int, int, str]] = {
     "anthropic/text_stream": (_STREAMED, "stop", 1045, 23, ""),
     "anthropic/calls_stream": ("One moment.", "stop", 1045, 61, _LOOKED_UP),
     "anthropic/refusal_stream": ("", "refusal", 1045, 3, ""),
+    "anthropic/whole_stream": (_STREAMED, "stop", 1045, 23, "Conduction."),
+    "anthropic/halves_stream": (_HALVES, "stop", 1045, 23, ""),
+    "anthropic/other_text": ("It conducts heat well.", "stop", 1045, 17, ""),
+    "anthropic/other_text_stream": ("It conducts heat well.", "stop", 1045, 23, ""),
+    "openai/text_stream": (_STREAMED, "stop", 21, 23, ""),
+    "openai/keep_alive_stream": (_STREAMED, "stop", 21, 23, ""),
+    "openai/several_lines_stream": (_STREAMED, "stop", 21, 23, ""),
+    "openai/single_lines_stream": (_STREAMED, "stop", 21, 23, ""),
+    "openai/halves_stream": (_HALVES, "stop", 21, 23, "🤔?"),
+    "openai/whole_stream": (_STREAMED, "stop", 21, 23, ""),
+    "openai/other_choice_stream": (_STREAMED, "stop", 21, 23, ""),
+    "openai/calls_stream": ("One moment.", "stop", 1045, 61, ""),
+    "gemini/list_stream": (_STREAMED, "stop", 21, 23, ""),
+    "gemini/halves_stream": (_HALVES, "stop", 21, 23, ""),
     "gemini/text": (_WHOLE, "stop", 21, 17, ""),
     "gemini/calls": ("One moment.", "stop", 21, 61, f"**Weather first**\n\n{_LOOKED_UP}"),
     "gemini/thoughts_only": ("", "length", 21, 512, ""),
@@ -68,11 +97,23 @@ _ERRORS: dict[str, tuple[type[BackendError], str, float | None]] = {
     "anthropic/overloaded": (Unavailable, "HTTP 529: Overloaded", None),
     "anthropic/rate_limited": (Throttled, "rate limit of 30,000 input tokens", 27.0),
     "anthropic/rate_limited_until": (Throttled, "Too many input tokens", 41.0),
-    "anthropic/spend_limit": (Rejected, "spend limit for this month", None),
+    "anthropic/spend_limit": (AccountBlocked, "spend limit for this month", None),
     "anthropic/prompt_too_long": (ContextTooLong, "prompt is too long", None),
-    "anthropic/too_large": (Rejected, "HTTP 413", None),
+    "anthropic/too_large": (ContextTooLong, "HTTP 413", None),
     "anthropic/wrong_key": (Unauthorized, "invalid x-api-key; check the key", None),
     "anthropic/gateway_page": (Unavailable, "HTTP 502: <html>", None),
+    "anthropic/unknown_block": (Rejected, "a part of type 'hologram', which has no text", None),
+    "anthropic/unknown_block_stream": (Rejected, "a part of type 'hologram', which has no text", None),
+    "openai/cut_stream": (Unavailable, "the stream holds what is no", None),
+    "openai/error_event_stream": (Throttled, "HTTP 429: Rate limit reached for m", None),
+    "openai/error_stream": (Unavailable, "HTTP 502: Provider disconnected", None),
+    "openai/error_words_stream": (Unavailable, "upstream timed out", None),
+    "openai/error_object_stream": (ContextTooLong, "maximum context length is 8192 tokens", None),
+    "openai/error_whole_stream": (Unauthorized, "invalid api key", None),
+    "openai/unknown_part_stream": (Rejected, "a part of type 'output_audio', which has no text", None),
+    "openai/page_stream": (Unavailable, "the stream broke off before its end: <html>", None),
+    "gemini/unknown_part": (Rejected, "a part of type 'inlineData', which has no text", None),
+    "gemini/unknown_part_stream": (Rejected, "a part of type 'executableCode', which has no text", None),
     "gemini/cut_stream": (Unavailable, "the stream holds what is no", None),
     "gemini/overloaded_stream": (Unavailable, "HTTP 503: The model is overloaded", None),
     "gemini/overloaded": (Unavailable, "HTTP 503: The model is overloaded", None),
@@ -96,9 +137,9 @@ def _recorded(name: str) -> dict[str, Any]:
 
 def _asked(server: Server, name: str, heard: list[str]) -> Completion:
     provider, _, said = name.partition("/")
-    model = getattr(server, provider)(
-        "gemini-3-flash" if provider == "gemini" else "m", thinking="low" if provider == "gemini" else "adaptive"
-    )
+    options = {"gemini": {"thinking": "low"}, "anthropic": {"thinking": "adaptive"}}.get(provider, {})
+    start = server.model if provider == "openai" else getattr(server, provider)
+    model = start("gemini-3-flash" if provider == "gemini" else "m", **options)
     tools = TOOLS if "call" in said else None
     return answer(model, asking(tools=tools, on_text=heard.append if said.endswith("stream") else None), attempts=1)
 
@@ -132,20 +173,124 @@ def test_an_error_has_its_type_and_its_time(name: str, replanned: StartChaos) ->
     assert (type(caught.value), caught.value.retry_after) == (expected, after)
 
 
-@pytest.mark.parametrize("name", [name for name in _ANSWERS if name.endswith("stream")])
-def test_a_stream_that_is_cut_anywhere_is_asked_for_again_and_never_half_an_answer(
-    name: str, replanned: StartChaos
-) -> None:
-    whole = _recorded(name)
-    data = whole["say"].encode()
-    # Before the event that ends the answer, after each event and in the middle of it.
-    ends = [at for at in range(len(data)) if data.startswith(b"data: ", at)]
-    cuts = [cut for at in ends for cut in (at, at + 20)]
-    schedule = {
-        str(number): whole | {"say": data[:cut].decode("utf-8", "ignore"), "pieces": 1 << 20}
-        for number, cut in enumerate(cuts)
-    }
-    server = replanned({"schedule": schedule})
-    for _ in cuts:
-        with pytest.raises(Unavailable):
-            _asked(server, name, [])
+_READERS: dict[str, Any] = {
+    "openai": openai_stream,
+    "anthropic": anthropic_stream,
+    "gemini": gemini_stream,
+}
+_DIALECTS = {"anthropic": MessagesErrors(), "gemini": GeminiErrors()}
+_STREAMS = [name for name in _NAMES if name.endswith("stream")]
+
+
+class _Response:
+    """What a body is read from: the pieces in which it arrives."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self.headers: dict[str, str] = {}
+        self.status, self.content = 200, self
+        self._pieces = iter([piece for piece in pieces if piece])
+
+    async def readany(self) -> bytes:
+        return next(self._pieces, b"")
+
+
+def _read(name: str, pieces: Iterable[bytes], key: str | None = None) -> tuple[Any, ...]:
+    """What is heard, and read or raised, of the stream of a recorded file that arrives in such pieces."""
+    provider = name.partition("/")[0]
+    endpoint = Endpoint("http://h/v1", Redactor(key), 1, 10**7, {}, dialect=_DIALECTS.get(provider))
+    heard: list[str] = []
+    body: Any = Body(_Response(pieces), 10**7, "m")  # type: ignore[arg-type]
+    reading = _READERS[provider](body, heard.append, "m", CLOCK, endpoint, tools="call" in name)
+    try:
+        reading.send(None)
+    except StopIteration as done:
+        read: Completion = getattr(done.value, "completion", done.value)
+        read.first_token = None
+        return "".join(heard), read
+    except BackendError as error:
+        return "", type(error), str(error)
+    raise AssertionError("nothing is waited for")
+
+
+def _bytes(name: str) -> bytes:
+    body: str = _recorded(name)["say"]
+    return body.encode()
+
+
+@pytest.mark.parametrize("name", _STREAMS)
+def test_line_21_every_recorded_stream_reads_the_same_wherever_it_is_split(name: str) -> None:
+    data = _bytes(name)
+    whole, events = _read(name, [data]), _events([data])
+    assert whole[0] == (_ANSWERS[name][0] if name in _ANSWERS else "")
+    for place in range(1, len(data)):
+        assert _events([data[:place], data[place:]]) == events
+    assert _read(name, [data[place : place + 1] for place in range(len(data))]) == whole
+    chance = random.Random(name)
+    for _ in range(8):
+        places = sorted({0, len(data), *(chance.randrange(len(data)) for _ in range(chance.randrange(1, 40)))})
+        assert _read(name, [data[start:end] for start, end in pairwise(places)], "sk-0123456789abcdef") == whole
+
+
+def _events(pieces: Iterable[bytes]) -> list[tuple[str, bytes]]:
+    parser = EventParser(records=True)
+    return [event for piece in pieces for event in parser.feed(piece)] + parser.end()
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_line_21_every_end_of_lines_and_a_mark_before_them_is_read(end: bytes, mark: bytes) -> None:
+    name = "openai/text_stream"
+    data = mark + _bytes(name).replace(b"\n", end)
+    for size in (1, 2, 3, len(data)):
+        read = _read(name, [data[start : start + size] for start in range(0, len(data), size)])
+        assert read == _read(name, [_bytes(name)])
+
+
+@pytest.mark.parametrize("name", [name for name in _STREAMS if name in _ANSWERS])
+def test_a_stream_that_is_cut_anywhere_is_asked_for_again_and_never_half_an_answer(name: str) -> None:
+    data = _bytes(name)
+    heard, whole = _read(name, [data])
+    for cut in range(0, len(data), 3):
+        got = _read(name, [data[:cut]])
+        if got[1] is Unavailable:
+            continue
+        read = got[1]  # the reason for the end had come, and what may follow it had not begun
+        assert (got[0], read.text, read.finish, read.calls) == (heard, whole.text, whole.finish, whole.calls)
+
+
+def test_line_21_bytes_of_a_character_that_come_in_two_events_are_joined() -> None:
+    def event(content: bytes, field: bytes = b"content") -> bytes:
+        return b'data: {"choices": [{"index": 0, "delta": {"%b": "%b"}}]}\n\n' % (field, content)
+
+    emoji = "😀".encode()
+    for at in (1, 2, 3):
+        data = event(b"ok " + emoji[:at]) + event("é".encode(), b"reasoning") + event(emoji[at:] + b" so")
+        heard, read = _read("openai/", [data, b"data: [DONE]\n\n"])
+        assert (heard, read.text, read.thoughts) == ("ok 😀 so", "ok 😀 so", "é")
+    in_surrogates = event(b"ok \xed\xa0\xbd") + event(b"\xed\xb8\x80")  # as Java writes them
+    assert _read("openai/", [in_surrogates, b"data: [DONE]\n\n"])[0] == "ok 😀"
+    broken = event(b"ok \xff\xfe so") + b"data: [DONE]\n\n"
+    assert _read("openai/", [broken])[1] is Unavailable
+
+
+@pytest.mark.parametrize("name", ["text", "keep_alive", "several_lines", "single_lines", "halves"])
+def test_line_21_an_application_that_streams_like_an_endpoint_is_read_by_the_same_reader(name: str) -> None:
+    said = {"url": "http://h/chat", "body": {"text": "{message}"}, "answer": "choices.0.delta.content", "stream": "sse"}
+    reader = AnswerReader(check_mapping(said, "app.yaml"), "m", Redactor(None), CLOCK)
+    data = _bytes(f"openai/{name}_stream")
+    for size in (1, 7, len(data)):
+        heard: list[str] = []
+        body: Any = Body(_Response(data[start : start + size] for start in range(0, len(data), size)), 10**7, "m")  # type: ignore[arg-type]
+        with pytest.raises(StopIteration) as done:
+            reader.read(body, heard.append).send(None)  # type: ignore[attr-defined]
+        assert "".join(heard) == done.value.value.text == _ANSWERS[f"openai/{name}_stream"][0]
+
+
+def test_line_21_plain_text_events_may_end_within_a_character() -> None:
+    said = {"url": "http://h/chat", "body": {"text": "{message}"}, "answer": None, "stream": "sse"}
+    mapping = check_mapping({name: value for name, value in said.items() if value}, "app.yaml")
+    data = b"data: ok \xf0\x9f\n\ndata: \x98\x80 so\n\n"
+    body: Any = Body(_Response([data]), 10**7, "m")  # type: ignore[arg-type]
+    with pytest.raises(StopIteration) as done:
+        AnswerReader(mapping, "m", Redactor(None), CLOCK).read(body, None).send(None)  # type: ignore[attr-defined]
+    assert done.value.value.text == "ok 😀 so"

@@ -19,6 +19,7 @@ from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.messages import Completion, Message, Request, Sampling
 from viva.engine.seeds import SeedLine
+from viva.web.openai.forms import ChatMessage
 
 T = TypeVar("T")
 ASKED: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "what is this"}]
@@ -233,6 +234,14 @@ def test_what_cannot_be_obeyed_is_refused_by_name(client: openai.OpenAI) -> None
     assert long.value.code == "context_length_exceeded"
     assert [model.id for model in client.models.list()] == ["tiny", "sim"]
     assert client.models.retrieve("tiny").owned_by == "viva"
+
+
+def test_line_22_a_part_of_any_type_that_has_text_is_text_in_requests_too() -> None:
+    parts = [{"type": "input_text", "text": "Why "}, {"type": "output_text", "text": "B"}, "?", {"text": ""}]
+    assert ChatMessage.model_validate({"role": "user", "content": parts}).text == "Why B?"
+    for part in ({"type": "thinking", "text": "A?"}, {"type": "refusal", "refusal": "No."}, {}, 5, None):
+        with pytest.raises(ValueError, match="only text is taken, found a part of type"):
+            ChatMessage.model_validate({"role": "user", "content": [part]})
 
 
 def test_an_answer_whose_client_has_gone_is_not_generated_to_its_end(chaos: Any, tmp_path: Path) -> None:

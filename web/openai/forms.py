@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from viva.engine.backends.openai_message import part_text
+
 from ..server.problems import Problem
 
 # Fields of OpenAI's that do not change what a model answers.
@@ -19,13 +21,6 @@ _MOST_CHOICES = 128
 
 class _Form(BaseModel):
     model_config = ConfigDict(extra="allow")
-
-
-class TextPart(BaseModel):
-    """A part of a message's content; only text is taken."""
-
-    type: Literal["text"]
-    text: str
 
 
 class CalledFunction(_Form):
@@ -47,7 +42,7 @@ class ChatMessage(_Form):
     """One message."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
+    content: str | None = None
     tool_calls: list[MessageCall] | None = None
     tool_call_id: str | None = None
     name: str | None = None
@@ -55,18 +50,25 @@ class ChatMessage(_Form):
     @field_validator("content", mode="before")
     @classmethod
     def _of_text(cls, content: Any) -> Any:
-        for part in content if isinstance(content, list) else []:
-            kind = part.get("type") if isinstance(part, dict) else None
-            if kind != "text":
-                raise ValueError(f"only text is taken, found a part of type {kind!r:.40}")
-        return content
+        """Parts of any type that has text are joined; any other is refused by its type."""
+        return "".join(map(_text_of_part, content)) if isinstance(content, list) else content
 
     @property
     def text(self) -> str:
         """The content as one text."""
-        if isinstance(self.content, list):
-            return "".join(part.text for part in self.content)
         return self.content or ""
+
+
+def _text_of_part(part: Any) -> str:
+    told = part if isinstance(part, dict) else {}
+    try:
+        text = part_text(part)
+    except TypeError:
+        text = ""
+    if not text and told.get("text") != "":
+        kind = told.get("type")
+        raise ValueError(f"only text is taken, found a part of type {kind!r:.40}")
+    return text
 
 
 class StreamOptions(_Form):
