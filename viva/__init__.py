@@ -5,10 +5,10 @@ The names listed here are promised (docs/api.md); everything else may move. They
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as of ``typing``, which would load before the command hears Ctrl-C (``cli/start.py``)
 if TYPE_CHECKING:
+    from typing import Any
+
     from viva.agents.agent import Agent
     from viva.agents.prompts import PackTemplates, PromptPack
     from viva.engine.backends.base import Backend
@@ -108,6 +108,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("viva-exam")
+    from importlib import import_module
+
     for module, names in _HOMES.items():
         if name in names:
             return getattr(import_module(module), name)

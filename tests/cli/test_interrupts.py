@@ -177,23 +177,33 @@ def test_while_it_runs_nobody_else_may_go_on_with_it(chaos: StartChaos, tmp_path
     assert ended(process)[0] == 130
 
 
-_WHILE_LOADING = """
+_AT_IMPORT = """
 class Interrupting:
+    seen = 0
     def find_spec(self, name, *others):
-        if name == "viva.cli.lazy_command":
+        self.seen += name not in ("viva.__main__", "viva", "viva.cli", "viva.cli.start", "__future__")
+        if self.seen == NUMBER:
             signal.raise_signal(signal.SIGINT)
 sys.meta_path.insert(0, Interrupting())
 """
 _AT_EXIT = "import atexit; atexit.register(signal.raise_signal, signal.SIGINT)"
+_LOADING = [(_AT_IMPORT.replace("NUMBER", str(number)), 130) for number in (1, 3, 20, 250, 310, 500)]
 
 
-@pytest.mark.parametrize(("when", "code"), [(_WHILE_LOADING, 130), (_AT_EXIT, -signal.SIGINT)])
-def test_line_10_ctrl_c_while_modules_load_and_at_the_exit(when: str, code: int) -> None:
+@pytest.mark.parametrize(("when", "code"), [*_LOADING, (_AT_EXIT, -signal.SIGINT)])
+def test_ctrl_c_at_any_import_shows_one_line_and_no_traceback(when: str, code: int) -> None:
     # As in a terminal, also where whoever runs the tests ignores the signal.
     heard = "signal.signal(signal.SIGINT, signal.default_int_handler)"
-    program = f"import signal, sys\n{heard}\n{when}\nsys.argv = ['viva', '--version']\nimport viva.__main__"
+    command = ["--version"] if code < 0 else ["list", "datasets"]
+    program = f"import signal, sys\n{heard}\n{when}\nsys.argv = {['viva', *command]}\nimport viva.__main__"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (code, b"")
+    assert (done.returncode, done.stderr) == (code, b"viva: interrupted\n" if code > 0 else b"")
+
+
+def test_nothing_loads_before_ctrl_c_is_heard() -> None:
+    program = "import sys; before = set(sys.modules); import viva.cli.start; print(sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    assert done.stdout.strip() == "['__future__', 'viva', 'viva.cli', 'viva.cli.start']"
 
 
 def test_ctrl_c_before_the_first_call_ends_without_a_word_of_python(tmp_path: Path) -> None:
