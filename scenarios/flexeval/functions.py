@@ -52,17 +52,40 @@ def load(reference: str) -> Function:
         module, _, name = reference.partition(":")
         try:
             holder = importlib.import_module(module)
-        except ImportError as error:
-            raise ConfigurationError(f"function '{reference}': {error}") from None
+        except (Exception, SystemExit) as error:  # it runs code of its own
+            told = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+            raise ConfigurationError(f"function '{reference}': {told}") from None
     else:
         if reference not in BUILTIN:
             raise ConfigurationError(f"there is no function '{reference}'; built in: {', '.join(BUILTIN)}")
         return BUILTIN[reference]
-    function = getattr(holder, name, None)
-    if not callable(function):
-        there = ", ".join(_defined(holder))
-        raise ConfigurationError(f"function '{reference}': there is no function '{name}'; it has {there or 'none'}")
+    function = _attribute(holder, name)
+    if wrong := _wrong_kind(function):
+        there = ", ".join(_defined(holder)) or "none"
+        told = f"there is no function '{name}'" if function is None else f"'{name}' is {wrong}, not a function"
+        raise ConfigurationError(f"function '{reference}': {told}; functions there: {there}")
     return function  # type: ignore[no-any-return]
+
+
+def _attribute(holder: Any, name: str) -> Any:
+    """What a module has under a name; None without it, also where the module's own look-up fails."""
+    try:
+        return getattr(holder, name, None)
+    except Exception:
+        return None
+
+
+def _wrong_kind(value: Any) -> str:
+    """What a value is that cannot be a metric; empty for a function."""
+    if isinstance(value, type):
+        return "a class"
+    try:
+        if inspect.isgeneratorfunction(value) or inspect.isasyncgenfunction(value):
+            return "a generator"
+        routine = inspect.isroutine(value)
+    except Exception:  # it answers for its attributes itself
+        routine = False
+    return "" if routine else f"an object of type {type(value).__name__}"
 
 
 def find(name: str, files: Sequence[str]) -> Found:
@@ -72,7 +95,7 @@ def find(name: str, files: Sequence[str]) -> Found:
     """
     reference = name
     if "#" not in name and ":" not in name:
-        holders = [file for file in files if callable(getattr(module_of(Path(file)), name, None))]
+        holders = [file for file in files if callable(_attribute(module_of(Path(file)), name))]
         if len(holders) > 1:
             raise ConfigurationError(f"function '{name}' stands in {' and '.join(holders)}; write FILE.py#{name}")
         if holders:
@@ -118,15 +141,16 @@ def check_arguments(found: Found, arguments: Mapping[str, Any]) -> None:
 def _taken(function: Function, reference: str) -> tuple[tuple[Level, ...], str]:
     """The levels and the kind of a function's first argument."""
     try:
+        inspect.unwrap(function)  # which sees a circle, where ``get_type_hints`` does not end
         hints = get_type_hints(function)
         names = list(inspect.signature(function).parameters)
-    except (NameError, TypeError, ValueError) as error:
+    except Exception as error:  # annotations are evaluated
         raise ConfigurationError(f"function '{reference}': its annotations cannot be read: {error}") from None
     if not names:
         raise ConfigurationError(f"function '{reference}': takes nothing; its first argument is what it measures")
     hint = hints.get(names[0], str)
     parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    levels = tuple(LEVEL_OF[part] for part in parts if part in LEVEL_OF)
+    levels = tuple(LEVEL_OF[part] for part in parts if isinstance(part, type) and part in LEVEL_OF)
     if levels:
         return levels, "unit"
     if hint is str or hint is Any:
@@ -140,8 +164,8 @@ def _taken(function: Function, reference: str) -> tuple[tuple[Level, ...], str]:
 
 
 def _digest(reference: str, function: Function) -> str:
-    file = reference.partition("#")[0] if "#" in reference else inspect.getsourcefile(inspect.unwrap(function))
     try:
+        file = reference.partition("#")[0] if "#" in reference else inspect.getsourcefile(inspect.unwrap(function))
         return hashlib.sha256(Path(file or "").read_bytes()).hexdigest()[:16]
-    except OSError:
+    except (OSError, TypeError):  # of C: it has no file
         return ""

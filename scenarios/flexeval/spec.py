@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from .units import Level
 
 Scalar: TypeAlias = bool | float | str
 Name = Annotated[str, StringConstraints(pattern=r"^\w[\w .()=,@-]*$", max_length=80)]
+
+
+def _file_name(name: str) -> str:
+    if "\0" in name or any(len(part.encode("utf-8", "replace")) > 255 for part in name.split("/")):
+        raise ValueError("is no name that a file can have")
+    return name
+
+
+FileName = Annotated[str, AfterValidator(_file_name)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
@@ -194,7 +203,9 @@ class Suite(_Part):
     """A suite file."""
 
     name: Name = Field(default="suite", description="What the suite is called in reports and test results.")
-    conversations: list[str] = Field(min_length=1, description="Files of conversations; * and ** stand for any names.")
+    conversations: list[FileName] = Field(
+        min_length=1, description="Files of conversations; * and ** stand for any names."
+    )
     complete: Literal["last", "dialog", "none"] = Field(
         default="last",
         description="last: the system answers the last user turn anew; dialog: the whole dialog is held anew; none: "
@@ -215,13 +226,15 @@ class Suite(_Part):
         default=None, description="new: only what was said in this run (the default where a system answers); all."
     )
     repeats: int = Field(default=1, ge=1, le=1000, description="How often each conversation is tested.")
-    functions: list[str] = Field(default_factory=list, description="Python files whose functions metrics may name.")
-    rubrics: dict[Name, Rubric] | list[str] = Field(
+    functions: list[FileName] = Field(
+        default_factory=list, description="Python files whose functions metrics may name."
+    )
+    rubrics: dict[Name, Rubric] | list[FileName] = Field(
         default_factory=dict, description="Rubrics by name, or YAML files of them."
     )
     metrics: list[Metric] = Field(min_length=1)
     thresholds: list[Threshold] = Field(default_factory=list)
-    baseline: str | None = Field(default=None, description="The run folder that `fall` and `rise` compare with.")
+    baseline: FileName | None = Field(default=None, description="The run folder that `fall` and `rise` compare with.")
     alpha: float = Field(
         default=0.05, gt=0, lt=1, description="The chance of any false alarm among all comparisons with the baseline."
     )

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_suites import TALK, run_suite, write_suite
+import yaml
+from command import viva
+from small_suites import TALK, metric, run_suite, write_suite
 
 from viva.engine.errors import ConfigurationError
 from viva.scenarios.flexeval.spec import Suite
@@ -86,10 +88,90 @@ def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
 
 def test_the_schema_for_editors_accepts_the_example_and_refuses_what_the_file_refuses() -> None:
     import jsonschema
-    import yaml
 
     schema = json.loads(json.dumps(Suite.model_json_schema()))
     example = Path(__file__).parents[3] / "scenarios" / "flexeval" / "templates" / "suite.yaml"
     jsonschema.validate(yaml.safe_load(example.read_text()), schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"conversations": ["a"], "metrics": [{"function": "length", "levle": "turn"}]}, schema)
+
+
+_OBJECTS = """
+import functools, operator
+from builtins import len as size, dict as mapping, max as greatest
+
+class Judge:
+    def __call__(self, text): return 1
+
+class Answers:
+    def __getattr__(self, name): raise RuntimeError(name)
+    def __call__(self, text): return 1
+
+called, answers, part, getter = Judge(), Answers(), functools.partial(len), operator.itemgetter(0)
+number, name, listed, ufunc = 5, "text", [len], __import__("numpy").sqrt
+def generated(text): yield 1
+def unhashable(text: [int]): return 1
+def unknown(text: "Nowhere"): return 1
+def whole(text: int): return 1
+def circle(text): return 1
+circle.__wrapped__ = circle
+def __getattr__(name):
+    if name == "raises": raise RuntimeError("here")
+    raise AttributeError(name)
+"""
+
+
+def test_a_builtin_function_is_a_metric_like_any_other(tmp_path: Path) -> None:
+    path = write_suite(tmp_path, [TALK], functions=_OBJECTS, metrics=[{"function": "size"}])
+    assert viva("suite", "check", path).returncode == 0
+    _, report = run_suite(path, tmp_path / "run")
+    assert metric(report, "size")["n"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("Judge", "'Judge' is a class, not a function"),
+        ("mapping", "'mapping' is a class, not a function"),
+        ("called", "'called' is an object of type Judge, not a function"),
+        ("answers", "'answers' is an object of type Answers, not a function"),
+        ("part", "'part' is an object of type partial"),
+        ("getter", "'getter' is an object of type itemgetter"),
+        ("number", "'number' is an object of type int"),
+        ("name", "'name' is an object of type str"),
+        ("listed", "'listed' is an object of type list"),
+        ("functools", "'functools' is an object of type module"),
+        ("ufunc", "ufunc"),
+        ("generated", "'generated' is a generator"),
+        ("raises", "there is no function 'raises'"),
+        ("unhashable", "its first argument is a \\[<class 'int'>\\]"),
+        ("unknown", "its annotations cannot be read: name 'Nowhere' is not defined"),
+        ("whole", "its first argument is a int"),
+        ("circle", "its annotations cannot be read: wrapper loop"),
+        ("greatest", "annotations cannot be read: no signature|takes"),
+    ],
+)
+def test_an_object_of_a_wrong_kind_is_refused_by_name(tmp_path: Path, name: str, told: str) -> None:
+    path = write_suite(tmp_path, [TALK], functions=_OBJECTS, metrics=[{"function": f"mine.py#{name}"}])
+    done = viva("suite", "check", path)
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert re.search(f"suite.yaml: metric '{name}': function '.*mine.py#{name}'.*{told}", line), line
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (field, value)
+        for field in ("conversations", "functions", "rubrics", "baseline")
+        for value in ("\0", "x" * 300, 5, True, {"a": [1]})
+    ],
+)
+def test_a_value_of_a_wrong_kind_is_refused_by_line(tmp_path: Path, field: str, value: Any) -> None:
+    whole = value if field == "baseline" or isinstance(value, dict) else [value]
+    path = write_suite(tmp_path, [TALK], metrics=LENGTH)
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {field: whole}))
+    done = viva("suite", "check", path)
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert re.search(rf"suite\.yaml:\d+: {field}", line), line
