@@ -233,6 +233,32 @@ class Completion:
         return self.finish
 
 
+def without_system(messages: Sequence[Message]) -> list[Message]:
+    """Return the conversation for a model that takes no system messages: what they say stands before the user message
+    that follows, or where none does, behind the one before or as the user's own.
+    """
+    made: list[Message] = []
+    told: list[str] = []
+    for message in messages:
+        if message.role == "system":
+            told.append(message.content)
+            continue
+        if told and message.role == "user":
+            message = Message("user", "\n\n".join([*told, message.content]))
+        elif told:
+            _say_as_user(made, told)
+        told = []
+        made.append(message)
+    if told:
+        _say_as_user(made, told)
+    return made
+
+
+def _say_as_user(made: list[Message], told: list[str]) -> None:
+    before = [made.pop().content] if made and made[-1].role == "user" else []
+    made.append(Message("user", "\n\n".join([*before, *told])))
+
+
 def request_digest(view: View, sampling: Sampling, seed: int, tools: Toolbox | None = None) -> bytes:
     """The identity of a call: the view's chain, the sampling, the seed and the tools offered."""
     data = b"%b%b%d" % (view.digest, sampling.digest, seed)

@@ -17,7 +17,8 @@ from .secrets import usable_key
 
 # host:port, localhost, or a path that ends as endpoints' paths do; models' names are none of these.
 _LIKE_URL = re.compile(
-    r"//|[\w.-]+:\d+(/|$)|localhost(/|$)|\d+(\.\d+){3}(/|$)|[\w.-]+\.[a-z]+/(.*/)?v\d+/?$", re.IGNORECASE
+    r"//|[\w.-]+:\d+(/|$)|localhost(/|$)|\d+(\.\d+){3}(/|$)|[\w.-]+\.[a-z]+/(.*/)?(v\d+|completions|messages)/?$",
+    re.IGNORECASE,
 )
 
 
@@ -28,7 +29,8 @@ class Service:
     :param kind: the kind of its models' names. :param url: its address. :param url_variable: the environment variable
         that may hold another one. :param key_variable: the one that usually holds the key. :param example: a model.
     :param path: how the URL of an endpoint ends, for advice. :param unnamed: the model of a URL that names none; empty
-        where it must name one.
+        where it must name one. :param calls: how the URLs of single calls end, which are named in place of the
+        endpoint's own: what ends so is cut.
     """
 
     kind: str
@@ -38,6 +40,13 @@ class Service:
     example: str
     path: str = ""
     unnamed: str = ""
+    calls: str = ""
+
+    def base_of(self, url: str) -> str:
+        """The endpoint's own URL, from one that may be that of a single call."""
+        return (
+            re.sub(rf"({self.calls})/*$", "", url, flags=re.IGNORECASE).rstrip("/") if self.calls else url.rstrip("/")
+        )
 
 
 @dataclass(slots=True, frozen=True)
@@ -64,7 +73,7 @@ def place_of(spec: ModelSpec, service: Service) -> Place:
             f"the key in the environment variable {variable} is not plain text: a header can hold printable ASCII "
             "characters, and no backslash; set it anew (typographic quotes, line breaks?)"
         )
-    return Place(base_url.rstrip("/"), model, key)
+    return Place(service.base_of(base_url), model, key)
 
 
 def _address(spec: ModelSpec, service: Service) -> tuple[str, str, str | None]:

@@ -40,6 +40,7 @@ _SERVICE = Service(
     example="gpt-4o",
     path="/v1",
     unnamed="default",
+    calls="(/chat)?/completions|(?<=/v1)/models",
 )
 # From the most to the least an endpoint can do about the form of an answer. ``object_schema`` is the dialect of
 # llama.cpp's servers, which take the schema inside of json_object. The last two are vLLM's own, of versions from 0.12
@@ -87,7 +88,7 @@ class OpenAIBackend(EndpointBackend):
         """As the base says. One HTTP request a call: finding out which form of structured output the endpoint knows
         takes several calls, each of which raises ``FormRefused`` until one is accepted.
         """
-        return await self._forms.ask(request, lambda form: self._attempt(request, form), self.label)
+        return await self._forms.ask(request, self._attempt, self.label)
 
     async def _attempt(self, request: Request, mode: str) -> Completion:
         on_text, tools = request.on_text, request.tools is not None

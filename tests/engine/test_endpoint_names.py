@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
+from provider_asks import answers, asking, governed
 
 from viva.engine.backends.openai_listed import unlisted
 from viva.engine.backends.registry import build
 from viva.engine.backends.secrets import Redactor
 from viva.engine.clock import RealClock
-from viva.engine.errors import BackendError, ConfigurationError
+from viva.engine.errors import BackendError, ConfigurationError, Rejected
+from viva.engine.messages import Message, without_system
 
 if TYPE_CHECKING:
     from tests.servers.process import Plan, Server
@@ -113,3 +115,128 @@ def test_line_8_the_warning_comes_first_and_the_run_goes_on(chaos: StartChaos, t
     assert first.startswith("viva: warning: modl-a: the endpoint does not list the model 'modl-a'; it lists model-a,")
     assert done.stderr.count("viva: warning") == 1
     assert "2 × Rejected: modl-a: HTTP 404: The model `modl-a` does not exist" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        ("openai:http://h/v1/chat/completions#m", "http://h/v1"),
+        ("openai:http://h/v1/chat/completions/#m?timeout=5", "http://h/v1"),
+        ("openai:http://h/V1/Chat/Completions//#m", "http://h/V1"),
+        ("openai:http://h/v1/completions#m", "http://h/v1"),
+        ("openai:http://h/v1/models#m", "http://h/v1"),
+        ("openai:http://h/chat/completions#m", "http://h"),
+        ("openai:http://h/v1/#m", "http://h/v1"),
+        ("openai:http://h/completions/v1#m", "http://h/completions/v1"),
+        ("openai:http://h/models#m", "http://h/models"),
+        ("anthropic:http://h/v1/messages/#m", "http://h"),
+        ("anthropic:http://h/messages#m", "http://h"),
+        ("anthropic:http://h/v1#m", "http://h"),
+        ("gemini:http://h/v1beta/models/g:generateContent#g", "http://h/v1beta"),
+        ("gemini:http://h/v1beta/models/#g", "http://h/v1beta"),
+    ],
+)
+def test_line_22_the_url_of_a_single_call_is_understood(name: str, base: str) -> None:
+    backend: Any = build(name, _CLOCK)
+    while hasattr(backend, "inner"):
+        backend = backend.inner
+    assert backend.base_url == base
+
+
+def test_line_22_the_environments_url_may_be_that_of_a_single_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://h/v1/chat/completions/")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789abcdef")
+    backend: Any = build("openai:m", _CLOCK)
+    while hasattr(backend, "inner"):
+        backend = backend.inner
+    assert backend.base_url == "http://h/v1"
+
+
+def test_line_22_a_call_at_the_url_of_a_call_arrives(replanned: StartChaos) -> None:
+    server = replanned({})
+    checked(f"openai:{server.url}/chat/completions#candidate")
+    [got] = answers(f"openai:{server.url}/chat/completions/#candidate", [asking()])
+    assert got.text == server.log()[0]["text"]
+
+
+_NO_SYSTEM = [
+    "System role not supported",
+    "Unsupported value: 'messages[0].role' does not support 'system' with this model.",
+    "Conversation roles must alternate user/assistant/user/assistant/...",
+    "messages.0.role: Input should be 'user' or 'assistant'",
+    "Jinja Exception: System message must not be given",
+    "This model does not accept system instructions",
+]
+
+
+@pytest.mark.parametrize("status", ["400", "500"])
+@pytest.mark.parametrize("said", _NO_SYSTEM)
+def test_line_22_an_endpoint_without_a_system_role_is_asked_without_it(
+    replanned: StartChaos, said: str, status: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    refusal = {"do": status, "say": said}
+    server = replanned({"record": True, "schedule": {"0": refusal}})
+    asked = [asking(("system", "Be brief."), ("user", "Why?")), asking(("system", "Be brief."), ("user", "And wood?"))]
+    answers(server.model("candidate"), asked, attempts=1)
+    texts = [[(one["role"], one["content"]) for one in entry["body"]["messages"]] for entry in server.log()]
+    assert texts[0] == [("system", "Be brief."), ("user", "Why?")]
+    assert texts[1:] == [[("user", "Be brief.\n\nWhy?")], [("user", "Be brief.\n\nAnd wood?")]]
+    assert [record.getMessage() for record in caplog.records if "no system messages" in record.getMessage()] == [
+        "candidate: takes no system messages; what they say stands before the user's next message"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("say", "system"),
+    [
+        ("System role not supported", False),  # there is none to leave out
+        ("the system is overloaded, not you", True),
+        ("this request makes no sense", True),
+    ],
+)
+def test_line_22_no_other_refusal_costs_a_system_message(replanned: StartChaos, say: str, system: bool) -> None:
+    server = replanned({"default": {"do": "400", "say": say}})
+    with pytest.raises(Rejected, match=say):
+        answers(server.model("candidate"), [asking(*[("system", "Be brief.")] * system, ("user", "Why?"))])
+    assert len(server.log()) == 1
+
+
+def test_line_22_a_refusal_that_stays_without_the_system_message_is_raised_and_nothing_remembered(
+    replanned: StartChaos,
+) -> None:
+    refusal = {"do": "400", "say": "roles must alternate, not like this"}
+    server = replanned({"record": True, "schedule": {"0": refusal, "1": refusal}})
+    asked = asking(("system", "Be brief."), ("user", "Why?"))
+
+    async def main() -> None:
+        async with governed(server.model("candidate")) as backend:
+            with pytest.raises(Rejected, match="must alternate"):
+                await backend.generate(asked)
+            await backend.generate(asked)
+
+    _CLOCK.run(main)
+    assert [entry["body"]["messages"][0]["role"] for entry in server.log()] == ["system", "user", "system"]
+
+
+def test_line_22_system_messages_become_the_users_words() -> None:
+    def told(*roles: str) -> list[tuple[str, str]]:
+        given = [Message(role, f"{role[0]}{place}") for place, role in enumerate(roles)]  # type: ignore[arg-type]
+        return [(one.role, one.content) for one in without_system(given)]
+
+    assert told("system", "user", "assistant") == [("user", "s0\n\nu1"), ("assistant", "a2")]
+    assert told("system", "system", "user") == [("user", "s0\n\ns1\n\nu2")]
+    assert told("user", "assistant", "system", "user") == [("user", "u0"), ("assistant", "a1"), ("user", "s2\n\nu3")]
+    assert told("user", "system", "assistant") == [("user", "u0\n\ns1"), ("assistant", "a2")]
+    assert told("system", "assistant", "user") == [("user", "s0"), ("assistant", "a1"), ("user", "u2")]
+    assert told("system") == [("user", "s0")]
+    assert told("user", "assistant") == [("user", "u0"), ("assistant", "a1")]
+
+
+def test_line_22_models_of_gemini_without_instructions_are_told_them_by_the_user(replanned: StartChaos) -> None:
+    say = "Developer instruction is not enabled for models/gemma-3-27b-it"
+    server = replanned({"schedule": {"0": {"do": "400", "say": say}}})
+    answers(server.gemini("gemma-3-27b-it"), [asking(("system", "Be brief."), ("user", "Why?"))], attempts=1)
+    first, second = (entry["body"] for entry in server.log())
+    assert first["systemInstruction"] == {"parts": [{"text": "Be brief."}]}
+    assert "systemInstruction" not in second
+    assert second["contents"] == [{"role": "user", "parts": [{"text": "Be brief.\n\nWhy?"}]}]

@@ -36,6 +36,7 @@ _SERVICE = Service(
     url_variable="ANTHROPIC_BASE_URL",
     key_variable="ANTHROPIC_API_KEY",
     example="claude-sonnet-4-5",
+    calls="(/v1)?/(messages|models)",
 )
 _AFTER = {"schema": NOTHING}
 _LEAST_BUDGET = 1024  # tokens, as the API demands
@@ -71,7 +72,7 @@ class AnthropicBackend(EndpointBackend):
 
     async def generate(self, request: Request) -> Completion:
         """As the base says; a refused form of structured output raises ``FormRefused`` until one is accepted."""
-        return await self._forms.ask(request, lambda form: self._attempt(request, form), self.label)
+        return await self._forms.ask(request, self._attempt, self.label)
 
     async def _attempt(self, request: Request, form: str) -> Completion:
         on_text, tools = request.on_text, request.tools is not None

@@ -39,6 +39,7 @@ _SERVICE = Service(
     url_variable="GOOGLE_GEMINI_BASE_URL",
     key_variable="GEMINI_API_KEY",
     example="gemini-2.5-flash",
+    calls="/models(/[^/]*)?",
 )
 _AFTER = {"schema": "object", "object": NOTHING}
 
@@ -76,7 +77,7 @@ class GeminiBackend(EndpointBackend):
 
     async def generate(self, request: Request) -> Completion:
         """As the base says; a refused form of structured output raises ``FormRefused`` until one is accepted."""
-        return await self._forms.ask(request, lambda form: self._attempt(request, form), self.label)
+        return await self._forms.ask(request, self._attempt, self.label)
 
     async def _attempt(self, request: Request, form: str) -> Completion:
         on_text, tools = request.on_text, request.tools is not None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import ConfigurationError, ContextTooLong, Rejected
 from ...likelihood import Reading
-from ...messages import Message
+from ...messages import Message, without_system
 from ..llama.chat.chat_format import NAMED
 
 if TYPE_CHECKING:
@@ -47,16 +47,11 @@ def chat_text(model: LoadedModel, messages: Sequence[Message], template: str | N
     """
     if any(one.calls or one.role == "tool" for one in messages):
         raise ConfigurationError(f"{label}: models of kind hf take no tools; use a GGUF file (llama:) or an endpoint")
-    turns = [{"role": one.role, "content": _plain(model, one.content)} for one in messages]
-    try:
-        return _rendered(model, turns, template)
-    except Exception as error:  # a template's code may raise anything
-        problem = error
-    if len(turns) > 1 and (turns[0]["role"], turns[1]["role"]) == ("system", "user"):
-        joined = {"role": "user", "content": f"{turns[0]['content']}\n\n{turns[1]['content']}"}
+    for taken in (messages, without_system(messages)):
+        turns = [{"role": one.role, "content": _plain(model, one.content)} for one in taken]
         try:
-            return _rendered(model, [joined, *turns[2:]], template)
-        except Exception as error:
+            return _rendered(model, turns, template)
+        except Exception as error:  # a template's code may raise anything
             problem = error
     raise Rejected(f"its chat template refuses these messages: {problem}", model=label) from None
 

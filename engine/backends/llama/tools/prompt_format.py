@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....errors import Rejected
-from ....messages import Message
+from ....messages import Message, without_system
 from ....tools import Toolbox
 from ..chat.chat_format import ChatFormat
 from ..chat.segment_writer import SegmentWriter
@@ -105,6 +105,5 @@ class ToolPromptFormat:
         except Rejected:
             if [message.role for message in messages[:2]] != ["system", "user"]:
                 raise
-        merged = Message("user", f"{messages[0].content}\n\n{messages[1].content}")
-        messages = [merged, *messages[2:]]
+        messages = without_system(messages)
         return self._template.parts(messages, tools), messages
