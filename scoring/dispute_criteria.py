@@ -35,7 +35,8 @@ class DisputeCriteria:
     larger half has one more and the smaller half at least two, for one against two is the dispute of a grader. Or
     where its highest and lowest grade ``spread`` over ``distance`` at least.
 
-    ``weights``: of G and of F in a question's dispute level. ``of_grader`` and ``of_answer`` are functions in place of
+    ``weights``: of G and of F in a question's dispute level. ``models``: judge models' grades count beside people's;
+    else, where people graded, they open no dispute. ``of_grader`` and ``of_answer`` are functions in place of
     the rules: of a grade and the others' grades, and of all grades, sorted.
     """
 
@@ -44,12 +45,14 @@ class DisputeCriteria:
     answer: Literal["halves", "spread"] = "halves"
     distance: float = 2.0
     weights: tuple[float, float] = (0.5, 0.5)
+    models: bool = False
     of_grader: GraderFunction | None = None
     of_answer: AnswerFunction | None = None
 
     @classmethod
     def of(cls, rules: Mapping[str, Any] | None) -> DisputeCriteria:
-        """From plain data: ``wrong``, ``grader``, ``question`` (the rule of answers), ``distance``, ``weights``.
+        """Read plain data: ``wrong``, ``grader``, ``question`` (the rule of answers), ``distance``, ``weights`` and
+        ``models``.
 
         What is not named has its default; other entries are left alone.
 
@@ -68,7 +71,7 @@ class DisputeCriteria:
             wrong, distance = float(given.get("wrong", default.wrong)), float(given.get("distance", default.distance))
         except (TypeError, ValueError) as error:
             raise ConfigurationError(f"dispute rules: {error}; expected numbers, and two weights") from None
-        return cls(wrong, grader, answer, distance, (first, second))
+        return cls(wrong, grader, answer, distance, (first, second), given.get("models") is True)
 
     def by_file(self, file: Path) -> DisputeCriteria:
         """The same with the functions of a Python file in place of the rules: ``grader_dispute(grade, others)`` and

@@ -14,13 +14,16 @@ from viva.scoring.dispute_criteria import DisputeCriteria
 from .store import GradeStore
 
 # Grades that differ and how often they were given decide; of those that are all the same nothing needs to be read.
+# Judge models' grades count where the rules say so, or where no person has graded at all.
 _ROWS = """
 select a.question, a.position, a.id, group_concat(r.value, ' ') as given, min(r.value), max(r.value),
     (select count(*) from grades g join graders w on w.number = g.grader
      where g.answer = a.id and g.value is not null and w.kind = 'person') as people,
     q.overlap, (select d.adjudicator from decisions d where d.answer = a.id) as decided
 from grades r join answers a on a.id = r.answer join questions q on q.number = a.question
-where r.invalid = '' and r.value is not null and q.invalid = '' and q.gold = 0
+    join graders o on o.number = r.grader
+where r.invalid = '' and r.value is not null and q.invalid = '' and q.gold = 0 and (o.kind = 'person' or ? or not exists
+    (select 1 from grades g join graders w on w.number = g.grader where w.kind = 'person' and g.value is not null))
 group by a.id order by a.question, a.position
 """
 
@@ -56,7 +59,9 @@ class Disputes:
 def disputes_of(store: GradeStore, criteria: DisputeCriteria) -> Disputes:
     """The disputes of a folder by its valid grades; gold questions have none."""
     found = Disputes()
-    for number, position, name, given, low, high, people, overlap, decided in store.connection.execute(_ROWS):
+    for number, position, name, given, low, high, people, overlap, decided in store.connection.execute(
+        _ROWS, (criteria.models,)
+    ):
         grades = [float(value) for value in given.split()]
         if high > low and criteria.disputed(grades):
             complete = overlap is not None and people >= overlap

@@ -24,6 +24,12 @@ select q.number, q.gold, count(s.seat) as taken from questions q left join seats
 where q.invalid = '' and not exists (select 1 from seats o where o.question = q.number and o.grader = ?)
 group by q.number having q.overlap is null or taken < q.overlap
 """
+_WANTED = """
+with due as (select number from graders where state = 'active' and role = 'grader' and kind = 'person')
+select coalesce(sum(coalesce(q.overlap, (select count(*) from due) + (
+    select count(*) from seats s where s.question = q.number and s.grader not in due))), 0)
+from questions q where q.gold = 0 and q.invalid = ''
+"""
 _LAPSED = """
 delete from seats where finished is null and claimed < ? and grader != ? and not exists (
     select 1 from grades g join answers a on a.id = g.answer
@@ -125,12 +131,14 @@ def standing(store: GradeStore, grader: Grader) -> Standing:
 
 
 def whole_standing(store: GradeStore) -> Standing:
-    """How far all seats of questions with a stated overlap have come: finished, begun, and still free."""
+    """Return how far all seats have come: finished, begun, and still free; without those at gold questions.
+
+    A question without an overlap, as in a trial round, has a seat for every active person who grades, and keeps the
+    seats of others who have taken one.
+    """
     [(finished, begun)] = store.connection.execute(
         "select count(s.finished), count(*) - count(s.finished) from seats s join questions q on q.number = s.question "
-        "where q.overlap is not null and q.invalid = ''"
+        "where q.gold = 0 and q.invalid = ''"
     )
-    [(wanted,)] = store.connection.execute(
-        "select coalesce(sum(overlap), 0) from questions where overlap is not null and invalid = ''"
-    )
+    [(wanted,)] = store.connection.execute(_WANTED)
     return Standing(finished, begun, max(0, wanted - finished - begun))

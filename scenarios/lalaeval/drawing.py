@@ -6,9 +6,9 @@ one. What never belongs here: the bank itself.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import date
+from types import MappingProxyType
 
 from viva.engine import seeds
 from viva.engine.errors import ConfigurationError
@@ -18,34 +18,53 @@ from .project_file import Counts
 
 
 def draw(
-    pairs: Iterable[Pair], seed: int, day: date, *, n: int | None = None, quota: Mapping[str, Counts] | None = None
+    pairs: Iterable[Pair],
+    seed: int,
+    day: date,
+    *,
+    n: int | None = None,
+    quota: Mapping[str, Counts] | None = None,
+    without: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Pair]:
     """Questions whose standard answer holds on that day: ``n`` of all, or as many as ``quota`` says of each dimension
     and difficulty, or all of them; by dimension, then in the order of the draw.
 
-    :raises ConfigurationError: there are not so many; the message names every dimension and difficulty that lacks some.
+    Args:
+        without: ids of questions that are not to be drawn, each with the name of the round that it was in.
+
+    :raises ConfigurationError: there are not so many; the message names every dimension and difficulty that lacks some,
+        and how many were left out.
     """
-    ranked = sorted((pair for pair in pairs if pair.valid_on(day)), key=lambda pair: (_rank(seed, pair), pair.id))
+    valid = [pair for pair in pairs if pair.valid_on(day)]
+    left = [pair for pair in valid if pair.id not in without]
+    ranked = sorted(left, key=lambda pair: (_rank(seed, pair), pair.id))
+    used = _used(len(valid) - len(left), {without[pair.id] for pair in valid if pair.id in without})
     if quota:
-        return _by_quota(ranked, quota, day)
+        return _by_quota(ranked, quota, day, used)
     if not ranked:
-        raise ConfigurationError(f"no accepted question is valid on {day}; see `viva grade bank list`")
+        raise ConfigurationError(f"no accepted question is valid on {day}{used}; see `viva grade bank list`")
     if n is not None and n > len(ranked):
-        raise ConfigurationError(f"{n} questions are wanted, and {len(ranked)} accepted ones are valid on {day}")
+        raise ConfigurationError(f"{n} questions are wanted, and {len(ranked)} accepted ones are valid on {day}{used}")
     return _in_order(ranked[:n])
 
 
-def draw_gold(pairs: Iterable[Pair], drawn: Iterable[Pair], share: float, seed: int, day: date) -> list[Pair]:
-    """Questions with gold answers: ``share`` of the number of those drawn (rounded up), as far as there are such. Ones
-    that are not drawn come first, for nobody should meet a question twice.
+def _used(count: int, rounds: Collection[str]) -> str:
+    """Say how many questions were left out because graders have seen them; nothing where there are none."""
+    if not count:
+        return ""
+    names = " and ".join(f"round {name}" for name in sorted(rounds))
+    return f" ({count} more were in {names}; --reuse-questions draws these too)"
+
+
+def draw_gold(pairs: Iterable[Pair], wanted: int, seen: Collection[str], seed: int, day: date) -> list[Pair]:
+    """Return ``wanted`` questions with gold answers, as far as there are such. Those that are ``seen`` in this round or
+    another one, by their ids, come last, for nobody should meet a question twice.
     """
-    taken = {pair.id for pair in drawn}
-    wanted = math.ceil(share * len(taken) - 1e-9)
     able = [pair for pair in pairs if pair.gold and pair.valid_on(day)]
-    return sorted(able, key=lambda pair: (pair.id in taken, _rank(seed, pair), pair.id))[:wanted]
+    return sorted(able, key=lambda pair: (pair.id in seen, _rank(seed, pair), pair.id))[:wanted]
 
 
-def _by_quota(ranked: list[Pair], quota: Mapping[str, Counts], day: date) -> list[Pair]:
+def _by_quota(ranked: list[Pair], quota: Mapping[str, Counts], day: date, used: str) -> list[Pair]:
     chosen: list[Pair] = []
     short = []
     for dimension, counts in quota.items():
@@ -56,8 +75,8 @@ def _by_quota(ranked: list[Pair], quota: Mapping[str, Counts], day: date) -> lis
             chosen += able[:wanted]
     if short:
         raise ConfigurationError(
-            f"the quota cannot be met from accepted questions that are valid on {day}: {'; '.join(short)}; accept "
-            "more, or lower the quota"
+            f"the quota cannot be met from accepted questions that are valid on {day}{used}: {'; '.join(short)}; "
+            "accept more, or lower the quota"
         )
     return _in_order(chosen)
 

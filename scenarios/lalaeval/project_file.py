@@ -68,7 +68,8 @@ class Disputes(Part):
     ``grader``: a grader disputes an answer where he is ``alone`` on his side (all others are on the other one), or
     where his grade is ``apart`` from the median of the others by ``distance`` at least. ``question``: an answer is in
     dispute where ``halves`` of its graders are on either side, or where its grades ``spread`` over ``distance`` at
-    least. ``weights``: of both in a question's dispute level. A grader whose level is above ``retrain`` is named for
+    least. ``weights``: of both in a question's dispute level. ``models``: whether judge models' grades count beside
+    people's; by default they open no dispute among people. A grader whose level is above ``retrain`` is named for
     retraining; ``review`` is how many questions are named for review.
     """
 
@@ -77,6 +78,7 @@ class Disputes(Part):
     question: Literal["halves", "spread"] = "halves"
     distance: float = Field(default=2.0, gt=0)
     weights: tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]] = (0.5, 0.5)
+    models: bool = False
     retrain: float = Field(default=0.2, ge=0, le=1)
     review: int = Field(default=10, ge=0)
 

@@ -39,14 +39,17 @@ class GraderConsistency:
     sure: bool
 
 
-def grader_consistency(graded: GradedRound, threshold: float | None = None) -> list[GraderConsistency]:
-    """Every grader against references: a gold answer's right grade; an adjudicator's decision; else the grade that most
-    of the other graders gave, where one has more votes than any other.
+def grader_consistency(
+    graded: GradedRound, threshold: float | None = None, *, models: bool | None = None
+) -> list[GraderConsistency]:
+    """Compare every grader with references: a gold answer's right grade; an adjudicator's decision; else the grade that
+    most of the other graders gave, where one has more votes than any other.
 
-    Grades are the original ones. Intervals are clustered by question.
+    Grades are the original ones. Intervals are clustered by question. Where people graded, models have no votes unless
+    ``models`` (by default as the round's criteria say): a judge's grades neither acquit a person nor accuse one.
     """
     least = float(graded.training.get("threshold", THRESHOLD)) if threshold is None else threshold
-    compared = _compared(graded)
+    compared = _compared(graded, graded.criteria.models if models is None else models)
     found = []
     for name in graded.original.graders:
         mine = compared.get(name, [])
@@ -66,7 +69,7 @@ def grader_consistency(graded: GradedRound, threshold: float | None = None) -> l
     return found
 
 
-def _compared(graded: GradedRound) -> dict[str, list[tuple[str, float, float, Reference]]]:
+def _compared(graded: GradedRound, models: bool) -> dict[str, list[tuple[str, float, float, Reference]]]:
     """By grader: question, grade, reference, and the kind of reference."""
     found: dict[str, list[tuple[str, float, float, Reference]]] = defaultdict(list)
     for gold in graded.gold:
@@ -77,21 +80,27 @@ def _compared(graded: GradedRound) -> dict[str, list[tuple[str, float, float, Re
                               table.values.tolist(), strict=True):  # fmt: skip
         if value == value:  # no missing one
             answers[k, q].append((i, value))
+    voters = {i for i, name in enumerate(table.graders) if models or name not in table.models}
+    if not voters & {i for grades in answers.values() for i, _ in grades}:
+        voters = set(range(len(table.graders)))  # no person has graded: models are compared with one another
     for (k, q), grades in answers.items():
         question = table.questions[k]
         decided = graded.decided.get((question, table.candidates[q]))
-        votes = Counter(value for _, value in grades)
+        votes = Counter(value for i, value in grades if i in voters)
         for i, value in grades:
             if decided is not None:
                 found[table.graders[i]].append((question, value, decided, "decided"))
-            elif (reference := _most_of_others(votes, value)) is not None:
+            elif (reference := _most_of_others(votes, value if i in voters else None)) is not None:
                 found[table.graders[i]].append((question, value, reference, "others"))
     return found
 
 
-def _most_of_others(votes: Counter[float], own: float) -> float | None:
-    """The grade that most others gave; None where there are none, or several have as many votes."""
+def _most_of_others(votes: Counter[float], own: float | None) -> float | None:
+    """Return the grade that most others gave; None where there are none, or several have as many votes.
+
+    ``own``: the grader's own grade, None if it is not among the votes.
+    """
     ranked = sorted(((count - (value == own), value) for value, count in votes.items()), reverse=True)
-    if ranked[0][0] == 0 or (len(ranked) > 1 and ranked[0][0] == ranked[1][0]):
+    if not ranked or ranked[0][0] == 0 or (len(ranked) > 1 and ranked[0][0] == ranked[1][0]):
         return None
     return ranked[0][1]

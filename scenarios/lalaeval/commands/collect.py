@@ -44,6 +44,10 @@ def collect(
         str | None, typer.Option("--quota", metavar="simple=2,difficult=1", help="So many of each dimension.")
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of the draw (default: the project's).")] = None,
+    reuse: Annotated[
+        bool,
+        typer.Option("--reuse-questions", help="Draw questions of trials for evaluations too, and the reverse."),
+    ] = False,
     temperature: Annotated[float | None, typer.Option("--temperature", help="Of the candidates (default: 0).")] = None,
     candidate_tokens: Annotated[
         int | None, typer.Option("--candidate-tokens", min=1, help="Longest answer to a round of a question.")
@@ -73,7 +77,7 @@ def collect(
     name = round_ or _next_name(opened)
     if not candidate and not is_drawn(opened.round(name)):
         raise ConfigurationError(_NO_CANDIDATE)  # before anything is drawn
-    drawn = _drawn(opened, name, kind, seed, n, _quota(quota, opened))
+    drawn = _drawn(opened, name, kind, seed, n, _quota(quota, opened), reuse=reuse)
     given: dict[str, Any] = {"candidate": candidate, "temperature": temperature, "candidate_tokens": candidate_tokens}
     given |= {"pack": pack, "concurrency": concurrency, "max_cost": max_cost}
     launch = launched(drawn, {name: value for name, value in given.items() if value}, retry_failed=retry_failed)
@@ -125,7 +129,14 @@ def launched(drawn: Drawn, given: dict[str, Any], *, retry_failed: bool = False)
 
 
 def _drawn(
-    project: Project, name: str, kind: Kind, seed: int | None, n: int | None, quota: dict[str, Counts] | None
+    project: Project,
+    name: str,
+    kind: Kind,
+    seed: int | None,
+    n: int | None,
+    quota: dict[str, Counts] | None,
+    *,
+    reuse: bool,
 ) -> Drawn:
     from ..bank import Bank
     from .rounds import check_same, draw_round, is_drawn, open_round
@@ -136,7 +147,7 @@ def _drawn(
         check_same(drawn, kind, seed, n, quota)
         return drawn
     with Bank.open(project) as bank:
-        drawn = draw_round(project, bank, name, kind=kind, seed=seed, n=n, quota=quota, day=date.today())
+        drawn = draw_round(project, bank, name, kind=kind, seed=seed, n=n, quota=quota, reuse=reuse, day=date.today())
     if project.file.gold and not drawn.gold:
         print("viva: note: the bank has no question with gold answers, so there are no gold questions", file=sys.stderr)
     return drawn

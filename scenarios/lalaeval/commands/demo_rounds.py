@@ -33,7 +33,7 @@ JUDGE, JUDGE_HABIT = "simulated:judge-model?noise=0.12&traits=severity:0.1", Hab
 KNOWLEDGE = {"lantern": 0.85, "compass": 0.65, "branch": 0.5, "ember": 0.3}
 LEARNT = {**KNOWLEDGE, "branch": 0.75}
 _TRIED = {"lantern": 0.85, "compass": 0.65, "ember": 0.3}
-_TRIAL_QUESTIONS = 14
+_TRIAL_QUESTIONS = 6  # the evaluations have the others
 # How the simulated graders grade: Ben severely, Cleo mildly, Dan at random as good as always, until he is trained.
 HABITS = {
     "Ada": Habit(0.0, 0.04),

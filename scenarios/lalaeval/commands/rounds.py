@@ -6,6 +6,7 @@ since. What never belongs here: the command line, and grades.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -93,17 +94,23 @@ def draw_round(
     seed: int | None = None,
     n: int | None = None,
     quota: Mapping[str, Counts] | None = None,
+    reuse: bool = False,
     day: date,
 ) -> Drawn:
     """Draw a new round's questions and write them down. Without ``n`` and ``quota`` the project's quota counts.
+
+    Questions of trials are not drawn for evaluations, nor the other way round, unless ``reuse``: graders would know
+    them.
 
     :raises ConfigurationError: there are not enough questions, or the round cannot be written.
     """
     seed = project.file.seed if seed is None else seed
     wanted = dict(quota or {}) or (project.quota() if n is None else {})
     accepted = [entry.pair for entry in bank.entries("accepted")]
-    pairs = draw(accepted, seed, day, n=n, quota=wanted)
-    gold = draw_gold(accepted, pairs, project.file.gold, seed, day)
+    others = {} if reuse else _questions_of_others(project, kind)
+    pairs = draw(accepted, seed, day, n=n, quota=wanted, without=others)
+    seen = {*others, *(pair.id for pair in pairs)}
+    gold = draw_gold(accepted, math.ceil(project.file.gold * len(pairs) - 1e-9), seen, seed, day)
     file, rubrics = project.file, bank.rubrics()
     record = Round(
         name=name,
@@ -136,6 +143,17 @@ def draw_round(
     except OSError as error:
         raise ConfigurationError(f"{drawn.path}: cannot be written: {error.strerror}") from None
     return drawn
+
+
+def _questions_of_others(project: Project, kind: Kind) -> dict[str, str]:
+    """Return the ids of questions that rounds of the other kind hold, each with the name of its first such round."""
+    found: dict[str, str] = {}
+    for path in filter(is_drawn, project.rounds()):
+        drawn = open_round(path)
+        if drawn.record.kind != kind:
+            for pair in (*drawn.pairs, *drawn.gold):
+                found.setdefault(pair.id, drawn.record.name)
+    return found
 
 
 def is_drawn(path: Path) -> bool:

@@ -59,7 +59,10 @@ def grade_report(
         raise ConfigurationError("there is no grade yet that could be reported")
     weights = graded.weights or None
     sums, fit = GradeSums(table, weights, graded.criteria.wrong), fit_severity(graded.original, LEVEL)
-    flags = find_disputes(graded.original, graded.criteria)
+    disputing = graded.original
+    if whose == "people" and not graded.criteria.models:  # models open no dispute among people
+        disputing = disputing.chosen(rows_of(disputing, "people")[0])
+    flags = find_disputes(disputing, graded.criteria)
     report: Record = {
         "round": {"title": graded.title, "name": graded.name, "kind": graded.kind, "rubric": dict(graded.rubric),
                   "whose": whose, "level": LEVEL},
@@ -69,10 +72,10 @@ def grade_report(
         "weights": dict(zip(table.dimensions, weights_of(table.dimensions, weights).tolist(), strict=True)),
         "candidates": _candidates(sums, table, fit, weights, undecided),
         "differences": [_difference(one) for one in grade_differences(sums)],
-        "graders": _graders(graded, flags, fit, choices),
+        "graders": _graders(graded, disputing, flags, fit, choices),
         "severity": {"groups": fit.groups, "noise": rounded(fit.noise)},
-        "questions": _questions(graded, flags, choices),
-        "disputes": _disputes(graded.original, flags),
+        "questions": _questions(graded, disputing, flags, choices),
+        "disputes": _disputes(disputing, flags),
         "agreement": agreement_record(graded.original),
         "fluctuation": None,
         "given": _given(graded),
@@ -146,16 +149,27 @@ def _difference(one: Any) -> Record:
     }  # fmt: skip
 
 
-def _graders(graded: GradedRound, flags: DisputeFlags, fit: SeverityFit, choices: ReportChoices) -> list[Record]:
-    table = graded.original
-    levels = grader_levels(table, flags, graded.weights or None)
-    weights, clusters = weights_of(table.dimensions, graded.weights or None), table.cluster_codes()
+def _graders(
+    graded: GradedRound, disputing: GradeTable, flags: DisputeFlags, fit: SeverityFit, choices: ReportChoices
+) -> list[Record]:
+    """Describe each grader. A model is compared with everybody, people with those whose grades are ``disputing``."""
+    everybody = graded.original, find_disputes(graded.original, graded.criteria)
+    compared = {False: (disputing, flags), True: everybody}
+    levels_of = {model: grader_levels(*one, graded.weights or None) for model, one in compared.items()}
+    weights = weights_of(graded.original.dimensions, graded.weights or None)
     retrain = float(graded.rules.get("retrain", RETRAIN)) if choices.retrain is None else choices.retrain
-    present = flags.answer >= 0
+    voting = True if len(disputing) == len(graded.original) else None
     found = []
     for at, (name, severe, consistent) in enumerate(
-        zip(table.graders, fit.graders, grader_consistency(graded, choices.threshold), strict=True)
+        zip(
+            graded.original.graders,
+            fit.graders,
+            grader_consistency(graded, choices.threshold, models=voting),
+            strict=True,
+        )
     ):
+        table, flags = compared[name in disputing.models]
+        levels, clusters, present = levels_of[name in disputing.models], table.cluster_codes(), flags.answer >= 0
         mine = present & (table.grader == at)
         if not mine.any() and not consistent.answers:
             continue
@@ -179,9 +193,8 @@ def _graders(graded: GradedRound, flags: DisputeFlags, fit: SeverityFit, choices
     return found
 
 
-def _questions(graded: GradedRound, flags: DisputeFlags, choices: ReportChoices) -> list[Record]:
+def _questions(graded: GradedRound, table: GradeTable, flags: DisputeFlags, choices: ReportChoices) -> list[Record]:
     """The questions with the highest dispute levels, those of 0 left out."""
-    table = graded.original
     levels = question_levels(table, flags, graded.criteria)
     most = int(graded.rules.get("review", REVIEW)) if choices.review is None else choices.review
     known = np.flatnonzero(np.nan_to_num(levels.level) > 0)

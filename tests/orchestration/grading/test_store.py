@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from viva.engine.errors import ConfigurationError
-from viva.orchestration.grading.records import Answer, Label, Question, Said
+from viva.orchestration.grading.records import Answer, Label, Question, Said, Standing
 from viva.orchestration.grading.seats import LAPSE_SECONDS, next_seat, note_finished, seats_of, standing, whole_standing
 from viva.orchestration.grading.store import GradeStore
 from viva.orchestration.grading.tabling import grade_table
@@ -101,6 +101,25 @@ def test_two_graders_cannot_take_the_last_seat(store: GradeStore, clock: _Clock)
                     note_finished(store, person, seat.question)
     assert len(claimed) == len(set(claimed)) == 8  # four questions for two graders each
     assert whole_standing(store).left == 0
+
+
+def test_a_trial_has_a_seat_for_every_active_person_at_every_question(tmp_path: Path, clock: _Clock) -> None:
+    trial = [_question(number, overlap=None) for number in range(3)]
+    with GradeStore.create(tmp_path / "trial", [*trial, _question(9, overlap=None, gold=True)], title="t",
+                           clock=clock) as store:  # fmt: skip
+        ada, ben = store.add_grader("Ada"), store.add_grader("Ben")
+        store.add_grader("Flora", role="adjudicator")
+        store.add_grader("judge", kind="model", model="simulated:j")
+        assert whole_standing(store) == Standing(0, 0, 6)
+        seat = next_seat(store, ada)
+        assert seat is not None
+        for answer in store.question(seat.question).answers:
+            store.grade(ada.number, answer.id, 1.0, submission=answer.id)
+        note_finished(store, ada, seat.question)
+        next_seat(store, ben)
+        assert whole_standing(store) == Standing(1, 1, 4)
+        store.set_state(ada.number, "paused", "gate")  # what Ada finished counts, and nothing more is due from her
+        assert whole_standing(store) == Standing(1, 1, 2)
 
 
 def test_a_claim_without_a_grade_lapses_and_one_with_a_grade_stays(store: GradeStore, clock: _Clock) -> None:

@@ -198,6 +198,6 @@ def test_only_valid_questions_are_drawn_and_gold_ones_are_others_than_those(tmp_
         pairs = [one.pair for one in bank.entries("accepted")]
     assert {one.id for one in draw(pairs, 1, DAY)} == {"q0", "q1", "q2", "q3", "today"}
     drawn = draw(pairs, 1, DAY, n=3)
-    extra = draw_gold(pairs, drawn, 0.5, 1, DAY)
-    assert len(extra) == 2  # half of three, rounded up
+    extra = draw_gold(pairs, 2, {one.id for one in drawn}, 1, DAY)
+    assert len(extra) == 2
     assert not {one.id for one in extra[:1]} & {one.id for one in drawn}

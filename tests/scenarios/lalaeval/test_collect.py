@@ -67,6 +67,20 @@ def test_answers_stand_in_blind_positions_under_the_rubric_of_their_dimension(tm
     assert about["versions"].keys() == about["responses"].keys() == by_id.keys()
 
 
+def test_trials_and_evaluations_share_no_question_unless_asked(tmp_path: Path) -> None:
+    accepted(tmp_path, _rows(7), PROJECT)
+    viva("grade", "collect", tmp_path, *TWO, "--round", "trial", "--trial", "-n", "4")
+    viva("grade", "collect", tmp_path, *TWO, "--round", "june", "-n", "4")
+    drawn = {name: {one.id for one in open_round(tmp_path / "rounds" / name).pairs} for name in ("trial", "june")}
+    assert not drawn["trial"] & drawn["june"]
+    viva("grade", "collect", tmp_path, *TWO, "--round", "july", "-n", "4")
+    assert {one.id for one in open_round(tmp_path / "rounds" / "july").pairs} == drawn["june"]  # comparable
+    _, said = viva("grade", "collect", tmp_path, *TWO, "--round", "all", "-n", "5", code=2)
+    assert "5 questions are wanted, and 4 accepted ones are valid" in said
+    assert "4 more were in round trial; --reuse-questions draws these too" in said
+    viva("grade", "collect", tmp_path, *TWO, "--round", "all", "-n", "5", "--reuse-questions")
+
+
 def test_of_several_rounds_each_answer_is_the_whole_conversation(chaos: Chaos, tmp_path: Path) -> None:
     server = chaos({"default": {"do": "ok", "say": "Your name is Ada."}, "record": True})
     accepted(tmp_path, _rows(0))

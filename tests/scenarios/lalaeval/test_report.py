@@ -273,6 +273,48 @@ def test_models_are_told_apart_from_people(tmp_path: Path) -> None:
     )
 
 
+def _with_judge(folder: Path) -> Path:
+    """The folder with a judge that agrees with Cleo on everything, and with a person who graded nothing."""
+    with GradeStore.open(folder) as store, store.batch():
+        judge = store.add_grader("judge", kind="model", model="simulated:judge")
+        for question in list(store.questions()):
+            for answer in question.answers:
+                if question.gold:
+                    continue
+                value = value_of(int(question.id[1:]), CANDIDATES.index(answer.candidate), 2)
+                store.grade(judge.number, answer.id, value, submission=f"judge/{answer.id}")
+    return folder
+
+
+def test_a_judge_neither_acquits_a_person_of_retraining_nor_opens_disputes_among_people(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "june")
+    people = grade_report(read_round(folder))
+    report = grade_report(read_round(_with_judge(folder)))
+    for part in ("disputes", "questions", "counts"):
+        without = {"grades", "counted"} if part == "counts" else set()
+        assert without or report[part] == people[part]
+    assert report["counts"]["disputed"] == people["counts"]["disputed"]
+    told = ("disputes", "by_dimension", "consistency", "gate", "references", "retrain")
+    assert [{name: one[name] for name in told} for one in report["graders"] if not one["model"]] == [
+        {name: one[name] for name in told} for one in people["graders"]
+    ]
+    [judge] = [one for one in report["graders"] if one["model"]]
+    assert judge["consistency"]["value"] is not None  # it is compared with people
+    asked = grade_report(read_round(folder), None, ReportChoices("all"))
+    cleo = [next(one for one in each["graders"] if one["grader"] == "Cleo") for each in (report, asked)]
+    assert cleo[1]["disputes"]["value"] < cleo[0]["disputes"]["value"]
+
+
+def test_a_judge_opens_disputes_for_adjudicators_only_where_the_rules_say_so(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "june", graders=("Ada", "Ben"))
+    with GradeStore.open(folder) as store:
+        before = disputes_of(store, criteria_of(None))
+    with GradeStore.open(_with_judge(folder)) as store:
+        assert disputes_of(store, criteria_of(None)) == before
+        asked = disputes_of(store, criteria_of({"rules": {"models": True}}))
+    assert {one.answer for one in asked.disputed} - {one.answer for one in before.disputed}
+
+
 def test_consistency_decides_who_may_grade(tmp_path: Path) -> None:
     labels = [Label(float(value), "m") for value in range(4)]
     questions = [
