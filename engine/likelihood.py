@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,3 +64,12 @@ class Likelihood:
         """The inverse of ``to_record``. JSON has no -inf, what cannot be said: it comes back from null."""
         logprobs, *others = record
         return cls([-math.inf if value is None else value for value in logprobs], *others)
+
+
+def likeliest(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Log-probabilities by token; of a token that comes twice (parts of characters look alike) the higher one."""
+    found: dict[str, float] = {}
+    for token, value in pairs:
+        if token not in found or value > found[token]:
+            found[token] = value
+    return found

@@ -7,10 +7,11 @@ from typing import Any
 import orjson
 
 from ..errors import Rejected, Unavailable
+from ..likelihood import likeliest
 from ..messages import Completion, Pieces
 from ..tools import ToolCall, argument_text, numbered
 from .endpoint_json import decoded
-from .openai_message import PartWithoutText, finish_of, likeliest, refuses, text_of, thoughts_of
+from .openai_message import PartWithoutText, finish_of, refuses, text_of, thoughts_of
 from .openai_usage import usage_of
 from .secrets import Redactor
 

@@ -6,7 +6,7 @@ text is an error, for what it says would be lost in silence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 _LONGEST_FINISH = 40
@@ -129,15 +129,6 @@ def finish_of(given: Any, tools: bool, silent_refusal: bool, clean: Callable[[st
         character for character in clean(given[:_LONGEST_GIVEN])[: 4 * _LONGEST_FINISH] if character.isprintable()
     )
     return kept.replace(":", "-")[:_LONGEST_FINISH].strip() or "stop"
-
-
-def likeliest(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Log-probabilities by token; of a token that comes twice (parts of characters look alike) the higher one."""
-    found: dict[str, float] = {}
-    for token, value in pairs:
-        if token not in found or value > found[token]:
-            found[token] = value
-    return found
 
 
 def _plain(value: Any) -> str:

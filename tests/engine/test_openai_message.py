@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from viva.engine.backends.openai_answer import parse_completion
 from viva.engine.backends.registry import build
@@ -15,6 +17,7 @@ from viva.engine.clock import RealClock
 from viva.engine.errors import Rejected
 from viva.engine.history import History
 from viva.engine.journal import Journal
+from viva.engine.likelihood import likeliest
 from viva.engine.messages import Completion, Request, Sampling, View, request_digest
 from viva.engine.tools import Toolbox
 
@@ -138,6 +141,11 @@ def test_line_22_of_a_token_that_comes_twice_the_likelier_log_probability_is_kep
     choice = {"message": {"content": "�"}, "finish_reason": "stop", "logprobs": told}
     read = parse_completion(json.dumps({"choices": [choice]}).encode(), "m")
     assert read.logprobs == [["�", -0.25, {"�": -0.25, "A": -2.0}]]
+
+
+@given(st.lists(st.tuples(st.sampled_from("AB�"), st.floats(-9, 0))))
+def test_line_22_every_backend_keeps_the_highest_value_of_a_token(pairs: list[tuple[str, float]]) -> None:
+    assert likeliest(pairs) == {token: max(value for one, value in pairs if one == token) for token, _ in pairs}
 
 
 def test_s7_a_choice_that_was_not_asked_for_is_left_out() -> None:

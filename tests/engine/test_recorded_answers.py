@@ -236,6 +236,26 @@ def _events(pieces: Iterable[bytes]) -> list[tuple[str, bytes]]:
     return [event for piece in pieces for event in parser.feed(piece)] + parser.end()
 
 
+@pytest.mark.parametrize("name", ["openai/other_choice_stream", "gemini/halves_stream"])
+def test_s7_a_piece_of_a_choice_that_was_not_asked_for_is_no_part_of_the_answer(name: str) -> None:
+    data = _bytes(name)
+    assert b'"index": 5' in data
+    heard, read = _read(name, [data])
+    assert "Wood" not in heard
+    assert heard == read.text == _ANSWERS[name][0]
+
+
+def test_s7_an_endpoint_that_counts_choices_from_another_number_is_read() -> None:
+    data = _bytes("openai/text_stream").replace(b'"index": 0', b'"index": 1')
+    assert _read("openai/", [data])[0] == _STREAMED
+
+
+@pytest.mark.parametrize("name", ["anthropic/unknown_block_stream", "gemini/unknown_part_stream"])
+def test_s7_an_unknown_block_is_an_error_that_names_it_and_no_empty_answer(name: str) -> None:
+    _, kind, said = _read(name, [_bytes(name)])
+    assert (kind, "which has no text" in said) == (Rejected, True)
+
+
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_line_21_every_end_of_lines_and_a_mark_before_them_is_read(end: bytes, mark: bytes) -> None:

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import orjson
 
 from ...errors import Rejected, Unavailable
+from ...likelihood import likeliest
 from ...messages import Completion
 from ...tools import argument_text, numbered
 from ..endpoint_json import decoded, text_at
 from ..openai_answer import without_key
-from ..openai_message import PartWithoutText, finish_of, likeliest
+from ..openai_message import PartWithoutText, finish_of
 from ..openai_usage import summed, usage_of
 from ..secrets import Redactor
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...likelihood import likeliest
 from ..llama.outputs.sampler import SampledToken, SamplerSettings
 
 _BROKEN = "\ufffd"  # what part of a character is decoded to
@@ -72,10 +73,7 @@ class Answer:
 
     def _alternatives(self, one: SampledToken) -> dict[str, float]:
         """The likeliest tokens by their texts; of several with the same text (parts of characters) the likeliest."""
-        found: dict[str, float] = {}
-        for token, value in one.top or ():
-            found.setdefault(self.decode([token]), value)
-        return found
+        return likeliest((self.decode([token]), value) for token, value in one.top or ())
 
     def _decode(self, *, whole: bool) -> None:
         known = self.decode(self.tokens[self._before : self._decoded])

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ....likelihood import likeliest
 from ..chat.thought_markers import in_final_channel
 from ..grammar.grammar import Grammar, GrammarState
 from ..grammar.token_masks import ScoreOptions, TokenMasks
@@ -112,7 +113,7 @@ class Generation:
         if self.settings.has_penalties:
             self.settings.counts[token] = self.settings.counts.get(token, 0) + 1
         if self.logprobs is not None:
-            top = {self._text(other): value for other, value in sampled.top or ()}
+            top = likeliest((self._text(other), value) for other, value in sampled.top or ())
             self.logprobs.append([self._text(token), sampled.logprob, top])
             self._row_starts.append(len(self.data))
         if not self.pieces or not self.pieces[-1][0]:
