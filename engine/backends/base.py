@@ -190,13 +190,20 @@ class ModelSpec:
             raise ConfigurationError(f"model '{self.text}': {name}={given}: expected one of {', '.join(known)}")
         return default if given is None else given
 
+    def group(self, name: str) -> dict[str, str]:
+        """Return the options ``name.KEY`` by their keys."""
+        given = {key: value for key, value in self.options.items() if key.startswith(f"{name}.")}
+        self._used |= {f"{name}.KEY", *given}
+        return {key.removeprefix(f"{name}."): value for key, value in given.items()}
+
     def finish(self) -> None:
         """:raises ConfigurationError: an option was given that this kind does not know."""
         unknown = sorted(self.options.keys() - self._used)
         if unknown:
+            of_url = "; a parameter of the endpoint's own URL is query.KEY=" if "query.KEY" in self._used else ""
             raise ConfigurationError(
                 f"model '{self.text}': unknown option {', '.join(unknown)}; "
-                f"{self.kind} knows {', '.join(sorted(self._used))}"
+                f"{self.kind} knows {', '.join(sorted(self._used))}{of_url}"
             )
 
     @property

@@ -18,6 +18,8 @@ _URL = re.compile(r"(?:[a-z][a-z0-9+.-]*:[/\\]+|https?:|[/\\]{2})[/\\]*", re.IGN
 # user:password@host with a port or a path; a version, as in model:8b@2024, is part of a name.
 _WITHOUT_SCHEME = re.compile(r"[^/?#@:]+:[^/?#@]+@[^/?#@]*(?:/|:\d+(?:[?#]|$))")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_REFERENCE = re.compile(r"\$(?:[A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\})")
+_LOGIN = re.compile(r"(?:bearer|basic|token)\s+\S", re.IGNORECASE)  # in the value of a header
 # Options that hold a key in other programs, without signs between the words. No kind of the engine has one of them.
 _OPTIONS = frozenset(
     [
@@ -74,11 +76,30 @@ def refuse_credentials(text: str) -> None:
                 f"a model of kind '{kind}': its option {name} would put a key into files and messages: take it out, "
                 "put the key into an environment variable and name that with ?key_env=NAME"
             )
+        if _is_secret_in(name, value):
+            raise ConfigurationError(
+                f"a model of kind '{kind}': its option {name} would put a key into files and messages: take it out, "
+                f"put the key into an environment variable and name that, as in {name}=$NAME"
+                if not name.startswith("body.")
+                else f"a model of kind '{kind}': its option {name} would put a key into files and messages: take it "
+                "out, and send the key in a header that names an environment variable, as in header.NAME=$NAME"
+            )
         if name == "key_env" and value and not _VARIABLE.fullmatch(value):
             raise ConfigurationError(
                 f"a model of kind '{kind}': key_env is not the name of an environment variable; if it is the key "
                 "itself, put it into a variable and name that"
             )
+
+
+def _is_secret_in(name: str, value: str) -> bool:
+    """Return whether an option ``header.KEY``, ``query.KEY`` or ``body.KEY`` holds a key that is written out."""
+    group, dot, key = name.partition(".")
+    if not dot or not value or (group != "body" and _REFERENCE.search(value)):
+        return False
+    last = key.rpartition(".")[2]
+    if group == "header":
+        return bool(_HEADERS.search(key) or _LOGIN.match(value))
+    return group in ("query", "body") and (_like_key(last) or (group == "query" and bool(_HEADERS.search(last))))
 
 
 def url_secret(url: str) -> str:

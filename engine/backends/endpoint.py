@@ -140,7 +140,7 @@ class Endpoint:
         secret of them is known to ``redact``. :param timeout: seconds for one attempt; at most 10 of them to connect.
     :param longest: the most bytes of an answer, unpacked. :param key_advice: what to do about a refused key.
     :param dialect: how the endpoint words its errors. :param repeatable: a request that may have arrived does no harm
-        when it arrives once more.
+        when it arrives once more. :param query: parameters that stand in each URL, encoded.
     """
 
     def __init__(
@@ -153,10 +153,12 @@ class Endpoint:
         key_advice: str = "check the key (key_env=NAME names its variable)",
         dialect: Dialect | None = None,
         repeatable: bool = True,
+        query: str = "",
     ) -> None:
         self.base_url, self.redact = base_url, redact
         self._dialect = dialect or Dialect()
         self._longest, self._key_advice, self._repeatable = longest, key_advice, repeatable
+        self._query = query
         self._headers = CIMultiDict(_HEADERS)
         self._headers.update(headers)
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(10.0, timeout))
@@ -211,6 +213,8 @@ class Endpoint:
 
         :raises BackendError: the typed error for whatever came instead.
         """
+        if self._query:
+            url = f"{url}{'&' if '?' in url else '?'}{self._query}"
         try:
             async with self._gate:
                 return await self._exchange(

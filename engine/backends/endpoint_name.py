@@ -1,4 +1,5 @@
-"""From a model's name to the endpoint that serves it: its URL, the model's name there, and the key for it.
+"""From a model's name to the endpoint that serves it: its URL, the model's name there, the key for it, and what headers
+and parameters of the URL the name asks for.
 
 Shared by all kinds of provider: ``kind:MODEL`` is a model of the provider's public API, ``kind:URL#MODEL`` one of any
 other endpoint that speaks like it. What never belongs here: requests, and a key in any message.
@@ -8,9 +9,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from urllib.parse import quote, urlencode
 
 from ..errors import ConfigurationError
+from .application.placeholders import from_environment
 from .base import ModelSpec
 from .credentials import url_credentials
 from .secrets import usable_key
@@ -20,6 +24,9 @@ _LIKE_URL = re.compile(
     r"//|[\w.-]+:\d+(/|$)|localhost(/|$)|\d+(\.\d+){3}(/|$)|[\w.-]+\.[a-z]+/(.*/)?(v\d+|completions|messages)/?$",
     re.IGNORECASE,
 )
+_REFERENCE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_OWN_HEADERS = ("accept-encoding", "connection", "content-length", "content-type", "host", "transfer-encoding")
 
 
 @dataclass(slots=True, frozen=True)
@@ -51,15 +58,20 @@ class Service:
 
 @dataclass(slots=True, frozen=True)
 class Place:
-    """Where a model is served. ``key`` is None where none is sent; no message shows it."""
+    """Where a model is served. ``key`` is None where none is sent; no message shows it. ``headers`` and ``query`` (of
+    the URL, encoded) are sent with each request; ``secrets`` are the values in them that came from the environment.
+    """
 
     base_url: str
     model: str
     key: str | None = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    query: str = field(default="", repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
 
 
 def place_of(spec: ModelSpec, service: Service) -> Place:
-    """The place that a model's name means; reads the option ``key_env``.
+    """The place that a model's name means; reads the options ``key_env``, ``header.KEY`` and ``query.KEY``.
 
     :raises ConfigurationError: the name is none of an endpoint, or there is no key, or none that can be sent.
     """
@@ -73,7 +85,27 @@ def place_of(spec: ModelSpec, service: Service) -> Place:
             f"the key in the environment variable {variable} is not plain text: a header can hold printable ASCII "
             "characters, and no backslash; set it anew (typographic quotes, line breaks?)"
         )
-    return Place(service.base_of(base_url), model, key)
+    secrets: list[str] = []
+    headers = {name: _header(spec, name, value, secrets) for name, value in spec.group("header").items()}
+    query = {name: _filled(spec, f"query.{name}", value, secrets) for name, value in spec.group("query").items()}
+    return Place(service.base_of(base_url), model, key, headers, urlencode(query, quote_via=quote), tuple(secrets))
+
+
+def _header(spec: ModelSpec, name: str, value: str, secrets: list[str]) -> str:
+    filled = _filled(spec, f"header.{name}", value, secrets)
+    if not _HEADER.fullmatch(name) or name.lower() in _OWN_HEADERS or not usable_key(filled.replace("\\", "")):
+        raise ConfigurationError(
+            f"model '{spec.text}': header.{name}: expected the name of a header that the client does not set itself, "
+            "with a value of printable ASCII characters"
+        )
+    return filled
+
+
+def _filled(spec: ModelSpec, option: str, value: str, secrets: list[str]) -> str:
+    """Return an option's value with ``$NAME`` and ``${NAME}`` read from the environment, which are kept as secrets."""
+    filled, values = from_environment(_REFERENCE.sub(r"${\1}", value), option, f"model '{spec.text}'")
+    secrets += values
+    return filled
 
 
 def _address(spec: ModelSpec, service: Service) -> tuple[str, str, str | None]:

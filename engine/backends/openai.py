@@ -1,12 +1,11 @@
 """Any OpenAI-compatible chat endpoint, over aiohttp: ``openai:gpt-4o`` or ``openai:http://host:port/v1#name``.
 
 Options: ``key_env`` (name of the environment variable that holds the key; default OPENAI_API_KEY where the model is
-named without a URL, none for a URL), ``timeout`` (seconds per attempt, default 120), ``json`` (``schema``,
+named without a URL, none for a URL), those of ``AskOptions``, ``effort``, ``thinking``, ``json`` (``schema``,
 ``object_schema``, ``object`` or ``prompt``, or vLLM's ``structured_outputs`` or ``guided_json``: the first form of
 structured output to try), ``reading`` (``echo``, ``prompt_logprobs`` or ``generate``: how texts are read), ``seed=off``
-for endpoints that refuse a seed, ``tokens_field`` (``max_tokens`` or ``max_completion_tokens``), ``answer_mb`` (the
-most megabytes of one answer, unpacked; default 64), ``token_ids=on`` to ask for the ids of an answer's tokens,
-``cache_key=on`` to name the conversation as ``prompt_cache_key``.
+for endpoints that refuse a seed, ``tokens_field`` (``max_tokens`` or ``max_completion_tokens``), ``token_ids=on`` to
+ask for the ids of an answer's tokens, ``cache_key=on`` to name the conversation as ``prompt_cache_key``.
 
 What never belongs here: retries and limits (wrappers do that), and the key in any message, log or record.
 """
@@ -17,19 +16,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
+from yarl import URL
 
 from ..clock import Clock
 from ..likelihood import Reading
 from ..messages import Completion, Request, Sampling
 from .answer_forms import NOTHING, AnswerForms
 from .base import Backend, ModelSpec
-from .endpoint import Body, Endpoint
-from .endpoint_backend import EndpointBackend
-from .endpoint_name import Service, place_of
-from .network import proxy_secrets
+from .endpoint import Body
+from .endpoint_backend import SAMPLING_ADVICE, AskOptions, EndpointBackend
+from .endpoint_name import Place, Service, place_of
 from .openai_answer import parse_completion
 from .openai_reading import WAYS, url_of
-from .secrets import redactor_of
 from .sse import read_stream
 
 _SERVICE = Service(
@@ -42,6 +40,8 @@ _SERVICE = Service(
     unnamed="default",
     calls="(/chat)?/completions|(?<=/v1)/models",
 )
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_EVERYTHING = Sampling(top_k=1, min_p=0.5, repeat_penalty=2.0, frequency_penalty=1.0, presence_penalty=1.0)
 # From the most to the least an endpoint can do about the form of an answer. ``object_schema`` is the dialect of
 # llama.cpp's servers, which take the schema inside of json_object. The last two are vLLM's own, of versions from 0.12
 # on and before: other endpoints may leave them out in silence, so they are tried only where they are named.
@@ -62,23 +62,19 @@ class OpenAIBackend(EndpointBackend):
     def __init__(
         self,
         clock: Clock,
+        place: Place,
+        asking: AskOptions | None = None,
         *,
-        base_url: str,
-        model: str,
-        key: str | None,
-        timeout: float = 120.0,
         json_mode: str = "schema",
         send_seed: bool = True,
         tokens_field: str = "max_tokens",
-        longest_answer: int = 64_000_000,
         token_ids: bool = False,
         cache_key: bool = False,
         reading: str = "echo",
+        reasoning: Mapping[str, Any] | None = None,
     ) -> None:
-        self._redact = redactor_of([key, *proxy_secrets()])
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        endpoint = Endpoint(base_url.rstrip("/"), self._redact, timeout, longest_answer, headers)
-        super().__init__(clock, endpoint, model)
+        super().__init__(clock, place, asking or AskOptions(), _key_header(place))
+        self._reasoning = reasoning or {}
         self._forms, self._token_ids = AnswerForms(json_mode, _AFTER), token_ids
         self._send_seed, self._tokens_field = send_seed, tokens_field
         self._cache_key, self._way = cache_key, WAYS[reading]
@@ -88,7 +84,7 @@ class OpenAIBackend(EndpointBackend):
         """As the base says. One HTTP request a call: finding out which form of structured output the endpoint knows
         takes several calls, each of which raises ``FormRefused`` until one is accepted.
         """
-        return await self._forms.ask(request, self._attempt, self.label)
+        return await self._forms.ask(self._asking.settled(request), self._attempt, self.label)
 
     async def _attempt(self, request: Request, mode: str) -> Completion:
         on_text, tools = request.on_text, request.tools is not None
@@ -134,13 +130,14 @@ class OpenAIBackend(EndpointBackend):
                 else {"role": message.role, "content": message.content}
                 for message in request.messages
             ],
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
+            **({"temperature": sampling.temperature, "top_p": sampling.top_p} if self._asking.sampling else {}),
             self._tokens_field: sampling.max_tokens,
+            **self._reasoning,
         }
         if self._send_seed:
             body["seed"] = request.seed
-        body |= _unusual(sampling)
+        if self._asking.sampling:
+            body |= _unusual(sampling)
         if request.tools is not None:
             body["tools"] = request.tools.specs
             if request.tools.required:
@@ -170,7 +167,29 @@ class OpenAIBackend(EndpointBackend):
         if streaming:
             body["stream"] = True
             body["stream_options"] = {"include_usage": True}
-        return orjson.dumps(body)
+        return self._asking.body_of(body)
+
+    @property
+    def _advice(self) -> Mapping[str, str]:
+        other = "max_completion_tokens" if self._tokens_field == "max_tokens" else "max_tokens"
+        return {
+            "temperature": SAMPLING_ADVICE,
+            "top_p": SAMPLING_ADVICE,
+            self._tokens_field: f"add tokens_field={other} to the model's name, which sends the limit under that name, "
+            "or max_tokens=NUMBER, which sends another one",
+            "seed": "add seed=off to the model's name, which leaves it out",
+            **dict.fromkeys(_unusual(_EVERYTHING), SAMPLING_ADVICE),
+            **dict.fromkeys(("reasoning_effort", "effort"), "give another effort= in the model's name, or none"),
+            **dict.fromkeys(
+                ("chat_template_kwargs", "enable_thinking"),
+                "leave thinking= out of the model's name, or send what the endpoint knows instead "
+                "(body.enable_thinking=false, body.thinking.type=disabled, effort=none)",
+            ),
+            **{
+                name: f"add body.{name}=null to the model's name, which leaves it out"
+                for name in ("stop", "stream_options", "parallel_tool_calls", "prompt_cache_key", "return_token_ids")
+            },
+        }
 
     def _unbounded(self, sampling: Sampling) -> Any:
         """The schema without bounds of texts, for which many endpoints (the public API too) refuse all of it."""
@@ -181,6 +200,14 @@ class OpenAIBackend(EndpointBackend):
 
     def statistics(self) -> dict[str, Any]:
         return {"json_mode": self._forms.chosen, "connections": self._endpoint.connections}
+
+
+def _key_header(place: Place) -> dict[str, str]:
+    """Return the header that holds the key: Azure has one of its own."""
+    if not place.key:
+        return {}
+    host = (URL(place.base_url).host or "").lower()
+    return {"api-key": place.key} if host.endswith(".azure.com") else {"Authorization": f"Bearer {place.key}"}
 
 
 def _without_max_length(schema: Any) -> Any:
@@ -207,17 +234,32 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
     :raises ConfigurationError: the public API is named but no key is set, or an option is wrong.
     """
     place = place_of(spec, _SERVICE)
+    is_public = place.base_url == _SERVICE.url
+    usual = "max_completion_tokens" if is_public else "max_tokens"  # which that API's reasoning models do not take
     return OpenAIBackend(
         clock,
-        base_url=place.base_url,
-        model=place.model,
-        key=place.key,
-        timeout=spec.number("timeout", 120.0, 0.001, unit="seconds"),
+        place,
+        AskOptions.of(spec),
         json_mode=spec.one_of("json", (*_AFTER, NOTHING), "schema"),
         send_seed=spec.take("seed", "on") != "off",
-        tokens_field=spec.take("tokens_field", "max_tokens") or "max_tokens",
-        longest_answer=int(spec.number("answer_mb", 64.0, 0.001, 100_000.0) * 1e6),
+        tokens_field=spec.take("tokens_field", usual) or usual,
+        reasoning=_reasoning(spec, is_public),
         token_ids=spec.take("token_ids", "off") == "on",
         cache_key=spec.take("cache_key", "off") == "on",
         reading=spec.one_of("reading", tuple(WAYS), "echo"),
     )
+
+
+def _reasoning(spec: ModelSpec, is_public: bool) -> dict[str, Any]:
+    """Return the fields that say how much is thought. ``thinking`` is a matter of the chat template at servers of open
+    models, and of the effort at the public API.
+    """
+    effort = spec.one_of("effort", _EFFORTS)
+    thinking = spec.one_of("thinking", ("on", "off"))
+    if is_public and thinking and not effort:
+        effort = "none" if thinking == "off" else "medium"
+    fields: dict[str, Any] = {"reasoning_effort": effort} if effort else {}
+    if thinking and not is_public:
+        switch = thinking == "on"
+        fields["chat_template_kwargs"] = {"enable_thinking": switch, "thinking": switch}  # Qwen's name, DeepSeek's name
+    return fields

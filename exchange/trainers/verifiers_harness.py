@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from verifiers.v1 import Harness, HarnessConfig, ModelContext, TaskData, Trace  # type: ignore[import-not-found]
 from verifiers.v1.runtimes import ProgramResult, Runtime  # type: ignore[import-not-found]
 
+from viva.engine.backends.endpoint_name import Place
 from viva.engine.backends.openai import OpenAIBackend
 from viva.engine.clock import RealClock
 from viva.orchestration.arguments import scenario_of
@@ -59,7 +60,7 @@ class ScenarioHarness(Harness[HarnessConfig]):  # type: ignore[misc]
         data: TaskData,
     ) -> ProgramResult:
         which = scenario_of(self.scenario)
-        seat = OpenAIBackend(RealClock(), base_url=endpoint, model=ctx.model, key=secret)
+        seat = OpenAIBackend(RealClock(), Place(endpoint.rstrip("/"), ctx.model, secret))
         seat.label = "policy"
         folder = Path(self.out) / trace.id
         held = rollouts(

@@ -305,7 +305,7 @@ def test_the_longer_of_two_times_counts_and_odd_ones_do_not() -> None:
         ("gemini:http://h", "gemini:http://h#name"),
         (
             "gemini:http://h#m?thinking=deep",
-            "thinking=deep: expected off, auto, minimal, low, medium, high, or a number",
+            "thinking=deep: expected on, off, auto, minimal, low, medium, high, or a number",
         ),
         ("gemini:http://h#m?filters=none", "filters=none: expected one of on, off"),
         ("gemini:gemini-2.5-pro", "no key in the environment variable GEMINI_API_KEY"),

@@ -44,7 +44,7 @@ class Script:
 
     A plan is one script for all, and may hold ``by_model`` (a model's name to a script of its own, with its own arrival
     numbers), ``model_list`` (the status of GET /v1/models), ``models`` (the names in it) and ``record`` (true: each
-    entry of the log has the request's ``body`` and the answer's ``calls``).
+    entry of the log has the request's ``body``, ``headers`` and ``query``, and the answer's ``calls``).
     A behaviour is a name or an object with ``do`` and options: ``say`` (an error's words or an answer's text; ``{key}``
     in it becomes the key that was sent, ``{key:FORM}`` the key in a form of ``chaos_answers.FORMS``), ``retry_after``
     (header of any error), ``delay`` (seconds before anything happens; ``slow`` is ``ok`` with one), ``refuses`` (the
@@ -140,7 +140,7 @@ class Chaos:
             "left": False,
         }
         if self._record:
-            entry["body"] = body
+            entry |= {"body": body} | _sent(request)
         self._log.append(entry)
         await self._announce()
         try:
@@ -164,6 +164,8 @@ class Chaos:
             "text": None,
             "left": False,
         }
+        if self._record:
+            entry |= _sent(request)
         behaviour = self._by_model.get(model, self._script).next(entry["hash"])
         entry["behaviour"] = behaviour["do"]
         self._log.append(entry)
@@ -239,6 +241,10 @@ class Chaos:
             return half
         entry["text"] = text[:_LOGGED]
         return web.Response(body=whole, content_type="application/json")
+
+
+def _sent(request: web.Request) -> dict[str, Any]:
+    return {"headers": dict(request.headers), "query": request.query_string}
 
 
 async def _any_api(request: web.Request, behaviour: Behaviour, key: str) -> web.StreamResponse | None:

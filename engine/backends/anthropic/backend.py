@@ -1,31 +1,28 @@
 """Models of Anthropic's Messages API, over aiohttp: ``anthropic:MODEL`` or ``anthropic:URL#MODEL``.
 
-Options: ``key_env`` (default ANTHROPIC_API_KEY where the model is named without a URL, none for a URL), ``timeout``,
-``answer_mb`` and ``json`` (``schema`` or ``prompt``) as for ``openai``; ``thinking`` (``off``, ``adaptive`` or a budget
-in tokens), ``effort``, ``sampling=off`` for models that take no temperature, ``cache=on``.
+Options: ``key_env`` (default ANTHROPIC_API_KEY where the model is named without a URL, none for a URL), those of
+``AskOptions``, and ``json`` (``schema`` or ``prompt``) as for ``openai``; ``thinking`` (``on``, ``off``, ``adaptive``
+or a budget in tokens), ``effort``, ``cache=on``.
 
 What never belongs here: retries and limits (wrappers do that), and the key in any message, log or record.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from ...clock import Clock
-from ...errors import ConfigurationError, Rejected
+from ...errors import ConfigurationError
 from ...messages import Completion, Request
 from ..answer_forms import NOTHING, AnswerForms
 from ..base import Backend, ModelSpec
-from ..endpoint import Body, Endpoint
-from ..endpoint_backend import EndpointBackend
+from ..endpoint import Body
+from ..endpoint_backend import SAMPLING_ADVICE, AskOptions, EndpointBackend
 from ..endpoint_name import Place, Service, place_of
-from ..network import proxy_secrets
 from ..returned_parts import ReturnedParts
-from ..secrets import redactor_of
 from .answer import ReadMessage, parse_message
-from .errors import MessagesErrors, refuses_sampling
+from .errors import MessagesErrors
 from .request import RequestOptions, body_of
 from .stream import read_stream
 
@@ -50,29 +47,35 @@ class AnthropicBackend(EndpointBackend):
         self,
         clock: Clock,
         place: Place,
+        asking: AskOptions,
         options: RequestOptions,
         *,
-        timeout: float = 120.0,
         form: str = "schema",
-        longest_answer: int = 64_000_000,
     ) -> None:
-        self._redact = redactor_of([place.key, *proxy_secrets()])
         headers = {"anthropic-version": _VERSION} | ({"x-api-key": place.key} if place.key else {})
         base_url = place.base_url.removesuffix("/v1")
-        endpoint = Endpoint(base_url, self._redact, timeout, longest_answer, headers, dialect=MessagesErrors())
-        super().__init__(clock, endpoint, place.model)
+        super().__init__(clock, place, asking, headers, base_url=base_url, dialect=MessagesErrors())
         self._options, self._forms, self._returned = options, AnswerForms(form, _AFTER), ReturnedParts()
 
     @property
     def _list(self) -> tuple[str, str]:
         return "/v1/models?limit=1000", self.model
 
+    @property
+    def _advice(self) -> Mapping[str, str]:
+        return {
+            **dict.fromkeys(("temperature", "top_p", "top_k"), SAMPLING_ADVICE),
+            "thinking": "give another thinking= in the model's name (off, adaptive, a number of tokens), or none",
+            **dict.fromkeys(("effort", "output_config.effort"), "give another effort= in the model's name, or none"),
+            "max_tokens": "add max_tokens=NUMBER to the model's name, which sends another limit",
+        }
+
     def ended(self, affinity: str) -> None:
         self._returned.forget(affinity)
 
     async def generate(self, request: Request) -> Completion:
         """As the base says; a refused form of structured output raises ``FormRefused`` until one is accepted."""
-        return await self._forms.ask(request, self._attempt, self.label)
+        return await self._forms.ask(self._asking.settled(request), self._attempt, self.label)
 
     async def _attempt(self, request: Request, form: str) -> Completion:
         on_text, tools = request.on_text, request.tools is not None
@@ -87,16 +90,7 @@ class AnthropicBackend(EndpointBackend):
             found.append(read)
             return read.completion
 
-        try:
-            completion = await self._ask(request, f"{self.base_url}/v1/messages", orjson.dumps(body), receive)
-        except Rejected as error:
-            if self._options.sampling and refuses_sampling(error):
-                said = str(error).removeprefix(f"{error.model}: ")
-                raise ConfigurationError(
-                    f"{self.label}: the model does not take the temperature, top_p or top_k of this run: {said}; add "
-                    "sampling=off to its name, which leaves them out"
-                ) from None
-            raise
+        completion = await self._ask(request, f"{self.base_url}/v1/messages", self._asking.body_of(body), receive)
         self._returned.keep(request, completion, found[-1].returned)
         return completion
 
@@ -110,26 +104,28 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
     :raises ConfigurationError: the public API is named but no key is set, or an option is wrong.
     """
     place = place_of(spec, _SERVICE)
+    asking = AskOptions.of(spec)
     options = RequestOptions(
         thinking=_thinking(spec),
         effort=spec.one_of("effort", _EFFORTS),
-        sampling=spec.one_of("sampling", ("on", "off")) != "off",
+        sampling=asking.sampling,
         cache=spec.one_of("cache", ("on", "off")) == "on",
     )
     return AnthropicBackend(
         clock,
         place,
+        asking,
         options,
-        timeout=spec.number("timeout", 120.0, 0.001, unit="seconds"),
         form=spec.one_of("json", ("schema", NOTHING), "schema"),
-        longest_answer=int(spec.number("answer_mb", 64.0, 0.001, 100_000.0) * 1e6),
     )
 
 
 def _thinking(spec: ModelSpec) -> str:
     given = spec.take("thinking", "") or ""
+    if given == "on":
+        return "adaptive"
     if given in ("", "off", "adaptive") or (given.isascii() and given.isdigit() and int(given) >= _LEAST_BUDGET):
         return given
     raise ConfigurationError(
-        f"model '{spec.text}': thinking={given}: expected off, adaptive, or a number of tokens from {_LEAST_BUDGET}"
+        f"model '{spec.text}': thinking={given}: expected on, off, adaptive, or a number of tokens from {_LEAST_BUDGET}"
     )

@@ -11,10 +11,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from ...errors import Rejected
 from ..endpoint_errors import Dialect
 
-_SAMPLING = ("temperature", "top_p", "top_k")
 _LIMIT = "anthropic-ratelimit-"
 
 
@@ -34,12 +32,6 @@ class MessagesErrors(Dialect):
             if (reset := _moment(headers.get(name[: -len("remaining")] + "reset"))) is not None
         ]
         return max(0.0, *waits) if waits else None
-
-
-def refuses_sampling(error: Rejected) -> bool:
-    """Whether a request was refused for its temperature, top_p or top_k: newer models take none."""
-    said = str(error).lower()
-    return error.status == 400 and any(f"`{name}`" in said or f"{name}:" in said for name in _SAMPLING)
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -1,8 +1,8 @@
 """Models of Google's Gemini API, over aiohttp: ``gemini:MODEL`` or ``gemini:URL#MODEL``.
 
-Options: ``key_env`` (default GEMINI_API_KEY where the model is named without a URL, none for a URL), ``timeout``,
-``answer_mb`` and ``json`` (``schema``, ``object`` or ``prompt``) as for ``openai``; ``thinking`` (``off``, ``auto``,
-``minimal``, ``low``, ``medium``, ``high`` or a budget in tokens), ``sampling=off``, ``filters=off``.
+Options: ``key_env`` (default GEMINI_API_KEY where the model is named without a URL, none for a URL), those of
+``AskOptions``, and ``json`` (``schema``, ``object`` or ``prompt``) as for ``openai``; ``thinking`` (``on``, ``off``,
+``auto``, ``minimal``, ``low``, ``medium``, ``high`` or a budget in tokens), ``filters=off``.
 
 What never belongs here: retries and limits (wrappers do that), and the key in any message, log or record.
 """
@@ -10,22 +10,19 @@ What never belongs here: retries and limits (wrappers do that), and the key in a
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
-
-import orjson
 
 from ...clock import Clock
 from ...errors import ConfigurationError
 from ...messages import Completion, Request
 from ..answer_forms import NOTHING, AnswerForms
 from ..base import Backend, ModelSpec
-from ..endpoint import Body, Endpoint
-from ..endpoint_backend import EndpointBackend
+from ..endpoint import Body
+from ..endpoint_backend import SAMPLING_ADVICE, AskOptions, EndpointBackend
 from ..endpoint_name import Place, Service, place_of
-from ..network import proxy_secrets
 from ..returned_parts import ReturnedParts
-from ..secrets import redactor_of
 from .answer import ReadAnswer, parse_answer
 from .errors import GeminiErrors
 from .request import LEVELS, RequestOptions, body_of
@@ -51,17 +48,14 @@ class GeminiBackend(EndpointBackend):
         self,
         clock: Clock,
         place: Place,
+        asking: AskOptions,
         options: RequestOptions,
         *,
-        timeout: float = 120.0,
         form: str = "schema",
-        longest_answer: int = 64_000_000,
     ) -> None:
-        self._redact = redactor_of([place.key, *proxy_secrets()])
         headers = {"x-goog-api-key": place.key} if place.key else {}
         base_url = place.base_url if _VERSIONED.search(place.base_url) else f"{place.base_url}/{_VERSION}"
-        endpoint = Endpoint(base_url, self._redact, timeout, longest_answer, headers, dialect=GeminiErrors())
-        super().__init__(clock, endpoint, place.model)
+        super().__init__(clock, place, asking, headers, base_url=base_url, dialect=GeminiErrors())
         self._name = place.model if "/" in place.model else f"models/{place.model}"
         self._options, self._forms, self._returned = options, AnswerForms(form, _AFTER), ReturnedParts()
 
@@ -72,12 +66,27 @@ class GeminiBackend(EndpointBackend):
     def _is_there(self, status: int) -> bool:
         return status != 400 and super()._is_there(status)  # a wrong key is reported as a wrong argument
 
+    @property
+    def _advice(self) -> Mapping[str, str]:
+        return {
+            **dict.fromkeys(("temperature", "top_p", "topP", "top_k", "topK"), SAMPLING_ADVICE),
+            **dict.fromkeys(
+                ("thinking_level", "thinkingLevel", "thinking_budget", "thinkingBudget", "budget", "thinking"),
+                "give another thinking= in the model's name, or none",
+            ),
+            **dict.fromkeys(
+                ("max_output_tokens", "maxOutputTokens"),
+                "add max_tokens=NUMBER to the model's name, which sends another limit",
+            ),
+            "seed": "add body.generationConfig.seed=null to the model's name, which leaves it out",
+        }
+
     def ended(self, affinity: str) -> None:
         self._returned.forget(affinity)
 
     async def generate(self, request: Request) -> Completion:
         """As the base says; a refused form of structured output raises ``FormRefused`` until one is accepted."""
-        return await self._forms.ask(request, self._attempt, self.label)
+        return await self._forms.ask(self._asking.settled(request), self._attempt, self.label)
 
     async def _attempt(self, request: Request, form: str) -> Completion:
         on_text, tools = request.on_text, request.tools is not None
@@ -94,7 +103,7 @@ class GeminiBackend(EndpointBackend):
 
         method = "generateContent" if on_text is None else "streamGenerateContent?alt=sse"
         url = f"{self.base_url}/{quote(self._name)}:{method}"
-        completion = await self._ask(request, url, orjson.dumps(body), receive)
+        completion = await self._ask(request, url, self._asking.body_of(body), receive)
         self._returned.keep(request, completion, found[-1].returned)
         return completion
 
@@ -108,25 +117,28 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
     :raises ConfigurationError: the public API is named but no key is set, or an option is wrong.
     """
     place = place_of(spec, _SERVICE)
+    asking = AskOptions.of(spec)
     options = RequestOptions(
         thinking=_thinking(spec),
-        sampling=spec.one_of("sampling", ("on", "off")) != "off",
+        sampling=asking.sampling,
         filters=spec.one_of("filters", ("on", "off")) != "off",
     )
     return GeminiBackend(
         clock,
         place,
+        asking,
         options,
-        timeout=spec.number("timeout", 120.0, 0.001, unit="seconds"),
         form=spec.one_of("json", (*_AFTER, NOTHING), "schema"),
-        longest_answer=int(spec.number("answer_mb", 64.0, 0.001, 100_000.0) * 1e6),
     )
 
 
 def _thinking(spec: ModelSpec) -> str:
-    given = spec.take("thinking", "") or ""
+    effort = spec.one_of("effort", LEVELS)  # by another name
+    given = spec.take("thinking", effort) or effort
+    if given == "on":
+        return "auto"
     if given in ("", "off", "auto", *LEVELS) or (given.isascii() and given.isdigit() and int(given) > 0):
         return given
     raise ConfigurationError(
-        f"model '{spec.text}': thinking={given}: expected off, auto, {', '.join(LEVELS)}, or a number of tokens"
+        f"model '{spec.text}': thinking={given}: expected on, off, auto, {', '.join(LEVELS)}, or a number of tokens"
     )
