@@ -135,7 +135,7 @@ class EndpointBackend(Backend):
             said = f"{str(error).removeprefix(f'{error.model}: ').rstrip('.')}; {advice}"
             if self._trust.proven:  # others are answered with the same settings
                 raise Rejected(said, model=error.model, status=error.status) from None
-            raise ConfigurationError(f"{self.label}: {said}") from None
+            raise ConfigurationError(f"{self.label}: {said}; a resumed run keeps its names, so start anew") from None
         if completion.first_token is not None:
             completion.first_token -= began
         completion.latency = self._clock.now() - began

@@ -83,13 +83,13 @@ _BLOCKED = re.compile(
     r"|(balance|credits?|funds) (is|are|has been|have been) (too low|insufficient|exhausted|depleted|used up)"
     r"|(requires more|out of|not enough|have any|used all available|cloud) credits?|credits? (limit exceeded|expired)"
     r"|billing[ _](hard[ _])?limit|account is not active|free tier of the model has been exhausted"
-    r"|(reached|exceeded|over|due to|blocked by)( \w+){0,4} (spend|spending|billing|budget|monthly|API usage|hard) "
+    r"|(reached|exceeded|over|due to|blocked by)( \w+){0,4} (spend|spending|billing|budget|monthly|API usage) "
     r"(limits?|caps?|budget|quota|included credits)"
-    r"|(exceeded|over) (your|its|the|their) (\w+ )?budget|budget has been exceeded|exceededbudget"
+    r"|(exceeded|over) (your|its|their) (\w+ )?budget|budget has been exceeded|exceededbudget"
     r"|(spend|spending|monthly|budget|usage) (limit|cap|budget|quota) (has been |was |is )?(reached|exceeded)"
     r"|exceeded your monthly included credits|(calls|requests) (/|per) month|per month request limit|models-per-day"
-    r"|(account|organi[sz]ation|project|subscription|workspace|team|access)\b[^.]{0,60} "
-    r"(deactivated|disabled|suspended|restricted|terminated|banned|overdue)"
+    r"|(account|organi[sz]ation|subscription)\b[^.]{0,60} "
+    r"(deactivated|disabled|suspended|restricted|terminated|banned|overdue)|access (was|has been) terminated"
     r"|key limit exceeded|quota will be replenished|余额不足|欠费|请充值",
     re.IGNORECASE,
 )
@@ -145,9 +145,11 @@ def error_from_response(
     """The typed error for an HTTP answer other than 200; ``key_advice`` says what to do about a refused key."""
     error, codes, message = _said(body, redact)
     text = f"HTTP {status}: {message}"
+    after = dialect.retry_after(error, headers)
     kind = dialect.kind(status, error, message)
     if kind is None:
-        kind = AccountBlocked if _is_blocked(status, error, codes, message) else _usual(status, codes, message)
+        blocked = _is_blocked(status, error, codes, message, after)
+        kind = AccountBlocked if blocked else _usual(status, codes, message)
     if kind is AccountBlocked:
         return AccountBlocked(text.rstrip(".") + _PAY, model=label, status=status)
     if kind is Unauthorized:
@@ -155,13 +157,12 @@ def error_from_response(
         return Unauthorized(text + advice, model=label, status=status)
     if kind is Rejected and status >= 500:
         status = 422  # what the endpoint reports as its own fault is the request's
-    after = dialect.retry_after(error, headers) if kind.retryable else None
-    failure = kind(text, model=label, status=status, retry_after=after)
+    failure = kind(text, model=label, status=status, retry_after=after if kind.retryable else None)
     failure.absent = status in _NOBODY
     return failure
 
 
-def _is_blocked(status: int, error: Mapping[str, Any], codes: set[str], message: str) -> bool:
+def _is_blocked(status: int, error: Mapping[str, Any], codes: set[str], message: str, after: float | None) -> bool:
     """Return whether the account is answered no more, as far as an endpoint's status, codes and words say so."""
     if status == 402 or (status in _BLOCKED_STATUSES and codes & _BLOCKED_CODES):
         return True
@@ -169,8 +170,8 @@ def _is_blocked(status: int, error: Mapping[str, Any], codes: set[str], message:
         return False
     if codes & {"resource_exhausted"}:
         return _is_daily(error) or bool(_BLOCKED.search(message))
-    if status == 429 and _BY_MINUTE.search(message):
-        return False
+    if status == 429 and (after is not None or _BY_MINUTE.search(message)):
+        return False  # how long it lasts is known, or is short
     return bool(_BLOCKED.search(message) or _BLOCKED_ELSEWHERE.search(message))
 
 
