@@ -25,38 +25,35 @@ _SHORTEST_FRAGMENT = 8
 _LONGEST_QUOTED = 1 << 16
 _LONGEST_ESCAPE = 40
 _RUN = re.compile(r"[A-Za-z0-9]+")
-# Characters that end base64 and hold bits of the key and of what follows it; as many as base64 of base64 may have.
-_TAIL = r"[A-Za-z0-9+/_-]{0,7}+(?:=|%3[Dd]){0,2}"
-_OPEN_TAIL = re.compile(_TAIL + "(?:%3?)?")
 _ENTITIES = [(meaning, name) for name, meaning in html5.items() if meaning.isascii() and name.endswith(";")]
 
 
 class _Spelling:
     """One way to write a key: a text whose characters may be escaped.
 
-    ``folded``: in any letter case. ``tail``: it is part of a longer base64 text. ``whole``: only as a word of its own.
+    ``escaped`` are the characters that occur in escaped forms, all where none are named. ``folded``: in any letter
+    case. ``whole``: only as a word of its own.
     """
 
-    def __init__(
-        self, text: str, escaped: str | None = None, *, folded: bool = False, tail: bool = False, whole: bool = False
-    ) -> None:
-        escaped = text if escaped is None else escaped  # the characters that occur in escaped forms
+    def __init__(self, text: str, escaped: str | None = None, *, folded: bool = False, whole: bool = False) -> None:
+        escaped = text if escaped is None else escaped
         self.text = text.lower() if folded else text
+        self.folded = folded
         self.is_plain = not folded and not set(escaped) & set(text)
-        self.folded, self.tail = folded, tail
-        # What stands in every text that holds this spelling as it stands.
-        self.probe = max(_RUN.findall(self.text), key=len, default="") if tail else self.text
+        # What stands in every text that holds this spelling, or holds it as it stands where all may be escaped.
+        self.probe = self.text if escaped == text else max(_RUN.findall(self.text), key=len, default="")
+        self.hides = escaped == text
         self._characters = [(one, folded, one in escaped) for one in text]
         self._whole = whole
         self.first = {text[0]} | ({text[0].lower(), text[0].upper()} if folded else set())
         self.first |= set(_MARKS) if text[0] in escaped else set()
-        self.longest = sum(_LONGEST_ESCAPE if one in escaped else 1 for one in text) + (16 if tail else 0)
+        self.longest = sum(_LONGEST_ESCAPE if one in escaped else 1 for one in text)
 
     # Compiled where one is needed: most backends never see their key come back.
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         """What this spelling matches."""
-        pattern = "".join(starmap(_forms, self._characters)) + (_TAIL if self.tail else "")
+        pattern = "".join(starmap(_forms, self._characters))
         return re.compile(_word(pattern) if self._whole else pattern)
 
     @cached_property
@@ -67,10 +64,7 @@ class _Spelling:
     def may_begin(self, text: str, at: int) -> bool:
         """Whether this spelling may begin at a place in a text of which the rest is still to come."""
         if self.is_plain:
-            rest = len(text) - at
-            if rest < len(self.text):
-                return self.text.startswith(text[at:])
-            return text.startswith(self.text, at) and _is_open_tail(text, at + len(self.text))
+            return len(text) - at < len(self.text) and self.text.startswith(text[at:])
         reached = {at}  # several places: of a key with a "u", both r"\u" and r"\u0075" may be this character
         for step in self.steps:
             ends = set[int]()
@@ -87,13 +81,13 @@ class _Spelling:
             if not ends:
                 return False
             reached = ends
-        return self.tail and any(_is_open_tail(text, end) for end in reached)
+        return False
 
     def masked_if_whole(self, found: re.Match[str]) -> str:
-        """The mask for a match, but the match itself if what comes behind the text may belong to it: more of base64,
-        the semicolon of an entity.
+        """The mask for a match, but the match itself if what comes behind the text may belong to it: the semicolon of
+        an entity.
         """
-        is_open = self.tail or ("&" in found[0][-_LONGEST_ESCAPE:] and not found[0].endswith(";"))
+        is_open = "&" in found[0][-_LONGEST_ESCAPE:] and not found[0].endswith(";")
         return found[0] if is_open and found.end() == len(found.string) else MASK
 
 
@@ -153,9 +147,7 @@ class Redactor:
         marked = any(mark in text for mark in _MARKS) or (" " in self.key and "+" in text)
         lowered = text.lower()
         return [
-            one
-            for one in self._spellings
-            if one.probe in (lowered if one.folded else text) or (marked and not one.is_plain and not one.tail)
+            one for one in self._spellings if one.probe in (lowered if one.folded else text) or (marked and one.hides)
         ]
 
     def _begun(self, text: str) -> str:
@@ -249,7 +241,7 @@ def _spellings(key: str, secret: bool) -> list[_Spelling]:
     found = [_Spelling(key, folded=secret, whole=not secret)]
     if 2 * len(key) >= _SHORTEST_FRAGMENT:
         found.append(_Spelling(key.encode().hex(), "", folded=True))
-    return found + [_Spelling(one, "+/_-", tail=True) for one in (*once, *twice)]
+    return found + [_Spelling(one, "+/_-") for one in (*once, *twice)]
 
 
 @cache
@@ -283,10 +275,6 @@ def _forms(character: str, folded: bool, escaped: bool) -> str:
 def _word(pattern: str) -> str:
     """The pattern where no letter or digit stands beside it, but for those that end an escape."""
     return rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{{2}})){pattern}(?![A-Za-z0-9])"
-
-
-def _is_open_tail(text: str, at: int) -> bool:
-    return _OPEN_TAIL.fullmatch(text, at) is not None
 
 
 def _base64_fragments(text: str) -> list[str]:

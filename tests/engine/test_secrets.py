@@ -157,6 +157,18 @@ def test_s5_the_length_of_an_answer_does_not_matter() -> None:
     assert _streamed(Redactor(key), text, list(range(0, len(text), 4001))) == shown
 
 
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_s5_a_key_that_stands_directly_behind_another_form_of_it_is_masked(size: int) -> None:
+    key = "sk-9f+Qz/7Lw2NfR8sKb5Yk"
+    encodings = [encode(key) for encode in (ENCODINGS | INSIDE).values()]
+    for encoded in encodings:
+        text = encoded + key + encoded + key.encode().hex()
+        for shown in (Redactor(key)(text), _streamed(Redactor(key), text, list(range(0, len(text), size)))):
+            assert not _left(encoded, shown)
+            assert not _left(key, shown)
+            assert not _left(key.encode().hex(), shown)
+
+
 def test_s5_a_stream_holds_back_no_more_than_a_key_takes() -> None:
     redactor, told = Redactor("sk-0123456789abcdef"), [0]
 
