@@ -21,8 +21,6 @@ from .scales import TRUTH, Scale, truth_values
 from .series import Collected, Values
 from .spec import Bounds
 
-TESTS = "tests"
-
 
 def number_figures(collected: Collected, values: Values, scale: Scale | None = None) -> dict[str, Any]:
     """Mean with its interval (conversations are clusters), median, 98th percentile and ends of a series' numbers.

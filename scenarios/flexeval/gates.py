@@ -16,7 +16,8 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.folder import RunFolder
 from viva.scoring.comparison import corrected, fall_of
 
-from .figures import TESTS, keeps, statistic, test_figures
+from .figures import keeps, statistic, test_figures
+from .scales import TESTS
 from .series import Collected, collected_by_system
 from .spec import Bounds, Threshold
 
@@ -27,7 +28,8 @@ _ByDialog = dict[tuple[str, str], float | None]
 @dataclass(frozen=True, slots=True)
 class Check:
     """One threshold of one system. ``found`` is the figure (of a comparison: this run's), ``was`` the baseline's,
-    ``p`` corrected; ``by`` is how far it is beyond the bound, 0 where it holds. ``reason`` says why there is no figure.
+    ``p`` corrected; ``by`` is how far it is beyond ``limit``, the end of the bound that it breaks, 0 where it holds.
+    ``reason`` says why there is no figure.
     """
 
     system: str
@@ -40,6 +42,7 @@ class Check:
     p: float | None = None
     n: int = 0
     reason: str = ""
+    limit: float | None = None
 
     def to_record(self) -> dict[str, Any]:
         """Plain data."""
@@ -47,17 +50,16 @@ class Check:
 
     def told(self) -> str:
         """The check in a sentence, as an assertion would put it."""
+        told = f"{self.name}: {self.system}: "
         if self.found is None:
-            return f"{self.name}: {self.system}: {self.reason}"
-        if self.p is None:
-            return f"{self.name}: {self.system}: found {self.found:.6g}, expected {self.bound}" + self._beyond()
-        change = self.found - (self.was or 0.0)
-        moved = f"{self.was:.6g} -> {self.found:.6g} ({change:+.6g})"
-        told = f"{self.name}: {self.system}: {moved}, expected {self.bound}"
-        return f"{told}; p = {self.p:.3g} over {self.n} conversations"
-
-    def _beyond(self) -> str:
-        return f", beyond it by {self.by:.6g} (n = {self.n:,})" if self.broken else f" (n = {self.n:,})"
+            return told + self.reason
+        if self.p is not None:
+            moved = f"{self.was:.6g} -> {self.found:.6g} ({self.found - (self.was or 0.0):+.6g})"
+            return told + f"{moved}, expected {self.bound}; p = {self.p:.3g} over {self.n} conversations"
+        if self.limit is None:
+            return told + f"found {self.found:.6g}, expected {self.bound} (n = {self.n:,})"
+        way = "above the maximum" if self.found > self.limit else "below the minimum"
+        return told + f"{self.found:.6g} is {self.by:.6g} {way} of {self.limit:.6g} (n = {self.n:,})"
 
 
 def checked_gate(
@@ -103,7 +105,9 @@ def _absolute(
     under = 0.0 if threshold.at_least is None else max(0.0, threshold.at_least - value)
     over = 0.0 if threshold.at_most is None else max(0.0, value - threshold.at_most)
     beyond = max(under, over)
-    return Check(label, threshold.name, value, told, beyond > 1e-12, beyond, n=n)
+    broken = beyond > 1e-12
+    limit = None if not broken else threshold.at_most if over > under else threshold.at_least
+    return Check(label, threshold.name, value, told, broken, beyond, n=n, limit=limit)
 
 
 def _figure(

@@ -23,7 +23,8 @@ from ..contract import Scoring
 from ..models import label_of, role_prices
 from .figures import class_figures, f1_of, number_figures, passed, statistic, test_figures, tests_passed
 from .gates import Check, checked_gate, collected_of
-from .scales import rubric_scales
+from .graph import Measured
+from .scales import check_attainable, rubric_scales
 from .series import Collected, Series, Values
 from .spec import Bounds, Suite
 
@@ -100,10 +101,15 @@ class SuiteAggregate:
                 parts += [] if mean is None else [f"{label} {name} {number(mean, 3)}"]
         return "  ".join(parts[:3]) + (f"  +{len(parts) - 3} more" if len(parts) > 3 else "")
 
-    def take_thresholds(self, suite: Suite) -> None:
-        """Have another suite's thresholds, and its ``alpha``, count in place of the run's own."""
+    def take_thresholds(self, suite: Suite, where: str) -> None:
+        """Have another suite's thresholds, and its ``alpha``, count in place of the run's own.
+
+        :raises ConfigurationError: one can never hold; the message names it and ``where``.
+        """
         changes = {"thresholds": suite.thresholds, "alpha": suite.alpha}
         self.suite = self.suite.model_copy(update=changes)
+        metrics = [Measured.from_manifest(one) for one in self._manifest["metrics"]]
+        check_attainable(self.suite, metrics, where, recorded=True)
 
     # -- as data ----------------------------------------------------------------------------------------------------
 

@@ -1,21 +1,48 @@
-"""Between which ends the numbers of a metric lie: no interval of a mean or of a difference leaves them.
+"""Between which ends the numbers of a metric lie: no interval of a mean or of a difference leaves them, and no
+threshold can hold beyond them.
 
-A rubric's scores lie between its least and its greatest choice. Other metrics say nothing of themselves: where every
-value is 0 or 1 they are taken for truth values, and else there are no ends. What never belongs here: intervals.
+A rubric's scores lie between its least and its greatest choice. Other metrics say little of themselves: where every
+value is 0 or 1 they are taken for truth values, and else their intervals have no ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import UnionType
+from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .spec import Suite
+from viva.engine.errors import ConfigurationError
+
+from .builtin import BUILTIN
+from .functions import load
+from .graph import Measured
+from .spec import Bounds, Suite, Threshold
 
 Scale: TypeAlias = tuple[float, float]
 TRUTH: Scale = (0.0, 1.0)
+TESTS = "tests"  # the name under which thresholds have all metrics with ``passes`` together
+_COUNTED: Scale = (0.0, math.inf)
+_ANY: Scale = (-math.inf, math.inf)
+_NOT_NEGATIVE = (
+    "length",
+    "words",
+    "sentences",
+    "matches",
+    "is_role",
+    "turns",
+    "messages_per_role",
+    "latency",
+    "tokens",
+    "tool_calls",
+    "tool_calls_by_name",
+    "tool_call_arguments",
+)
+_SHARES = ("pass_rate", "errors", "f1", "pass^", "share:", "f1:")
 
 
 def rubric_scales(manifest: Mapping[str, Any]) -> dict[str, Scale]:
@@ -46,3 +73,135 @@ def width_of(scale: Scale | None, series: Iterable[NDArray[np.float64]]) -> floa
     if scale is None:
         return None
     return (scale[1] - scale[0]) * (1 + 1e-12)  # a difference of means may be greater by its rounding
+
+
+# -- what can never hold ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """What values a metric can have: numbers on a ``scale`` (None: no numbers), and texts, which are ``choices`` (None:
+    any; empty: none). ``told`` says so in a sentence about the metric. ``named``: it has several values by name.
+    """
+
+    scale: Scale | None = _ANY
+    choices: tuple[str, ...] | None = None
+    told: str = ""
+    named: bool = False
+
+    def has(self, value: bool | float | str) -> bool:
+        """Return True if this can be a value of the metric."""
+        if isinstance(value, str):
+            return self.choices is None or value in self.choices
+        return self.scale is not None and self.scale[0] <= value <= self.scale[1]
+
+
+def check_attainable(suite: Suite, metrics: Sequence[Measured], where: str, *, recorded: bool = False) -> None:
+    """See that every threshold, ``passes`` and condition of a suite can hold for some answers.
+
+    :param recorded: the metrics are those of a run that is there: of them nothing but thresholds is checked, and the
+        files of their functions are not run.
+    :raises ConfigurationError: one can never hold, by what is known of the metric's values.
+    """
+    known = {one.name: _values_of(one, suite, own=not recorded) for one in metrics}
+    for place, threshold in enumerate(suite.thresholds):
+        name = threshold.metric
+        values = known.get(name) or known.get(name.rpartition(".")[0]) or _Values()
+        if name in known and values.named:
+            values = _Values(None, (), f"'{name}' has several values by name; write {name}.KEY")
+        if wrong := _never(threshold, values):
+            raise ConfigurationError(f"{where}: thresholds.{place}: {threshold.name} can never hold: {wrong}")
+    for one in [] if recorded else metrics:
+        if one.spec.passes is not None and (wrong := _never_within(one.spec.passes, known[one.name])):
+            raise ConfigurationError(f"{where}: metric '{one.name}': `passes` can never hold: {wrong}")
+        for condition in one.spec.when:
+            if wrong := _never_within(condition, known[condition.metric]):
+                told = f"`when` of '{condition.metric}' can never hold"
+                raise ConfigurationError(f"{where}: metric '{one.name}': {told}: {wrong}")
+
+
+def _values_of(metric: Measured, suite: Suite, *, own: bool) -> _Values:
+    if metric.by_function:
+        return _returned(metric.reference) if own or metric.reference in BUILTIN else _Values()
+    assert isinstance(suite.rubrics, dict)
+    rubric = suite.rubrics.get(metric.spec.rubric or "")
+    if rubric is None:
+        return _Values()
+    scale = min(rubric.choice_scores.values()), max(rubric.choice_scores.values())
+    choices = tuple(rubric.choice_scores)
+    told = f"rubric '{metric.spec.rubric}' counts from {scale[0]:g} to {scale[1]:g} (choices: {', '.join(choices)})"
+    return _Values(scale, choices, told)
+
+
+def _returned(reference: str) -> _Values:
+    """What a function returns, by its annotation; of built-in ones also that they count."""
+    try:
+        hint = get_type_hints(load(reference)).get("return")
+    except (ConfigurationError, NameError, TypeError):
+        return _Values()
+    parts = set(get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)) - {type(None)}
+    name = reference.rpartition("#")[2].rpartition(":")[2]
+    named = any(get_origin(part) is dict or part is dict for part in parts)
+    if parts == {bool}:
+        return _Values(TRUTH, (), f"'{name}' returns a truth value, which counts 0 or 1")
+    if parts == {str}:
+        return _Values(None, None, f"'{name}' returns a text, not a number; its shares are `share:TEXT`")
+    if reference in _NOT_NEGATIVE:
+        return _Values(_COUNTED, (), f"'{name}' is never below 0", named)
+    return _Values(named=named)
+
+
+def _never(threshold: Threshold, values: _Values) -> str:
+    """Why a threshold can never hold; empty if it can, for all that is known."""
+    scale, told = _figure_scale(threshold, values)
+    if scale is None:
+        return told
+    least, most = threshold.at_least, threshold.at_most
+    if (wrong := _never_between(least, most, scale, told)) and scale == TRUTH:
+        bound = most if least is None or least <= 1.0 else least
+        if bound is not None and 1.0 < bound <= 100.0:
+            return f"{wrong}; for {bound:g} per cent write {bound / 100:g}"
+    return wrong
+
+
+def _figure_scale(threshold: Threshold, values: _Values) -> tuple[Scale | None, str]:
+    """Between which ends a threshold's figure lies, and why; None if there never is a figure."""
+    name = threshold.statistic
+    if values.told and values.scale is None and values.choices == ():
+        return None, values.told
+    if threshold.metric == TESTS or name.startswith(_SHARES):
+        if name.startswith("share:") and threshold.metric != TESTS and not values.has(name[6:]):
+            return (0.0, 0.0) if values.choices else None, f"'{name[6:]}' never has a share: {values.told}"
+        what = "the share of tests that pass" if threshold.metric == TESTS else name
+        return TRUTH, f"{what} lies between 0 and 1"
+    if name == "count":
+        return _COUNTED, "a count is never below 0"
+    if values.scale is None or name != "sum":
+        return values.scale, values.told
+    low, high = values.scale
+    return (low if low >= 0 else -math.inf, high if high <= 0 else math.inf), values.told
+
+
+def _never_within(bounds: Bounds, values: _Values) -> str:
+    """Why no value of a metric keeps these bounds; empty if one may."""
+    if bounds.at_least is not None or bounds.at_most is not None:
+        if values.scale is None:
+            return values.told
+        if wrong := _never_between(bounds.at_least, bounds.at_most, values.scale, values.told):
+            return wrong
+    for wanted in ([bounds.equals] if bounds.equals is not None else None, bounds.among):
+        if wanted is not None and not any(values.has(one) for one in wanted):
+            told = f"no value is {' or '.join(map(repr, wanted))}" if wanted else "`among` names no value"
+            return told + (f": {values.told}" if values.told else "")
+    return ""
+
+
+def _never_between(least: float | None, most: float | None, scale: Scale, told: str) -> str:
+    if any(bound is not None and math.isnan(bound) for bound in (least, most)):
+        return "no figure can be compared with nan"
+    if least == math.inf or most == -math.inf:
+        return "no figure is infinite"
+    if least is not None and most is not None and least > most:
+        return f"nothing is at least {least:g} and at most {most:g}"
+    above = least is not None and least > scale[1]
+    return told if above or (most is not None and most < scale[0]) else ""

@@ -17,13 +17,13 @@ from viva.scenarios.models import model_labels
 from ..contract import Aggregate, Converse, Prepared, Role, Scenario
 from ..settings import RunSettings
 from ..shown import RecordedConversation, ResultSummary, ShownConversation, sides_of
-from .figures import TESTS
 from .gates import check_baseline
 from .graph import Measured, measured
 from .protocol import CANDIDATE, GRADER, INTERACTOR, DialogTask, SuiteProtocol
 from .readers import expand
 from .report import SuiteAggregate, SuiteScoring
 from .rubric import TEMPLATES
+from .scales import TESTS, check_attainable
 from .settings import FlexEvalSettings, grader_models, read_named
 from .shown import shown_suite, summary
 from .spec import Suite
@@ -80,6 +80,7 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask]):
                     "`grader: MODEL` there, or give --grader MODEL"
                 )
         check_thresholds(suite, metrics, where)
+        check_attainable(suite, metrics, where)
         if settings.baseline is not None:
             check_baseline(Path(settings.baseline))
         if suite.complete != "dialog" and settings.interactor is not None:

@@ -37,7 +37,8 @@ def gate(
     options = {} if baseline is None else {"baseline": str(baseline)}
     aggregate = recorded_results(RunFolder.open(run), options)
     if thresholds is not None:
-        aggregate.take_thresholds(read_suite(thresholds).suite)  # type: ignore[attr-defined]
+        suite = read_suite(thresholds).suite
+        aggregate.take_thresholds(suite, str(thresholds))  # type: ignore[attr-defined]
     report = aggregate.report()
     if json:
         print_json({"gate": report["gate"], "untested": report["untested"]})

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import math
+import re
+from array import array
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from command import viva
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from release_pairs import Draw, alarms, collected, continuous, passed, seldom, skewed
+from small_suites import TALK, write_suite
 
+from viva.engine.errors import ConfigurationError
 from viva.scenarios.flexeval.gates import checked_gate
-from viva.scenarios.flexeval.spec import Threshold
+from viva.scenarios.flexeval.graph import measured
+from viva.scenarios.flexeval.scales import check_attainable
+from viva.scenarios.flexeval.spec import Suite, Threshold
 from viva.scoring.planning import power_of
 
 PAIRS, ALPHA = 1000, 0.05
@@ -108,3 +119,158 @@ def test_few_conversations_cannot_be_red_and_five_can() -> None:
         [check] = checked_gate([Threshold(metric="score", fall=0.0)], now, {}, {}, then, ALPHA)
         assert check.p == pytest.approx(2.0**-conversations)
         assert check.broken is red
+
+
+# -- thresholds that can never hold -----------------------------------------------------------------------------------
+
+_FUNCTIONS = """
+def polite(text) -> bool: return True
+def mood(text: str) -> str | None: return "calm"
+def parts(text: str) -> dict[str, float]: return {"a": 1.0}
+def any_number(text: str) -> float: return -5.0
+"""
+_RUBRICS = {"kind": {"prompt": "?", "choice_scores": {"bad": 1, "fair": 2, "good": 3}}}
+_METRICS: list[dict[str, Any]] = [
+    *({"function": name} for name in ("words", "latency", "tokens", "polite", "mood", "parts", "any_number")),
+    {"rubric": "kind"},
+    {"name": "gated", "function": "words", "passes": {"at_least": 1}},
+]
+
+
+def _checked(tmp_path: Path, thresholds: list[dict[str, Any]], **changes: Any) -> tuple[int, str]:
+    suite = {"metrics": _METRICS, "rubrics": _RUBRICS, "grader": "simulated:g", "thresholds": thresholds} | changes
+    done = viva("suite", "check", write_suite(tmp_path, [TALK], functions=_FUNCTIONS, **suite))
+    return done.returncode, done.stderr
+
+
+_NEVER = [
+    ({"metric": "gated", "statistic": "pass_rate", "at_least": 80}, "between 0 and 1; for 80 per cent write 0.8"),
+    ({"metric": "tests", "statistic": "pass_rate", "at_least": 95}, "lies .*for 95 per cent write 0.95"),
+    ({"metric": "tests", "at_least": 2}, "share of tests that pass lies between 0 and 1"),
+    ({"metric": "tests", "statistic": "pass^3", "at_least": 1.5}, "between 0 and 1"),
+    ({"metric": "words", "statistic": "errors", "at_most": -0.1}, "errors lies between 0 and 1"),
+    ({"metric": "kind", "statistic": "f1", "at_least": 70}, "f1 lies between 0 and 1"),
+    ({"metric": "kind", "statistic": "f1:good", "at_least": 70}, "f1:good lies between 0 and 1"),
+    ({"metric": "kind", "statistic": "share:good", "at_least": 50}, "share:good lies between 0 and 1"),
+    ({"metric": "kind", "statistic": "share:great", "at_least": 0.5}, "'great' never has a share: .*bad, fair, good"),
+    ({"metric": "kind", "at_least": 3.5}, "rubric 'kind' counts from 1 to 3"),
+    ({"metric": "kind", "statistic": "p98", "at_most": 0.5}, "rubric 'kind' counts from 1 to 3"),
+    ({"metric": "kind.expected", "statistic": "median", "at_least": 4}, "rubric 'kind' counts from 1 to 3"),
+    ({"metric": "kind", "statistic": "sum", "at_most": 0.5}, "rubric 'kind' counts from 1 to 3"),
+    ({"metric": "words", "at_most": -1}, "'words' is never below 0"),
+    ({"metric": "latency", "statistic": "p98", "at_most": -0.1}, "'latency' is never below 0"),
+    ({"metric": "tokens.prompt", "at_most": -1}, "'tokens' is never below 0"),
+    ({"metric": "words", "statistic": "count", "at_most": -1}, "a count is never below 0"),
+    ({"metric": "words", "at_least": 5, "at_most": 4}, "nothing is at least 5 and at most 4"),
+    ({"metric": "any_number", "at_least": float("nan")}, "no figure can be compared with nan"),
+    ({"metric": "any_number", "at_least": float("inf")}, "no figure is infinite"),
+    ({"metric": "polite", "at_least": 1.01}, "'polite' returns a truth value"),
+    ({"metric": "mood", "at_least": 1}, "'mood' returns a text, not a number"),
+    ({"metric": "mood", "fall": 0}, "'mood' returns a text, not a number"),
+    ({"metric": "tokens", "at_most": 100}, "'tokens' has several values by name; write tokens.KEY"),
+    ({"metric": "parts", "at_most": 100}, "'parts' has several values by name; write parts.KEY"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("threshold", "told"), _NEVER, ids=lambda one: str(one)[:60])
+def test_a_threshold_that_can_never_hold_is_refused(tmp_path: Path, threshold: dict[str, Any], told: str) -> None:
+    code, said = _checked(tmp_path, [threshold])
+    assert code == 2
+    [line] = said.splitlines()
+    assert re.search(rf"suite\.yaml: thresholds\.0: .* can never hold: .*{told}", line), line
+
+
+def test_thresholds_that_can_hold_are_taken(tmp_path: Path) -> None:
+    at_the_ends = [
+        {"metric": "gated", "statistic": "pass_rate", "at_least": 1},
+        {"metric": "tests", "at_most": 0},
+        {"metric": "kind", "at_least": 3},
+        {"metric": "kind", "statistic": "sum", "at_least": 500},
+        {"metric": "kind", "statistic": "share:bad", "at_most": 0},
+        {"metric": "words", "statistic": "count", "at_least": 1000},
+        {"metric": "words", "at_least": 5, "at_most": 5},
+        {"metric": "any_number", "at_most": -80},
+        {"metric": "mood", "statistic": "share:calm", "at_least": 0.5},
+        {"metric": "mood", "statistic": "count", "at_least": 1},
+        {"metric": "polite", "at_least": 1},
+        {"metric": "parts.a", "at_least": -5},
+        {"metric": "tokens.prompt", "statistic": "sum", "at_most": 1e9},
+    ]
+    assert _checked(tmp_path, at_the_ends) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("metric", "told"),
+    [
+        ({"rubric": "kind", "passes": {"at_least": 80}}, "`passes` can never hold: rubric 'kind' counts from 1 to 3"),
+        ({"rubric": "kind", "passes": {"equals": "great"}}, "no value is 'great': rubric 'kind'"),
+        ({"rubric": "kind", "passes": {"among": ["great", 7]}}, "no value is 'great' or 7"),
+        ({"function": "words", "passes": {"at_least": 3, "at_most": 2}}, "nothing is at least 3 and at most 2"),
+        ({"function": "polite", "passes": {"equals": "yes"}}, "no value is 'yes': 'polite' returns a truth value"),
+        ({"function": "words", "when": [{"metric": "gated", "at_most": -1}]}, "`when` of 'gated' can never hold"),
+    ],
+)
+def test_passes_and_conditions_that_can_never_hold_are_refused(
+    tmp_path: Path, metric: dict[str, Any], told: str
+) -> None:
+    code, said = _checked(tmp_path, [], metrics=[metric, _METRICS[-1]])
+    assert code == 2
+    assert told in said
+
+
+_STATISTICS = [
+    "mean",
+    "median",
+    "min",
+    "max",
+    "sum",
+    "p98",
+    "count",
+    "errors",
+    "pass_rate",
+    "share:good",
+    "share:great",
+]
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.sampled_from(_STATISTICS),
+    st.sampled_from([None, -1.0, 0.0, 0.5, 1.0, 2.0, 3.0, 80.0]),
+    st.sampled_from([None, -1.0, 0.0, 0.5, 1.0, 2.0, 3.0, 80.0]),
+    st.lists(st.sampled_from(["bad", "fair", "good"]), min_size=1, max_size=5),
+)
+def test_what_is_refused_is_broken_whatever_was_answered(
+    statistic: str, least: float | None, most: float | None, answers: list[str]
+) -> None:
+    if least is most is None:
+        return
+    threshold = Threshold(metric="kind", statistic=statistic, at_least=least, at_most=most)
+    suite = Suite.model_validate(
+        {"conversations": ["x"], "rubrics": _RUBRICS, "metrics": [{"rubric": "kind"}], "thresholds": [threshold]}
+    )
+    scores = _RUBRICS["kind"]["choice_scores"]
+    found = collected({"kind": np.array([[float(scores[one]) for one in answers]]).T})
+    series = found.series["kind"]
+    series.categories = {name: place for place, name in enumerate(scores)}
+    series.choices = array("i", [series.categories[one] for one in answers])
+    [check] = checked_gate([threshold], {"app": found}, {}, {}, None, 0.05)
+    try:
+        check_attainable(suite, measured(suite), "suite.yaml")
+    except ConfigurationError:
+        assert check.broken
+
+
+def test_a_broken_threshold_says_how_far_it_is_from_its_end() -> None:
+    found = {"app": collected({"words": np.array([[3.9], [3.9]])})}
+    thresholds = [
+        Threshold(metric="words", at_least=1000),
+        Threshold(metric="words", at_most=3, at_least=1),
+        Threshold(metric="words", at_most=4),
+    ]
+    told = [check.told() for check in checked_gate(thresholds, found, {}, {}, None, 0.05)]
+    assert told == [
+        "mean(words) >= 1000: app: 3.9 is 996.1 below the minimum of 1000 (n = 2)",
+        "mean(words) >= 1, <= 3: app: 3.9 is 0.9 above the maximum of 3 (n = 2)",
+        "mean(words) <= 4: app: found 3.9, expected <= 4 (n = 2)",
+    ]
