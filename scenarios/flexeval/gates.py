@@ -14,6 +14,7 @@ from typing import Any
 
 from viva.engine.errors import ConfigurationError
 from viva.engine.folder import RunFolder
+from viva.reports.page import counted
 from viva.scoring.comparison import corrected, fall_of
 
 from .figures import keeps, statistic, test_figures
@@ -29,7 +30,7 @@ _ByDialog = dict[tuple[str, str], float | None]
 class Check:
     """One threshold of one system. ``found`` is the figure (of a comparison: this run's), ``was`` the baseline's,
     ``p`` corrected; ``by`` is how far it is beyond ``limit``, the end of the bound that it breaks, 0 where it holds.
-    ``reason`` says why there is no figure.
+    ``reason`` says why there is no figure. Values that are ``errors`` stand in none.
     """
 
     system: str
@@ -43,6 +44,7 @@ class Check:
     n: int = 0
     reason: str = ""
     limit: float | None = None
+    errors: int = 0
 
     def to_record(self) -> dict[str, Any]:
         """Plain data."""
@@ -57,9 +59,13 @@ class Check:
             moved = f"{self.was:.6g} -> {self.found:.6g} ({self.found - (self.was or 0.0):+.6g})"
             return told + f"{moved}, expected {self.bound}; p = {self.p:.3g} over {self.n} conversations"
         if self.limit is None:
-            return told + f"found {self.found:.6g}, expected {self.bound} (n = {self.n:,})"
+            return told + f"found {self.found:.6g}, expected {self.bound} ({self._rests_on})"
         way = "above the maximum" if self.found > self.limit else "below the minimum"
-        return told + f"{self.found:.6g} is {self.by:.6g} {way} of {self.limit:.6g} (n = {self.n:,})"
+        return told + f"{self.found:.6g} is {self.by:.6g} {way} of {self.limit:.6g} ({self._rests_on})"
+
+    @property
+    def _rests_on(self) -> str:
+        return f"n = {self.n:,}" + (f", {counted(self.errors, 'error')} left out" if self.errors else "")
 
 
 def checked_gate(
@@ -100,14 +106,36 @@ def _absolute(
               if bound is not None]  # fmt: skip
     told = " and ".join(bounds)
     value, n = _figure(collected, threshold, passes, failed)
+    series = collected.series.get(threshold.metric)
+    errors = 0 if series is None or threshold.statistic == "errors" else sum(series.errors.values())
     if value is None:
-        return Check(label, threshold.name, None, told, True, n=n, reason="nothing was measured that it could rest on")
+        reason = _missing(collected, threshold, failed)
+        return Check(label, threshold.name, None, told, True, n=n, reason=reason, errors=errors)
     under = 0.0 if threshold.at_least is None else max(0.0, threshold.at_least - value)
     over = 0.0 if threshold.at_most is None else max(0.0, value - threshold.at_most)
     beyond = max(under, over)
     broken = beyond > 1e-12
     limit = None if not broken else threshold.at_most if over > under else threshold.at_least
-    return Check(label, threshold.name, value, told, broken, beyond, n=n, limit=limit)
+    return Check(label, threshold.name, value, told, broken, beyond, n=n, limit=limit, errors=errors)
+
+
+def _missing(collected: Collected, threshold: Threshold, failed: Mapping[str, int]) -> str:
+    """Why there is no figure for a threshold."""
+    if threshold.metric == TESTS:
+        tests = len(collected.tests) + sum(failed.values())
+        return f"all {tests:,} tests are undecided: in each a value is an error, or its conversation failed" if tests \
+            else "there is no test"  # fmt: skip
+    series = collected.series.get(threshold.metric)
+    if series is None:
+        return "nothing was measured that it could rest on"
+    values = len(series.taken(threshold.role, collected.chosen(threshold.where)).rows)
+    told = [f"{values:,} values are no figures to compute it from"] if values else []
+    if wrong := sum(series.errors.values()):
+        most = max(series.errors, key=lambda reason: series.errors[reason])
+        told.append(f"{wrong:,} of {wrong + len(series.tests):,} values are errors, such as {most}")
+    told += [f"{series.empty:,} values are None"] if series.empty else []
+    told += [f"{series.skipped:,} times `when` did not hold"] if series.skipped else []
+    return "; ".join(told) or "nothing was measured that it could rest on"
 
 
 def _figure(
@@ -153,7 +181,7 @@ def _against(
     now, then = (_by_dialog(one, threshold, passes) for one in (collected, other))
     fall = fall_of(now, then, margin) if way == "fall" else fall_of(then, now, margin)
     if fall is None:
-        reason = "no conversation was measured in both runs"
+        reason = f"no conversation was measured in both runs: {_missing(collected, threshold, {})}"
         return Check(label, threshold.name, None, bound, True, reason=reason)
     found, before = (fall.first, fall.second) if way == "fall" else (fall.second, fall.first)
     beyond = fall.second - fall.first - margin

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from viva.reports.failed import failed_table
 from viva.reports.irregular import Irregular, add_irregular, irregular_of, irregular_record
+from viva.reports.page import counted
 from viva.reports.text import DASH, Table, number, percent, ranged
 from viva.reports.usage import add_usage, usage_of, usage_table
 from viva.scoring.failures import Failures
@@ -274,6 +275,8 @@ def gate_table(report: Mapping[str, Any]) -> Table:
     rows = []
     for check in sorted(report["gate"], key=lambda one: not one["broken"]):
         found = check["reason"] if check["found"] is None else f"{check['found']:.6g}"
+        if check["found"] is not None and check["errors"]:
+            found += f" ({counted(check['errors'], 'error')} left out)"
         was = "" if check["was"] is None else f"{check['was']:.6g}"
         by = f"{check['by']:.4g}" if check["broken"] and check["by"] else ""
         p = "" if check["p"] is None else f"{check['p']:.3g}"

@@ -1,6 +1,7 @@
 """Built-in metrics of a text: lengths, readability, language.
 
-Readability and language come from the extra ``suites`` (textstat, py3langid).
+Readability and language come from the extra ``suites`` (textstat, py3langid). Of textstat 0.7.8 alone all formulas work
+offline on any text: earlier ones fail on words that their dictionary does not have, later ones download it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,30 @@ from viva.engine.lazy_import import imported
 
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
 _SENTENCE = re.compile(r"[^.!?。！？…]+(?:[.!?。！？…]+|$)")
+FORMULAS = (
+    "automated_readability_index",
+    "coleman_liau_index",
+    "crawford",
+    "dale_chall_readability_score",
+    "dale_chall_readability_score_v2",
+    "difficult_words",
+    "fernandez_huerta",
+    "flesch_kincaid_grade",
+    "flesch_reading_ease",
+    "gulpease_index",
+    "gunning_fog",
+    "gutierrez_polini",
+    "linsear_write_formula",
+    "lix",
+    "mcalpine_eflaw",
+    "osman",
+    "reading_time",
+    "rix",
+    "smog_index",
+    "spache_readability",
+    "syllable_count",
+    "szigriszt_pazos",
+)
 _SHORTEST = 20  # characters; of less no language can be told
 
 
@@ -41,7 +66,12 @@ def flesch_kincaid_grade(text: str) -> float | None:
 
 
 def readability(text: str, formula: str = "flesch_reading_ease") -> float | None:
-    """Any formula of textstat by its name, such as ``smog_index`` or ``dale_chall_readability_score``."""
+    """A formula of textstat by its name, such as ``smog_index`` or ``gunning_fog``. None without words.
+
+    :raises ValueError: there is no such formula.
+    """
+    if formula not in FORMULAS:
+        raise ValueError(f"there is no formula '{formula}'; there are: {', '.join(FORMULAS)}")
     return _textstat(formula, text)
 
 
@@ -55,10 +85,7 @@ def language(text: str) -> str | None:
 def _textstat(formula: str, text: str) -> float | None:
     if not words(text):
         return None
-    module = _needed("textstat")
-    if not hasattr(module, formula):
-        raise ValueError(f"textstat has no formula '{formula}'")
-    return float(getattr(module, formula)(text))
+    return float(getattr(_needed("textstat"), formula)(text))
 
 
 def _needed(name: str) -> Any:

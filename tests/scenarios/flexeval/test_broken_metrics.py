@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import math
+import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from small_suites import TALK, metric, run_suite, write_suite
+
+from viva.scenarios.flexeval.builtin.texts import FORMULAS, flesch_reading_ease, readability, words
+from viva.scenarios.flexeval.report import gate_table
+
+DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve() / "flexeval"
 
 FUNCTIONS = """
 import signal, sys, time
@@ -98,3 +108,60 @@ def test_an_unreadable_line_fails_by_name_and_the_others_are_tested(tmp_path: Pa
     assert (outcome.finished, outcome.failed) == (2, 1)
     [reason] = report["candidates"]["app"]["failure_reasons"]
     assert f"{tmp_path / 'talks.jsonl'}:2: " in reason
+
+
+_ODD = ["", " ", "Hi!", "42", "3.14", "你好，世界。", "😀 🎉", "...", "text_a", "O'Neill’s x-ray", "Привет", "مرحبا"]
+_ODD += ["\u200b", "```py\nprint(1)\n```", "http://x.y/z?a=b", "½ ⅷ ٣", "word " * 300, "x" * 2000, "\x00", "_", "HTML5"]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.text(max_size=60) | st.text(st.sampled_from("ab 'é.-,\n!?_你😀4’"), max_size=30), st.sampled_from(FORMULAS))
+def test_readability_of_any_text_is_a_number_or_none_without_words(text: str, formula: str) -> None:
+    value = readability(text, formula)
+    assert (value is None) == (words(text) == 0)
+    assert value is None or math.isfinite(value)
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_readability_of_odd_texts(formula: str) -> None:
+    for text in _ODD:
+        value = readability(text, formula)
+        assert value is None or math.isfinite(value), text
+
+
+def test_readability_of_every_turn_of_the_sample_conversations() -> None:
+    if not DATA.exists():
+        pytest.skip(f"{DATA} is missing (set VIVA_DATA to the folder with the benchmark data)")
+    raw = [json.loads(line) for path in sorted(DATA.glob("*.jsonl")) for line in path.read_text().splitlines()]
+    texts = [one["content"] for record in raw for one in record.get("input", [])]
+    assert len(texts) > 60
+    assert all((flesch_reading_ease(text) is None) == (words(text) == 0) for text in texts)
+
+
+def test_a_threshold_without_a_figure_says_what_became_of_the_values(tmp_path: Path) -> None:
+    functions = """
+def every(text): raise KeyError("silks")
+def some(text):
+    if "even" in text: raise KeyError("silks")
+    return 1.0
+def nothing(text): return None
+def calm(text): return "calm"
+"""
+    metrics = [{"function": name, "role": "user"} for name in ("every", "some", "nothing", "calm")]
+    metrics += [{"name": "kept", "function": "words", "role": "user", "when": [{"metric": "some", "at_least": 2}]}]
+    metrics[0] |= {"passes": {"at_least": 1}}
+    thresholds = [{"metric": one["name"] if "name" in one else one["function"], "at_least": 0.5} for one in metrics]
+    thresholds += [{"metric": "tests", "at_least": 0.5}, {"metric": "every", "statistic": "pass_rate", "at_least": 0.5}]
+    suite = write_suite(tmp_path, [TALK], functions, metrics=metrics, thresholds=thresholds, complete="none")
+    _, report = run_suite(suite, tmp_path / "run")
+    every, some, nothing, calm, kept, tests, rate = report["gate"]
+    assert every["reason"].startswith("2 of 2 values are errors, such as KeyError: 'silks'")
+    assert rate["reason"] == every["reason"]
+    assert (some["found"], some["errors"], some["broken"]) == (1.0, 1, False)
+    assert nothing["reason"] == "2 values are None"
+    assert calm["reason"] == "2 values are no figures to compute it from"
+    assert kept["reason"] == "2 times `when` did not hold"
+    assert tests["reason"].startswith("all 1 tests are undecided")
+    told = [row[3] for row in gate_table(report)[2]]
+    assert "1 (1 error left out)" in told
+    assert not any("nothing was measured" in one for one in told)
