@@ -87,13 +87,19 @@ def _transcript_record(number: int, told: Transcript, error: Any, prompts: bool)
     record = {"number": number, "key": told.key, "talk": [_record(one, prompts) for one in told.speeches]}
     record |= {"prompts_unknown": told.problem} if prompts and told.problem else {}
     if error is not None:
-        sent = [{"party": one.party, "prompt": one.prompt} for one in told.unanswered]
+        sent = [{"party": one.party, **_branch(one), "prompt": one.prompt} for one in told.unanswered]
         record |= ({"unanswered": sent} if prompts and sent else {}) | {"failed": error}
     return record
 
 
 def _record(one: Speech, prompts: bool) -> dict[str, Any]:
-    return {"party": one.party, "text": one.text} | ({"prompt": one.prompt} if prompts and one.prompt else {})
+    return {"party": one.party, **_branch(one), "text": one.text} | (
+        {"prompt": one.prompt} if prompts and one.prompt else {}
+    )
+
+
+def _branch(one: Speech) -> dict[str, str]:
+    return {"branch": one.branch} if one.branch else {}
 
 
 def _print(number: int, told: Transcript, error: Any, *, prompts: bool, whole: bool) -> None:
@@ -105,7 +111,9 @@ def _print(number: int, told: Transcript, error: Any, *, prompts: bool, whole: b
 
     speeches = list(told.speeches)
     if error is not None:
-        speeches += [Speech(one.party, "(no answer)", one.prompt) for one in told.unanswered] if prompts else []
+        speeches += (
+            [Speech(one.party, "(no answer)", one.prompt, one.branch) for one in told.unanswered] if prompts else []
+        )
         speeches.append(Speech("failed", reason_of(error)))
     print_conversation(number, told.key, speeches, prompts=prompts, whole=whole)
     if prompts and told.problem:

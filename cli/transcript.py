@@ -52,16 +52,21 @@ class _Behind:
 def print_conversation(number: int, key: str, speeches: Iterable[Speech], *, prompts: bool, whole: bool) -> None:
     """Print a transcript, with ``prompts`` what models were sent, ``whole`` or only what was new in it."""
     parts: list[RenderableType] = [Rule(Text(harmless(f"{number}: {key}")), align="left")]
-    before: dict[str, Speech] = {}
+    before: dict[tuple[str, str], Speech] = {}
     for one in speeches:
         if prompts and one.prompt is not None:
-            sent = [*_sent(one.prompt, None if whole else before.get(one.party))]
-            parts.append(Text(f"  to {one.party}:", style="bold"))
+            sent = [*_sent(one.prompt, None if whole else before.get((one.branch, one.party)))]
+            parts.append(Text(f"  to {_party(one)}:", style="bold"))
             parts += [_Behind(_labelled(kind, text)) for kind, text in sent]
-            before[one.party] = one
-        parts.append(Text(f"[{one.party}]", style=f"bold {_COLOURS.get(one.party, 'white')}"))
+            before[one.branch, one.party] = one
+        parts.append(Text(f"[{_party(one)}]", style=f"bold {_COLOURS.get(one.party, 'white')}"))
         parts.append(Text(harmless(one.text) + "\n"))
     print_rich(*parts, width=_WIDTH)
+
+
+def _party(one: Speech) -> str:
+    """Who speaks, and in which branch of the conversation."""
+    return harmless(f"{one.party} in {one.branch}" if one.branch else one.party)
 
 
 def _labelled(kind: str, text: str) -> Text:

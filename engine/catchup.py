@@ -42,7 +42,7 @@ def past_events(history: History) -> Iterator[Event]:
         if started is None:
             continue
         key = started[0]
-        latest = {(call.role, call.ordinal): call for call in history.calls(number)}
+        latest = {(call.branch, call.role, call.ordinal): call for call in history.calls(number)}
         calls = sorted(latest.values(), key=lambda call: call.at)
         yield ConversationStarted(calls[0].at - calls[0].completion.latency if calls else 0.0, key, number)
         for call in calls:
@@ -63,9 +63,9 @@ async def all_events(
     from its journal, then the stream. ``flush`` is that of the runner (``Runner.flush``), which makes sure that what
     was published before is recorded. Lossless: the run waits for a reader who is slow, also while it reads the past.
 
-    An event of the stream is a double where the past had it. Calls are known by conversation, role and ordinal, steps
-    by conversation, name and ordinal, beginnings and ends by conversation; keys of conversations are unique in a run.
-    The journal is opened and checked in the event loop, which takes a while for one of gigabytes.
+    An event of the stream is a double where the past had it. Calls are known by conversation, branch, role and ordinal,
+    steps by conversation, branch, name and ordinal, beginnings and ends by conversation; keys of conversations are
+    unique in a run. The journal is opened and checked in the event loop, which takes a while for one of gigabytes.
     """
     async with stream.subscribe(capacity, texts=texts) as subscription:
         await flush()
@@ -118,9 +118,9 @@ def _identity(event: Event) -> tuple[object, ...]:
     """What tells an event of a conversation from its others; nothing for those that the journal does not hold."""
     match event:
         case CallFinished():
-            return ("call", event.role, event.ordinal)
+            return ("call", event.branch, event.role, event.ordinal)
         case StepComputed():
-            return ("step", event.name, event.ordinal)
+            return ("step", event.branch, event.name, event.ordinal)
         case ConversationStarted():
             return ("started",)
         case ConversationFinished() | ConversationFailed():
@@ -133,7 +133,8 @@ def _told(call: RecordedCall, key: str) -> Event:
     if call.role.startswith(STEP_PREFIX):
         name = call.role.removeprefix(STEP_PREFIX)
         failed = completion.finish == RAISED
-        return StepComputed(call.at, key, name, call.ordinal, failed, completion.latency, True, completion.text)
+        text, latency = completion.text, completion.latency
+        return StepComputed(call.at, key, name, call.ordinal, failed, latency, True, text, call.branch)
     return CallFinished(
         call.at,
         key,
@@ -146,6 +147,7 @@ def _told(call: RecordedCall, key: str) -> Event:
         completion.attempts,
         True,
         completion.text,
+        call.branch,
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from .checksums import call_checksum, is_call_checksum, short_checksum
 from .history import DAMAGE, History
-from .journal import PACKED_VERSION, SCHEMA_VERSION, open_database
+from .journal import PACKED_VERSION, PLAIN_ROLE, SCHEMA_VERSION, branch_and_role, open_database
 from .journal_errors import damaged_journal, journal_error
 from .packing import MARK, SCHEMA, Packer, Packers, dictionary_of
 
@@ -169,7 +169,10 @@ def _batches(
 
 def _kind(table: str, column: str, row: tuple[Any, ...]) -> tuple[str, bytes]:
     """What a text is like: others of its column and, of answers, of its role."""
-    return f"{table}.{column}", row[1] if column == "text" else b""
+    if column != "text" or not isinstance(row[1], bytes):
+        return f"{table}.{column}", b""
+    role = branch_and_role(row[1].decode("utf-8", "surrogateescape"))[1]
+    return f"{table}.{column}", role.encode("utf-8", "surrogateescape")
 
 
 def _packers(connection: sqlite3.Connection, table: str) -> dict[tuple[str, bytes], Packer]:
@@ -192,7 +195,7 @@ def _sampled(connection: sqlite3.Connection, table: str) -> dict[tuple[str, byte
     connection.text_factory = bytes
     found: dict[tuple[str, bytes], tuple[list[bytes], int]] = {}
     for column in texts:
-        group = "role" if column == "text" else "''"
+        group = PLAIN_ROLE if column == "text" else "''"
         kinds = connection.execute(
             f"select cast({group} as text), count(*), sum(length({column})) from {table} "
             f"where {column} is not null and typeof({column}) = 'text' group by 1"

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 import anyio
@@ -18,6 +19,7 @@ import anyio
 from .clock import Clock
 from .errors import ConfigurationError
 from .steps import Result, is_coroutine_function, result_of_call, result_of_error, result_of_value, timed_out
+from .stopping import waiting
 from .worker import Worker, request_for
 
 Where = Literal["thread", "process"]
@@ -50,11 +52,11 @@ class Computer:
         if not 0 < limit <= threading.TIMEOUT_MAX:
             raise ConfigurationError(f"limit={limit!r}: expected a number of seconds above 0")
         if where == "process":
-            async with self._processes:
+            async with _turn(self._processes):
                 return await self._in_process(function, arguments, limit)
         if is_coroutine_function(function):
             return await _awaited(function, arguments, limit)
-        async with self._threads:
+        async with _turn(self._threads):
             return await self._in_thread(lambda: result_of_call(function, arguments), limit, function)
 
     def close(self) -> None:
@@ -110,6 +112,20 @@ class Computer:
             finally:
                 if timer is not None:
                     timer.cancel()
+
+
+@asynccontextmanager
+async def _turn(limiter: anyio.CapacityLimiter) -> AsyncIterator[None]:
+    """Hold a token of a limiter.
+
+    :raises RunStopping: the run was asked to stop before there was one.
+    """
+    with waiting():
+        await limiter.acquire()
+    try:
+        yield
+    finally:
+        limiter.release()
 
 
 async def _awaited(function: Callable[..., Awaitable[Any]], arguments: Sequence[Any], limit: float) -> Result:

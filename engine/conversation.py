@@ -9,24 +9,33 @@ What never belongs here: turn order, prompts, verdicts, when to stop (a protocol
 
 from __future__ import annotations
 
+import asyncio
+import copy
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
-from typing import Any, NoReturn
-
-import anyio
+from typing import Any, NoReturn, Self
 
 from .backends.base import Backend
 from .budget import Meter
 from .computation import Where
 from .detectors import Detector
-from .errors import ConfigurationError, LimitReached
+from .errors import (
+    AccountBlocked,
+    ConfigurationError,
+    JournalError,
+    LimitReached,
+    Unauthorized,
+    Unreachable,
+)
 from .events import CallFinished, Diverged, LimitHit, Noted, StepComputed, StopRequested
 from .history import RecordedCall
+from .journal import BRANCH, role_in_branch
 from .likelihood import Likelihood, Reading
 from .messages import Completion, Request, Sampling, View, request_digest
 from .seeds import SeedLine
 from .services import Services
 from .steps import STEP_PREFIX, Computed, computed_from, step_digest
+from .stopping import ConversationStopped as ConversationStopped
 from .stopping import RunStopping
 from .thoughts import has_marks, separate_thoughts
 from .tools import Toolbox
@@ -34,39 +43,70 @@ from .usage import WATCHED, RoleUsage
 from .watching import watched_answer
 
 _AFFINITIES = count()
+# Turns of the event loop in which a part of a protocol goes on from the end of one call to the begin of its next.
+_IDLE_TURNS = 32
+_LAST = "\U0010ffff"  # behind the path of every branch
+_FREE, _BUSY, _MOVING = 0, 1, 2
+_INTERRUPTIONS = (RunStopping, LimitReached, ConversationStopped)  # ahead of a call: the others go on with theirs
+_ENDINGS = (*_INTERRUPTIONS, AccountBlocked, JournalError, Unauthorized, Unreachable)
 
 
-class ConversationStopped(Exception):  # control flow, not an error
-    """The conversation is to end now. ``by`` says who asked (detector, budget, …), ``reason`` why.
+class _RoleState:
+    """The calls of one role, or the steps of one name, in one branch: where the next one stands in the journal.
 
-    A protocol catches it to return what it has; uncaught, the conversation ends without a result.
+    ``state`` is ``_BUSY`` while a call is in flight, and becomes ``after`` when it has ended. ``_MOVING``: the first
+    call stood in the conversation itself, and the next one is the first of the branch's own.
     """
 
-    def __init__(self, by: str, reason: str) -> None:
-        super().__init__(f"{by}: {reason}")
-        self.by, self.reason = by, reason
+    __slots__ = ("after", "backend", "branch", "calls", "state", "stored", "usage")
+
+    def __init__(self, stored: str, branch: str, backend: Backend | None, usage: RoleUsage) -> None:
+        self.stored, self.branch, self.backend, self.usage = stored, branch, backend, usage
+        self.calls = 0
+        self.state = self.after = _FREE
+
+
+class _Traffic:
+    """What a conversation and its branches share: how many calls are under way, how many of those only wait for the
+    others to end, and the paths of all that wait so. ``fatal`` is ``Conversation.fatal``.
+    """
+
+    __slots__ = ("branched", "calls_waiting", "ended", "fatal", "under_way", "waiting")
+
+    def __init__(self) -> None:
+        self.under_way = self.calls_waiting = 0
+        self.waiting: list[str] = []
+        self.branched = False
+        self.ended: asyncio.Event | None = None
+        self.fatal: Exception | None = None
 
 
 class Conversation:
-    """One conversation of a run. ``key`` names it in seeds, journal and events; ``number`` orders the run; no other
-    conversation of this process has its ``affinity``. ``label`` is that of the model under examination, where several
-    are compared; ``repeat`` counts from 1 how often the same task is held with it. ``computed`` counts steps by name.
+    """One conversation of a run, or a branch of one. ``key`` names it in seeds, journal and events; ``number`` orders
+    the run; no other conversation of this process has its ``affinity``. ``label`` is that of the model under
+    examination, where several are compared; ``repeat`` counts from 1 how often the same task is held with it.
+    ``usage`` (by role) and ``computed`` (steps by name) count the conversation with all of its branches. ``path`` is
+    the branch's: ``""`` for the conversation itself, ``pro/second`` for a branch of its branch ``pro``.
     """
 
     __slots__ = (
         "_backends",
+        "_branches",
         "_meter",
-        "_quiet",
+        "_outer_meters",
+        "_own_meter",
         "_recorded",
+        "_roles",
         "_seeds",
         "_services",
         "_stopped",
-        "_under_way",
+        "_traffic",
         "affinity",
         "computed",
         "key",
         "label",
         "number",
+        "path",
         "repeat",
         "usage",
     )
@@ -83,18 +123,66 @@ class Conversation:
     ) -> None:
         self.key, self.number = key, number
         self.label, self.repeat = label, repeat
+        self.path = ""
         self.affinity = f"{key} {next(_AFFINITIES)}"
         self.usage: dict[str, RoleUsage] = {}
         self.computed: dict[str, int] = {}
         self._services = services
         self._backends = backends
         self._seeds = SeedLine(services.seed, key)
-        self._recorded = {(call.role, call.ordinal): call for call in recorded}
+        self._recorded = {(role_in_branch(call.branch, call.role), call.ordinal): call for call in recorded}
+        self._roles: dict[str, _RoleState] = {}
+        self._branches: dict[str, Conversation] | None = None
         self._stopped: ConversationStopped | None = None
-        self._under_way = 0
-        self._quiet: anyio.Event | None = None  # set when no call is under way; made only if somebody waits for it
+        self._traffic = _Traffic()
         limit = services.conversation_budget
+        # A bounded conversation counts twice: with its branches, and without, which is what a new branch begins with.
         self._meter = None if limit.open else Meter(limit, "conversation", services.clock.now())
+        self._own_meter = copy.copy(self._meter)
+        self._outer_meters: tuple[Meter, ...] = ()
+
+    def branch(self, name: str, *, continuing: str = "") -> Self:
+        """Open a named part of the conversation, for what the protocol does at once with other parts.
+
+        A branch has the face of a conversation. Seeds and places in the journal follow from its path, the role and the
+        role's own count of calls in it, so they do not depend on which part is faster. It can be stopped alone, and has
+        the conversation's bounds for itself: what other parts use meanwhile does not count in them.
+
+        Args:
+            name: Its name among the branches opened here, without ``/`` and ``:``. Each is opened once.
+            continuing: A role whose first call in the branch takes the place that its next call here would have had,
+                with its seed. A protocol that used to make such calls in turn keeps its recorded answers.
+
+        Raises:
+            ConfigurationError: The name cannot be used, or is open already.
+        """
+        if not isinstance(name, str) or not name.strip() or "/" in name or ":" in name or not name.isprintable():
+            raise self._refuse(f"branch({name!r}): expected a name without '/', ':' and control characters")
+        if self._branches is None:
+            self._branches = {}
+        if name in self._branches:
+            raise self._refuse(
+                f"branch({name!r}): this branch is open already; keep what the first `branch` returned, or give the "
+                "other part a name of its own"
+            )
+        made = copy.copy(self)
+        made.path = f"{self.path}{BRANCH}{name}" if self.path else name
+        made._roles, made._branches = {}, None
+        if self._meter is not None:
+            made._outer_meters = (*self._outer_meters, self._meter)
+            made._meter, made._own_meter = copy.copy(self._own_meter), copy.copy(self._own_meter)
+        if continuing:
+            here = self._state_of(continuing)
+            if here.after == _MOVING:
+                raise self._refuse(f"branch({name!r}, continuing={continuing!r}): the branch that this is opened in "
+                                   "continues the role itself; open both from where it began")  # fmt: skip
+            state = made._state_of(continuing)
+            state.stored, state.branch, state.calls = here.stored, here.branch, here.calls
+            state.after = _MOVING
+            here.calls += 1
+        self._branches[name] = made
+        self._traffic.branched = True
+        return made
 
     async def generate(
         self,
@@ -108,73 +196,96 @@ class Conversation:
     ) -> Completion:
         """Have ``role``'s model answer its view of the conversation.
 
-        The call's seed, hash and place in the journal follow from the conversation and the role's own count of
-        calls, so roles may overlap. ``watch`` makes detectors for this reply; the text before a detector ended it is
-        recorded like any other reply. With ``tools`` the completion may hold ``calls``.
+        The call's seed, hash and place in the journal follow from the conversation, its branch and the role's own
+        count of calls there, so roles and branches may overlap. ``watch`` makes detectors for this reply; the text
+        before a detector ended it is recorded like any other reply. With ``tools`` the completion may hold ``calls``.
 
         :raises ConversationStopped: a detector, a budget or somebody outside ended the conversation.
         :raises BackendError: the model could not answer.
         :raises LimitReached: the run's budget is used up.
+        :raises ConfigurationError: the role's last call in this branch is still in flight.
         """
-        ordinal, backend = self._next_ordinal(role), self._backends.get(role)
+        state = self._roles.get(role) or self._state_of(role)
+        if state.state or self._stopped is not None or self._traffic.fatal is not None:
+            await self._prepare(state, role)
+        backend = state.backend
         if backend is None:
             self._no_backend(role)
-        seed = self._seeds.seed(role, ordinal)
-        digest = request_digest(view, sampling, seed, tools)
-        completion = self._recall(role, ordinal, digest) if self._recorded else None
-        if completion is not None:
-            self._account(role, ordinal, backend, completion, self._services.clock.wall(), replayed=True)
-        else:
-            if self._services.stop.asked:
-                await self._stop_here()
-            self._require_budget()
-            request = Request(
-                view.messages,
-                sampling,
-                seed,
-                digest,
-                self.key,
-                role,
-                ordinal,
-                hint,
-                tools=tools,
-                affinity=self.affinity,
-            )
-            answer = (
-                watched_answer(backend, request, watch, self._services.clock) if watch else backend.generate(request)
-            )
-            completion = await self._recorded_answer(role, ordinal, digest, backend, answer)
-        if self._services.events.congested:
-            await self._services.events.room()
-        if not self._services.turnstile.pass_nowait():
-            await self._services.turnstile.enter()
-        if watch:
-            self._judge_watch(completion, watch)
-        return completion
+        ordinal = self._begin(state)
+        state.usage.calls += 1
+        try:
+            seed = self._seeds.seed(state.stored, ordinal)
+            digest = request_digest(view, sampling, seed, tools)
+            completion = self._recall(role, state, ordinal, digest) if self._recorded else None
+            if completion is not None:
+                self._account(role, state, ordinal, backend, completion, self._services.clock.wall(), replayed=True)
+            else:
+                self._require_turn()
+                request = Request(
+                    view.messages,
+                    sampling,
+                    seed,
+                    digest,
+                    self.key,
+                    role,
+                    ordinal,
+                    hint,
+                    tools=tools,
+                    affinity=self.affinity,
+                    branch=self.path,
+                )
+                answer = (
+                    watched_answer(backend, request, watch, self._services.clock)
+                    if watch
+                    else backend.generate(request)
+                )
+                completion = await self._recorded_answer(role, state, ordinal, digest, backend, answer)
+            if self._services.events.congested:
+                await self._services.events.room()
+            if not self._services.turnstile.pass_nowait():
+                await self._services.turnstile.enter()
+            if watch:
+                self._judge_watch(completion, watch)
+            return completion
+        except _ENDINGS as error:
+            await self._leave(error)
+            raise
+        finally:
+            self._end(state)
 
     async def read(self, role: str, reading: Reading) -> list[Likelihood]:
         """The likelihood of given texts under ``role``'s model; recorded, replayed and counted as ``generate`` is.
 
-        :raises ConfigurationError: the model gives no likelihoods.
+        :raises ConfigurationError: the model gives no likelihoods, or as ``generate``.
         :raises ConversationStopped, BackendError, LimitReached: as ``generate``.
         """
-        ordinal, backend = self._next_ordinal(role), self._backends.get(role)
+        state = self._roles.get(role) or self._state_of(role)
+        if state.state or self._stopped is not None or self._traffic.fatal is not None:
+            await self._prepare(state, role)
+        backend = state.backend
         if backend is None:
             self._no_backend(role)
-        digest = reading.digest()
-        completion = self._recall(role, ordinal, digest) if self._recorded else None
-        if completion is not None:
-            self._account(role, ordinal, backend, completion, self._services.clock.wall(), replayed=True)
-        else:
-            if self._services.stop.asked:
-                await self._stop_here()
-            self._require_budget()
-            completion = await self._recorded_answer(role, ordinal, digest, backend, backend.read(reading))
-        if self._services.events.congested:
-            await self._services.events.room()
-        if not self._services.turnstile.pass_nowait():
-            await self._services.turnstile.enter()
-        return completion.likelihoods or []
+        ordinal = self._begin(state)
+        state.usage.calls += 1
+        try:
+            digest = reading.digest()
+            completion = self._recall(role, state, ordinal, digest) if self._recorded else None
+            if completion is not None:
+                self._account(role, state, ordinal, backend, completion, self._services.clock.wall(), replayed=True)
+            else:
+                self._require_turn()
+                answer = backend.read(reading)
+                completion = await self._recorded_answer(role, state, ordinal, digest, backend, answer)
+            if self._services.events.congested:
+                await self._services.events.room()
+            if not self._services.turnstile.pass_nowait():
+                await self._services.turnstile.enter()
+            return completion.likelihoods or []
+        except _ENDINGS as error:
+            await self._leave(error)
+            raise
+        finally:
+            self._end(state)
 
     async def compute(
         self,
@@ -192,48 +303,54 @@ class Conversation:
         at its limit; a ``thread`` cannot be killed and goes on, unheard. A coroutine function is awaited in the event
         loop. It must not call this conversation. ``key``, JSON data, identifies arguments that are not JSON data.
 
-        :raises ConfigurationError: an argument is not JSON data and there is no ``key``; an option is wrong.
+        :raises ConfigurationError: an argument is not JSON data and there is no ``key``; an option is wrong; the last
+            step of this name in this branch is still under way.
         :raises ConversationStopped: somebody ended the conversation before.
         """
-        if self._stopped is not None:
-            raise self._stopped
-        services, role, digest = self._services, STEP_PREFIX + name, step_digest(name, arguments, key)
-        ordinal = self.computed.get(name, 0)
-        self.computed[name] = ordinal + 1
-        recorded = completion = self._recall(role, ordinal, digest) if self._recorded else None
-        if completion is None:
-            if services.stop.asked:
-                await self._stop_here()
-            began = services.clock.now()
-            self._under_way += 1
-            try:
+        role = STEP_PREFIX + name
+        state = self._roles.get(role) or self._state_of(role)
+        if state.state or self._stopped is not None or self._traffic.fatal is not None:
+            await self._prepare(state, role)
+        services, digest = self._services, step_digest(name, arguments, key)
+        ordinal = self._begin(state)
+        self.computed[name] = self.computed.get(name, 0) + 1
+        try:
+            recorded = completion = self._recall(role, state, ordinal, digest) if self._recorded else None
+            if completion is None:
+                began = services.clock.now()
+                if services.stop.asked:
+                    raise RunStopping
                 finish, data = await services.computer.run(function, arguments, limit, where)
-            finally:
-                self._under_way -= 1
-                if self._quiet is not None and not self._under_way:
-                    self._quiet.set()
-            completion = Completion(data.decode(), finish, latency=services.clock.now() - began)
-            services.journal.record_call(self.number, role, ordinal, digest, completion, services.clock.wall())
-            if services.journal.full:
-                await services.journal.flush()
-        computed, events = computed_from(completion), services.events
-        events.publish(
-            StepComputed(
-                services.clock.wall(),
-                self.key,
-                name,
-                ordinal,
-                computed.failed,
-                completion.latency,
-                recorded is not None,
-                completion.text if events.texts else None,
+                completion = Completion(data.decode(), finish, latency=services.clock.now() - began)
+                services.journal.record_call(
+                    self.number, state.stored, ordinal, digest, completion, services.clock.wall()
+                )
+                if services.journal.full:
+                    await services.journal.flush()
+            computed, events = computed_from(completion), services.events
+            events.publish(
+                StepComputed(
+                    services.clock.wall(),
+                    self.key,
+                    name,
+                    ordinal,
+                    computed.failed,
+                    completion.latency,
+                    recorded is not None,
+                    completion.text if events.texts else None,
+                    state.branch,
+                )
             )
-        )
-        if self._services.events.congested:
-            await self._services.events.room()
-        if not self._services.turnstile.pass_nowait():
-            await self._services.turnstile.enter()
-        return computed
+            if events.congested:
+                await events.room()
+            if not services.turnstile.pass_nowait():
+                await services.turnstile.enter()
+            return computed
+        except _ENDINGS as error:
+            await self._leave(error)
+            raise
+        finally:
+            self._end(state)
 
     @property
     def irregular(self) -> dict[str, dict[str, int]]:
@@ -252,74 +369,205 @@ class Conversation:
         self._services.events.publish(Noted(self._services.clock.wall(), self.key, kind, payload))
 
     def stop(self, by: str, reason: str) -> ConversationStopped:
-        """Announce that the conversation ends early; its next call raises what is returned here."""
+        """Announce that the conversation, or this branch of it, ends early; its next call raises what is returned here.
+
+        The branches of what is stopped end with it, other parts go on.
+        """
         if self._stopped is None:
-            self._stopped = ConversationStopped(by, reason)
+            self._spread(ConversationStopped(by, reason))
             self._services.events.publish(StopRequested(self._services.clock.wall(), self.key, by, reason))
-        return self._stopped
+        return self._stopped or ConversationStopped(by, reason)
 
-    async def _stop_here(self) -> NoReturn:
-        """Interrupt the conversation, once the calls that overlapping roles have in flight are answered."""
-        while self._under_way:
-            self._quiet = anyio.Event()
-            await self._quiet.wait()
-        raise RunStopping
+    @property
+    def fatal(self) -> Exception | None:
+        """What ends or interrupts the run, raised in any branch; for the runner, should the protocol have caught it."""
+        return self._traffic.fatal
 
-    def _next_ordinal(self, role: str) -> int:
+    @property
+    def under_way(self) -> bool:
+        """Whether any call of the conversation is in flight, in whichever branch."""
+        return self._traffic.under_way > 0
+
+    async def settle(self) -> None:
+        """Wait until the parts that go on have ended, as they do beside one that has raised (``asyncio.gather``)."""
+        await self._others_ended(0, _LAST)
+
+    def close(self) -> None:
+        """Refuse further calls: the conversation has ended, and what its protocol left behind is heard no more."""
+        self._spread(ConversationStopped("run", "the conversation has ended"))
+
+    def _spread(self, stopped: ConversationStopped) -> None:
+        if self._stopped is None:
+            self._stopped = stopped
+        for branch in (self._branches or {}).values():
+            branch._spread(stopped)
+
+    def _state_of(self, role: str) -> _RoleState:
+        """The state of a role, or of a step by its journal's role; made where this is the first time."""
+        state = self._roles.get(role)
+        if state is None:
+            usage = self.usage.get(role)
+            if usage is None:
+                usage = RoleUsage()
+                if not role.startswith(STEP_PREFIX):
+                    self.usage[role] = usage
+            backend = self._backends.get(role)
+            state = _RoleState(role_in_branch(self.path, role), self.path, backend, usage)
+            self._roles[role] = state
+        return state
+
+    def _next(self, role: str) -> tuple[str, int]:
+        """Count a call that is answered without a model: the role as the journal has it, and its ordinal.
+
+        Such calls may overlap: what was recorded by a protocol that had no branches is shown as it is.
+
+        :raises ConversationStopped: the conversation was stopped.
+        """
         if self._stopped is not None:
             raise self._stopped
-        usage = self.usage.get(role)
-        if usage is None:
-            usage = self.usage[role] = RoleUsage()
-        usage.calls += 1
-        return usage.calls - 1
+        state = self._state_of(role)
+        if state.state:
+            self._move(state, role)
+        stored, ordinal = state.stored, state.calls
+        state.calls += 1
+        state.usage.calls += 1
+        state.state = state.after
+        return stored, ordinal
+
+    def _move(self, state: _RoleState, role: str) -> None:
+        """Go on with the branch's own places, after the first that it was given (``branch(continuing=…)``)."""
+        state.stored, state.branch = role_in_branch(self.path, role), self.path
+        state.state = state.after = _FREE
+
+    async def _prepare(self, state: _RoleState, role: str) -> None:
+        """What precedes a call where something is in its way.
+
+        :raises ConversationStopped: the conversation was stopped.
+        :raises ConfigurationError: a call of the role is in flight in this branch.
+        :raises RunStopping, LimitReached, …: what interrupted another part. Where the protocol caught it there, what it
+            would ask now may follow from that, and must not be recorded.
+        """
+        if self._traffic.fatal is not None:
+            await self._others_ended(0)
+            raise self._traffic.fatal
+        if self._stopped is not None:
+            await self._others_ended(0)
+            raise self._stopped
+        if state.state == _MOVING:
+            self._move(state, role)
+            return
+        step = role.startswith(STEP_PREFIX)
+        name = role.removeprefix(STEP_PREFIX)
+        what, call = (f"the step '{name}'", "compute") if step else (f"the role '{name}'", "generate")
+        where = f"branch '{self.path}'" if self.path else "conversation itself, outside of any branch"
+        raise self._refuse(
+            f"{what} is asked while its last {'step' if step else 'call'} is in flight in the same branch (the "
+            f"{where}): which of the two comes first in seeds and journal would follow from latency. Give each part "
+            'that runs at once a branch of its own: part = conversation.branch("NAME"), then '
+            f'part.{call}("{name}", …), or Agent(part, …)'
+        )
+
+    def _refuse(self, problem: str) -> ConfigurationError:
+        """The error for a protocol's own fault. It ends the run even where the protocol catches it."""
+        error = ConfigurationError(f"conversation {self.key}: {problem}")
+        self._traffic.fatal = self._traffic.fatal or error
+        return error
+
+    async def _leave(self, error: Exception) -> None:
+        """What remains to be done in a call that raises this."""
+        if not isinstance(error, ConversationStopped):
+            self._traffic.fatal = self._traffic.fatal or error
+        if isinstance(error, _INTERRUPTIONS):
+            await self._others_ended(1)
+
+    def _begin(self, state: _RoleState) -> int:
+        """Count a call in; its ordinal."""
+        state.state = _BUSY
+        self._traffic.under_way += 1
+        state.calls += 1
+        return state.calls - 1
+
+    def _end(self, state: _RoleState) -> None:
+        state.state = state.after
+        traffic = self._traffic
+        traffic.under_way -= 1
+        if traffic.ended is not None:
+            traffic.ended.set()
+
+    async def _others_ended(self, own: int, path: str | None = None) -> None:
+        """Wait until no other call of the conversation is under way: what is under way is paid for, and is recorded.
+
+        Parts that go on with further calls are waited for too, and of several that wait here the first by path leaves
+        first. So neither how far the others get nor which part ends a task group depends on latency. ``own`` is 1 where
+        the caller is a call under way itself, else 0.
+        """
+        traffic, idle = self._traffic, 0
+        path = self.path if path is None else path
+        traffic.waiting.append(path)
+        traffic.calls_waiting += own
+        try:
+            while True:
+                if traffic.under_way > traffic.calls_waiting:
+                    if traffic.ended is None:
+                        traffic.ended = asyncio.Event()
+                    traffic.ended.clear()
+                    await traffic.ended.wait()
+                    idle = 0
+                elif not traffic.branched or idle == _IDLE_TURNS:
+                    return
+                else:
+                    idle = idle + 1 if min(traffic.waiting) == path else 0
+                    await asyncio.sleep(0)
+        finally:
+            traffic.waiting.remove(path)
+            traffic.calls_waiting -= own
 
     async def _recorded_answer(
-        self, role: str, ordinal: int, digest: bytes, backend: Backend, answer: Awaitable[Completion]
+        self, role: str, state: _RoleState, ordinal: int, digest: bytes, backend: Backend, answer: Awaitable[Completion]
     ) -> Completion:
         """Wait for a model's answer and record it before it is used."""
         services = self._services
         began = services.clock.now()
-        self._under_way += 1
-        completion: Completion | None = None
         try:
             completion = await answer
-        except RunStopping:  # it waited for its turn, and nobody was asked
-            pass
         finally:
             services.meter.end()
-            self._under_way -= 1
-            if self._quiet is not None and not self._under_way:
-                self._quiet.set()
-        if completion is None:
-            await self._stop_here()
         if not completion.latency:
             completion.latency = services.clock.now() - began
         if has_marks(completion.text) and not backend.replays:
             separate_thoughts(completion)
         at = services.clock.wall()
-        services.journal.record_call(self.number, role, ordinal, digest, completion, at)
+        services.journal.record_call(self.number, state.stored, ordinal, digest, completion, at)
         if services.journal.full:
             await services.journal.flush()
-        self._account(role, ordinal, backend, completion, at, replayed=False)
+        self._account(role, state, ordinal, backend, completion, at, replayed=False)
         return completion
 
     def _account(
-        self, role: str, ordinal: int, backend: Backend, completion: Completion, at: float, *, replayed: bool
+        self,
+        role: str,
+        state: _RoleState,
+        ordinal: int,
+        backend: Backend,
+        completion: Completion,
+        at: float,
+        *,
+        replayed: bool,
     ) -> None:
         """Count an answer and publish it."""
         services = self._services
         tokens = completion.prompt_tokens + completion.completion_tokens
-        self.usage[role].add(completion)
+        state.usage.add(completion)
         if completion.cached_tokens:
             price = backend.cost(completion.prompt_tokens, completion.completion_tokens, completion.cached_tokens)
         else:  # a backend of the user's own may know of no cached ones
             price = backend.cost(completion.prompt_tokens, completion.completion_tokens)
         if not replayed:
             services.meter.add(tokens, price)
-        if self._meter is not None:
+        if self._meter is not None and self._own_meter is not None:
             # Counted for replayed calls too, at list price: the bound must fall at the same turn after a resume.
-            self._meter.add(tokens, price)
+            for meter in (self._meter, self._own_meter, *self._outer_meters):
+                meter.add(tokens, price)
         events = services.events
         events.publish(
             CallFinished(
@@ -334,22 +582,26 @@ class Conversation:
                 completion.attempts,
                 replayed,
                 completion.text if events.texts else None,
+                state.branch,
             )
         )
 
-    def _recall(self, role: str, ordinal: int, digest: bytes) -> Completion | None:
-        call = self._recorded.pop((role, ordinal), None)
+    def _recall(self, role: str, state: _RoleState, ordinal: int, digest: bytes) -> Completion | None:
+        call = self._recorded.pop((state.stored, ordinal), None)
         if call is None:
             return None
         if call.digest == digest:
             return call.completion
         # The request differs from the recorded one, so every recorded call behind it may answer another question.
         self._recorded.clear()
-        self._services.events.publish(Diverged(self._services.clock.wall(), self.key, role, ordinal))
+        self._services.events.publish(Diverged(self._services.clock.wall(), self.key, role, ordinal, state.branch))
         return None
 
-    def _require_budget(self) -> None:
+    def _require_turn(self) -> None:
+        """:raises RunStopping, LimitReached, ConversationStopped: no further call may begin."""
         services = self._services
+        if services.stop.asked:
+            raise RunStopping
         now = services.clock.now()
         if self._meter is not None:
             try:

@@ -53,7 +53,8 @@ class ConversationStarted(Event):
 class CallFinished(Event):
     """A model call was answered; ``replayed`` means from the journal, at no cost.
 
-    ``text`` is the answer without its thoughts where a reader of the stream asked for texts, else None.
+    ``text`` is the answer without its thoughts where a reader of the stream asked for texts, else None. ``branch`` is
+    the path of the branch that it stands in, "" for the conversation itself; ``ordinal`` counts in it.
     """
 
     role: str
@@ -65,6 +66,7 @@ class CallFinished(Event):
     attempts: int
     replayed: bool
     text: str | None = None
+    branch: str = ""
 
 
 @dataclass(slots=True)
@@ -80,6 +82,7 @@ class StepComputed(Event):
     latency: float
     replayed: bool
     text: str | None = None
+    branch: str = ""
 
 
 @dataclass(slots=True)
@@ -88,6 +91,7 @@ class Diverged(Event):
 
     role: str
     ordinal: int
+    branch: str = ""
 
 
 @dataclass(slots=True)

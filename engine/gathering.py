@@ -1,7 +1,4 @@
-"""Several awaitables at once, their results in the order in which they were given; one error in place of a group.
-
-What never belongs here: what is awaited, and how many may be at once (limits of models, slots of runs).
-"""
+"""Several awaitables at once, their results in the order in which they were given; one error in place of a group."""
 
 from __future__ import annotations
 
@@ -10,27 +7,34 @@ from typing import TypeVar
 
 import anyio
 
+from .stopping import decisive
+
 T = TypeVar("T")
 
 
-async def gathered(
-    asks: Sequence[Callable[[], Awaitable[T]]],
-    choose: Callable[[Sequence[Exception]], Exception] = lambda errors: errors[0],
-) -> list[T]:
-    """Await them all, begun in their order. Where any fails the others are cancelled, and of the errors the one that
-    ``choose`` takes is raised; one alone is awaited here, without a task of its own.
+async def gathered(asks: Sequence[Callable[[], Awaitable[T]]], *, abandon: bool = False) -> list[T]:
+    """Await them all, begun in their order; one alone is awaited here, without a task of its own.
+
+    Where any raises, the others still go on to their ends, so that what they ask of models does not depend on which of
+    them is faster; then the error that decides (``stopping.decisive``, in the order in which they were given) is
+    raised. With ``abandon`` the others are cancelled instead.
     """
     if len(asks) == 1:
         return [await asks[0]()]
     found: dict[int, T] = {}
+    errors: dict[int, Exception] = {}
 
     async def ask(place: int) -> None:
-        found[place] = await asks[place]()
+        try:
+            found[place] = await asks[place]()
+        except Exception as error:
+            errors[place] = error
+            if abandon:
+                group.cancel_scope.cancel()
 
-    try:
-        async with anyio.create_task_group() as group:
-            for place in range(len(asks)):
-                group.start_soon(ask, place)
-    except ExceptionGroup as errors:
-        raise choose(errors.exceptions) from None
+    async with anyio.create_task_group() as group:
+        for place in range(len(asks)):
+            group.start_soon(ask, place)
+    if errors:
+        raise decisive(ExceptionGroup("of parts at once", [errors[place] for place in sorted(errors)]))
     return [found[place] for place in range(len(asks))]

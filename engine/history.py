@@ -21,7 +21,7 @@ import orjson
 
 from .checksums import is_call_checksum, short_checksum
 from .errors import JournalNotice
-from .journal import NAMES, SAME, schema_version
+from .journal import NAMES, PLAIN_ROLE, SAME, branch_and_role, schema_version
 from .journal_errors import journal_error
 from .journal_file import open_for_reading, table_names
 from .messages import Completion
@@ -31,13 +31,14 @@ from .rare_fields import add_rare_fields
 
 @dataclass(slots=True)
 class RecordedCall:
-    """One call as the journal holds it."""
+    """One call as the journal holds it; ``branch`` is the path of the branch that it stands in, "" for none."""
 
     role: str
     ordinal: int
     digest: bytes
     completion: Completion
     at: float
+    branch: str = ""
 
 
 @dataclass(slots=True)
@@ -198,7 +199,7 @@ class History:
         try:
             found = self._connection.execute(
                 "select 1 from calls join started on number = conversation"
-                f" where role in ({marks}) and substr(key, 1, ?) = ? limit 1",
+                f" where {PLAIN_ROLE} in ({marks}) and substr(key, 1, ?) = ? limit 1",
                 (*roles, len(prefix), prefix),
             ).fetchone()
         except sqlite3.Error as error:
@@ -272,7 +273,8 @@ class History:
         completion = Completion(text, finish, prompt_tokens, completion_tokens, latency)
         if extra:
             add_rare_fields(completion, extra)
-        return RecordedCall(role, ordinal, digest, completion, at)
+        branch, role = branch_and_role(role)
+        return RecordedCall(role, ordinal, digest, completion, at, branch)
 
     def _damaged(self, what: str) -> None:
         self.damage[what] = None

@@ -62,6 +62,22 @@ _BUSY_SECONDS = 5.0  # how long one try waits for another program's lock, before
 _PATIENCE_SECONDS = 600.0  # how long all tries wait; where the run has been told to stop, no longer than
 _CLOSING_SECONDS = 30.0
 SAME = "="  # no JSON begins like this
+BRANCH = "/"  # between the names in a branch's path; no role begins like this, and no name in a path holds it or ":"
+# Of the column ``role``, the role alone.
+PLAIN_ROLE = f"case when role like '{BRANCH}%' then substr(role, instr(role, ':') + 1) else role end"
+
+
+def role_in_branch(path: str, role: str) -> str:
+    """What stands for a role in the column ``role``: behind the path of its branch, where it was called in one."""
+    return f"{BRANCH}{path}:{role}" if path else role
+
+
+def branch_and_role(stored: str) -> tuple[str, str]:
+    """A branch's path ("" for the conversation itself) and a role, from the column ``role``."""
+    if not stored.startswith(BRANCH):
+        return "", stored
+    path, _, role = stored[1:].partition(":")
+    return path, role
 
 
 class Journal:
@@ -127,7 +143,7 @@ class Journal:
     def record_call(
         self, number: int, role: str, ordinal: int, digest: bytes, completion: Completion, at: float
     ) -> None:
-        """A model call was answered."""
+        """A model call was answered; ``role`` as ``role_in_branch`` gives it."""
         c = completion
         self._append(
             self._calls,

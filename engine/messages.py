@@ -159,7 +159,8 @@ class Request:
     ``hint`` is what a simulated or oracle model may know of the item; real backends never read it. ``tools`` are the
     functions that the model may call. ``affinity`` identifies the conversation in this process, where parallel runs may
     have conversations of the same name: backends keep KV and contexts by it. ``prompt``, in place of messages, is text
-    to go on with as it stands, without a chat template (only for backends with ``continues_text``).
+    to go on with as it stands, without a chat template (only for backends with ``continues_text``). ``branch`` is the
+    path of the branch that asks, "" for the conversation itself; requests of one role may overlap between branches.
     """
 
     messages: Sequence[Message]
@@ -175,6 +176,7 @@ class Request:
     tools: Toolbox | None = None
     affinity: str = ""
     prompt: str | None = None
+    branch: str = ""
 
     @property
     def characters(self) -> int:

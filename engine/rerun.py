@@ -22,11 +22,12 @@ from .computation import Computer, Where
 from .conversation import Conversation, ConversationStopped
 from .detectors import Detector
 from .history import RecordedCall
-from .journal import Journal
+from .journal import Journal, role_in_branch
 from .likelihood import Likelihood, Reading
 from .messages import Completion, Message, Sampling, View, request_digest
 from .services import Services
 from .steps import STEP_PREFIX, Computed, computed_from, step_digest
+from .stopping import decisive
 from .stream import EventStream
 from .tools import Toolbox
 from .turnstile import Turnstile
@@ -34,10 +35,13 @@ from .turnstile import Turnstile
 
 @dataclass(slots=True)
 class Line:
-    """What the protocol put between the calls: a party, and its words."""
+    """What the protocol put between the calls: a party, and its words. ``branch`` is the path of the branch that did,
+    "" for the conversation itself; the same of the other entries.
+    """
 
     party: str
     text: str
+    branch: str = ""
 
 
 @dataclass(slots=True)
@@ -56,6 +60,7 @@ class Exchange:
     reading: Reading | None = None
     sampling: Sampling | None = None
     hint: Any = None
+    branch: str = ""
 
 
 @dataclass(slots=True)
@@ -65,6 +70,7 @@ class Step:
     name: str
     ordinal: int
     computed: Computed
+    branch: str = ""
 
 
 Entry = Line | Exchange | Step
@@ -103,7 +109,7 @@ class _Again(Conversation):
         self._answers: dict[tuple[str, int], RecordedCall] = {}
         self._superseded: set[tuple[str, int]] = set()
         for call in recorded:
-            place = call.role, call.ordinal
+            place = role_in_branch(call.branch, call.role), call.ordinal
             # A call that was asked anew after a divergence stands there twice: the later one counts, and nothing that
             # was recorded before it and is not asked for.
             if place in self._answers and not self._superseded:
@@ -123,17 +129,18 @@ class _Again(Conversation):
         hint: Any = None,
         watch: Sequence[Callable[[], Detector]] = (),
     ) -> Completion:
-        ordinal = self._next_ordinal(role)
-        digest = request_digest(view, sampling, self._seeds.seed(role, ordinal), tools)
-        asked = Exchange(role, ordinal, None, view.messages, tools, sampling=sampling, hint=hint)
-        completion = await self._answer(asked, digest)
+        stored, ordinal = self._next(role)
+        digest = request_digest(view, sampling, self._seeds.seed(stored, ordinal), tools)
+        asked = Exchange(role, ordinal, None, view.messages, tools, sampling=sampling, hint=hint, branch=self.path)
+        completion = await self._answer(asked, stored, digest)
         if watch:
             self._judge_watch(completion, watch)
         return completion
 
     async def read(self, role: str, reading: Reading) -> list[Likelihood]:
-        ordinal = self._next_ordinal(role)
-        completion = await self._answer(Exchange(role, ordinal, None, reading=reading), reading.digest())
+        stored, ordinal = self._next(role)
+        asked = Exchange(role, ordinal, None, reading=reading, branch=self.path)
+        completion = await self._answer(asked, stored, reading.digest())
         return completion.likelihoods or []
 
     async def compute(
@@ -145,23 +152,23 @@ class _Again(Conversation):
         limit: float = 60.0,
         where: Where = "thread",
     ) -> Computed:
-        ordinal = self.computed.get(name, 0)
-        self.computed[name] = ordinal + 1
-        call, _ = await self._recorded_call(STEP_PREFIX + name, ordinal, step_digest(name, arguments, key))
+        stored, ordinal = self._next(STEP_PREFIX + name)
+        self.computed[name] = self.computed.get(name, 0) + 1
+        call, _ = await self._recorded_call(name, stored, ordinal, step_digest(name, arguments, key))
         computed = computed_from(call.completion)
-        self.rerun.lines.append(Step(name, ordinal, computed))
+        self.rerun.lines.append(Step(name, ordinal, computed, self.path))
         return computed
 
     def tell(self, lines: Callable[[], Iterable[tuple[str, str]]]) -> None:
-        self.rerun.lines += [Line(party, text) for party, text in lines()]
+        self.rerun.lines += [Line(party, text, self.path) for party, text in lines()]
 
     def rest(self) -> list[Entry]:
         """The recorded calls that nobody has asked for, in their order."""
         return [entry_of(call) for place, call in self._answers.items() if place not in self._superseded]
 
-    async def _answer(self, asked: Exchange, digest: bytes) -> Completion:
+    async def _answer(self, asked: Exchange, stored: str, digest: bytes) -> Completion:
         """The recorded answer; ``asked`` becomes a line of the transcript."""
-        call, same = await self._recorded_call(asked.role, asked.ordinal, digest, asked)
+        call, same = await self._recorded_call(asked.role, stored, asked.ordinal, digest, asked)
         asked.completion = call.completion
         if not same:
             asked.messages = asked.tools = asked.reading = asked.sampling = asked.hint = None
@@ -170,10 +177,10 @@ class _Again(Conversation):
         return call.completion
 
     async def _recorded_call(
-        self, role: str, ordinal: int, digest: bytes, asked: Exchange | None = None
+        self, name: str, stored: str, ordinal: int, digest: bytes, asked: Exchange | None = None
     ) -> tuple[RecordedCall, bool]:
         """The recorded call, and whether it was asked then what is asked now; where there is none, all ends here."""
-        call = self._answers.pop((role, ordinal), None)
+        call = self._answers.pop((stored, ordinal), None)
         if call is None:
             if asked is not None and self.rerun.problem is None:
                 self.rerun.unanswered.append(asked)
@@ -181,7 +188,7 @@ class _Again(Conversation):
             raise _RecordEnds
         same = call.digest == digest
         if not same and self.rerun.problem is None:
-            self.rerun.problem = f"{role.removeprefix(STEP_PREFIX)} #{ordinal} was asked otherwise when it was recorded"
+            self.rerun.problem = f"{name} #{ordinal} was asked otherwise when it was recorded"
         return call, same
 
     async def _others(self) -> None:
@@ -195,8 +202,8 @@ class _Again(Conversation):
 def entry_of(call: RecordedCall) -> Exchange | Step:
     """A recorded call or step, of which only the record is known."""
     if call.role.startswith(STEP_PREFIX):
-        return Step(call.role.removeprefix(STEP_PREFIX), call.ordinal, computed_from(call.completion))
-    return Exchange(call.role, call.ordinal, call.completion)
+        return Step(call.role.removeprefix(STEP_PREFIX), call.ordinal, computed_from(call.completion), call.branch)
+    return Exchange(call.role, call.ordinal, call.completion, branch=call.branch)
 
 
 async def held_again(
@@ -224,11 +231,10 @@ async def held_again(
         await converse(conversation, task)
     except (_RecordEnds, ConversationStopped):
         pass
-    except BaseExceptionGroup as errors:  # of calls that overlapped
-        if (others := errors.split((_RecordEnds, ConversationStopped))[1]) is not None:
-            ended = repr(others.exceptions[0])
-    except Exception as error:  # no problem where it is what ended the recorded conversation too
-        ended = f"{type(error).__name__}: {error}"
+    except (Exception, BaseExceptionGroup) as raised:  # no problem where it is what ended the recorded one too
+        error = decisive(raised)
+        if not isinstance(error, _RecordEnds | ConversationStopped):
+            ended = f"{type(error).__name__}: {error}"
     rerun = conversation.rerun
     rest = conversation.rest()
     rerun.lines += rest

@@ -25,16 +25,7 @@ from .cancelling import Cancelling
 from .clock import Clock
 from .computation import Computer
 from .conversation import Conversation, ConversationStopped
-from .errors import (
-    AccountBlocked,
-    ConfigurationError,
-    Forbidden,
-    JournalError,
-    LimitReached,
-    Unauthorized,
-    Unreachable,
-    VivaError,
-)
+from .errors import Forbidden, JournalError, LimitReached, Unauthorized, VivaError
 from .events import (
     ConversationFailed,
     ConversationFinished,
@@ -49,14 +40,12 @@ from .journal import Journal
 from .lag import LagMonitor
 from .services import Services
 from .slots import Slots
-from .stopping import RunStopping
+from .stopping import ENDS_RUN, RunStopping, decisive
 from .stream import EventStream
 from .turnstile import Turnstile
 
 # Errors after which a conversation may go on in a resumed run.
-# The next conversation would meet these too.
-_NOT_ITS_OWN = (AccountBlocked, ConfigurationError, JournalError, Unauthorized, Unreachable)
-_INTERRUPTS = (asyncio.CancelledError, LimitReached, RunStopping, *_NOT_ITS_OWN)
+_INTERRUPTS = (asyncio.CancelledError, LimitReached, RunStopping, *ENDS_RUN)
 
 
 @dataclass(slots=True)
@@ -288,12 +277,25 @@ class Runner:
             self._journal.record_started(plan.number, plan.key, plan.record)
             self.conversations[plan.key] = conversation
             self._events.publish(ConversationStarted(self._clock.wall(), plan.key, plan.number))
+            ending: BaseException | None = None
             try:
                 with self.cancelling.guard(plan.key):
-                    result = await self._converse(conversation, plan.payload)
-            except ConversationStopped as stop:
-                result = {"stopped": {"by": stop.by, "reason": stop.reason}}
+                    try:
+                        result = await self._converse(conversation, plan.payload)
+                    except BaseException as error:
+                        ending = decisive(error)
+                    if conversation.fatal is not None and (ending is None or isinstance(ending, Exception)):
+                        # A protocol that goes on with an interrupted part has no result that counts.
+                        ending = decisive(ExceptionGroup("", [conversation.fatal, *([ending] if ending else [])]))
+                    if (ending is not None or conversation.under_way) and not isinstance(ending, _INTERRUPTS):
+                        await conversation.settle()  # `asyncio.gather` leaves the other parts going
+                    if isinstance(ending, ConversationStopped):
+                        result = {"stopped": {"by": ending.by, "reason": ending.reason}}
+                    elif ending is not None:
+                        raise ending
             finally:
+                ending = None  # else its traceback, and with it this frame, would be a cycle
+                conversation.close()
                 del self.conversations[plan.key]
                 goes_on = isinstance(sys.exception(), _INTERRUPTS)
                 for backend in plan.backends.values():
@@ -323,7 +325,7 @@ class Runner:
                 self._outcome.how, self._outcome.error = "budget", error
         except RunStopping:
             self._interrupted(plan)
-        except _NOT_ITS_OWN as error:
+        except ENDS_RUN as error:
             if isinstance(error, Unauthorized) and self._answered_before(plan, error):
                 said = str(error).removeprefix(f"{error.model}: ")
                 self._failed(plan, Forbidden(said, model=error.model, status=error.status))

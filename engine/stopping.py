@@ -1,20 +1,83 @@
 """How a run that was asked to stop tells its calls: requests under way are waited for, and none begins any more.
 
-A wait before a request (for a permit, a connection, the next try) stands inside ``waiting``. The context of the task
+A wait before a request (for a permit, a connection, the next try) stands inside ``waiting``; a request that waits in a
+queue of another thread, where it is computed without a further wait, stands inside ``queued``. The context of the task
 says which run it belongs to, so backends that several runs share need not know them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 import anyio
 
+from .errors import (
+    AccountBlocked,
+    BackendError,
+    ConfigurationError,
+    JournalError,
+    LimitReached,
+    Unauthorized,
+    Unreachable,
+)
+
 
 class RunStopping(Exception):  # control flow, not an error
     """The run was asked to stop: the requests under way are recorded, and no further one begins. For the runner."""
+
+
+class ConversationStopped(Exception):  # control flow, not an error
+    """The conversation, or a branch of it, is to end now. ``by`` says who asked (detector, budget, …), ``reason`` why.
+
+    A protocol catches it to return what it has; uncaught, the conversation ends without a result.
+    """
+
+    def __init__(self, by: str, reason: str) -> None:
+        super().__init__(f"{by}: {reason}")
+        self.by, self.reason = by, reason
+
+
+# The next conversation would meet it too: the run ends, and this conversation may go on when it is resumed.
+ENDS_RUN = (AccountBlocked, ConfigurationError, JournalError, Unauthorized, Unreachable)
+
+
+def decisive(error: BaseException) -> BaseException:
+    """Return the error of a group, however deeply nested, that decides what becomes of whoever raised it.
+
+    Task groups raise all that their tasks have raised together. The order of precedence: what ends the program or
+    cancels the task; what ends the run, or interrupts its conversations; failures, where a model's is taken last, for
+    it may follow from another; ``ConversationStopped``. So a conversation that can go on later is not recorded as
+    failed, and one that has failed is not recorded as stopped. Of equals the first counts. An error that is no group is
+    returned as it is.
+    """
+    return min(_leaves(error), key=_precedence)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from _leaves(part)
+    else:
+        yield error
+
+
+def _precedence(error: BaseException) -> int:
+    match error:
+        case AccountBlocked() | ConfigurationError() | JournalError() | Unauthorized() | Unreachable():  # ENDS_RUN
+            return 1
+        case LimitReached():
+            return 2
+        case RunStopping():
+            return 3
+        case ConversationStopped():
+            return 6
+        case BackendError():
+            return 5
+        case Exception():
+            return 4
+    return 0
 
 
 class Stop:
@@ -24,13 +87,13 @@ class Stop:
 
     def __init__(self) -> None:
         self.asked = False
-        self._waits: set[anyio.CancelScope] = set()
+        self._waits: set[Callable[[], None]] = set()
 
     def ask(self) -> None:
         """Stop: waits before a request end at once."""
         self.asked = True
-        for scope in self._waits:
-            scope.cancel()
+        for withdraw in list(self._waits):
+            withdraw()
 
     def enter(self) -> None:
         """Hold for whatever the current task awaits from here on."""
@@ -46,17 +109,27 @@ def waiting() -> Iterator[None]:
 
     :raises RunStopping: the task's run was asked to stop.
     """
+    with anyio.CancelScope() as scope, queued(scope.cancel):
+        yield
+    if scope.cancelled_caught:
+        raise RunStopping
+
+
+@contextmanager
+def queued(withdraw: Callable[[], None]) -> Iterator[None]:
+    """Around a request that waits in a queue until it is computed. ``withdraw`` is called, in the event loop, when the
+    task's run is asked to stop: it takes the request back unless it is being computed.
+
+    :raises RunStopping: the task's run was asked to stop before.
+    """
     stop = _CURRENT.get()
     if stop is None:
         yield
         return
     if stop.asked:
         raise RunStopping
-    with anyio.CancelScope() as scope:
-        stop._waits.add(scope)
-        try:
-            yield
-        finally:
-            stop._waits.discard(scope)
-    if scope.cancelled_caught:
-        raise RunStopping
+    stop._waits.add(withdraw)
+    try:
+        yield
+    finally:
+        stop._waits.discard(withdraw)

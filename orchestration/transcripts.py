@@ -29,12 +29,14 @@ from .launch import recorded_settings
 @dataclass(slots=True)
 class Speech:
     """One entry of a transcript. ``prompt`` is what the model was sent for it, as messages in OpenAI's form, or the
-    texts that it read; None where no model was asked, or where that is not known.
+    texts that it read; None where no model was asked, or where that is not known. ``branch`` is the path of the branch
+    that it belongs to, "" for the conversation itself.
     """
 
     party: str
     text: str
     prompt: Any = None
+    branch: str = ""
 
 
 @dataclass(slots=True)
@@ -147,17 +149,17 @@ def _repeat(key: str, label: str, task: str) -> int:
 
 def _speech(one: Entry, thoughts: bool) -> Speech:
     if isinstance(one, Line):
-        return Speech(one.party, one.text)
+        return Speech(one.party, one.text, branch=one.branch)
     if isinstance(one, Step):
-        return Speech(one.name, _computed(one.computed))
+        return Speech(one.name, _computed(one.computed), branch=one.branch)
     completion = one.completion
     if completion is None:
-        return Speech(one.role, "", _prompt(one))
+        return Speech(one.role, "", _prompt(one), one.branch)
     if completion.likelihoods is not None:
-        return Speech(one.role, _read_out(completion.likelihoods, one.reading), _prompt(one))
+        return Speech(one.role, _read_out(completion.likelihoods, one.reading), _prompt(one), one.branch)
     text = with_thoughts(completion) if thoughts else completion.text
     calls = [f"{call.name}({call.arguments})" for call in completion.calls or ()]
-    return Speech(one.role, "\n".join([*([text] if text or not calls else []), *calls]), _prompt(one))
+    return Speech(one.role, "\n".join([*([text] if text or not calls else []), *calls]), _prompt(one), one.branch)
 
 
 def _prompt(one: Exchange) -> dict[str, Any] | None:

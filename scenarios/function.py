@@ -19,6 +19,7 @@ from viva.agents.prompts import PromptPack
 from viva.engine.backends.registry import full_path
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.errors import ConfigurationError
+from viva.engine.stopping import decisive
 
 from .contract import Aggregate, Converse, Prepared, Role, Scenario
 from .given import GivenTask, GivenTasks, given_tasks, task_of, tasks_in_file
@@ -87,7 +88,11 @@ class FunctionScenario(Scenario[RunSettings, GivenTask]):
             record: dict[str, Any] = {"task": task.id, "value": None}
             try:
                 record["value"] = plain_value(await function(conversation, task.payload, *more), self.name)
-            except ConversationStopped as stop:
+            except (ConversationStopped, ExceptionGroup) as error:
+                stop = decisive(error)
+                if not isinstance(stop, ConversationStopped):
+                    raise
+                await conversation.settle()  # the others of an `asyncio.gather` go on, and are counted
                 record["stopped"] = {"by": stop.by, "reason": stop.reason}
             record["usage"] = {role: used.to_record() for role, used in sorted(conversation.usage.items())}
             return record | ({"irregular": conversation.irregular} if conversation.irregular else {})

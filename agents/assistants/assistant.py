@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 from viva.engine.conversation import Conversation
-from viva.engine.errors import BackendError, Forbidden, MalformedOutput, Rejected, Unauthorized
+from viva.engine.errors import Forbidden, MalformedOutput, Rejected, Unauthorized
 from viva.engine.gathering import gathered
 from viva.engine.steps import Computed
 
@@ -113,12 +113,7 @@ async def consult(conversation: Conversation, assistants: Sequence[Assistant], e
 
     :raises ConversationStopped, BackendError, LimitReached: as ``Conversation.generate``.
     """
-    return await gathered([partial(one.consult, conversation, example) for one in assistants], _first)
-
-
-def _first(errors: Sequence[Exception]) -> Exception:
-    """The error that tells most: one that is no failed call, where there is one."""
-    return next((one for one in errors if not isinstance(one, BackendError)), errors[0])
+    return await gathered([partial(one.consult, conversation, example) for one in assistants])
 
 
 def share(low: float, high: float, better: Better, value: float) -> float:

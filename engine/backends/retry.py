@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
-
-import anyio
 
 from .. import seeds
 from ..breaker import PATIENCE
 from ..clock import Clock
 from ..errors import AccountBlocked, BackendError, FormRefused, NoDescriptor, Throttled, TimedOut, Unavailable
 from ..events import EndpointPaused, Retried
+from ..gathering import gathered
 from ..likelihood import Reading
 from ..limits import Limits, Permit
 from ..messages import Completion, Request
@@ -90,18 +90,8 @@ class Governed(Wrapper):
     async def read(self, reading: Reading) -> Completion:
         if not self.inner.reads_one or len(reading.continuations) == 1:
             return await self._read(reading)
-        parts: list[Completion | None] = [None] * len(reading.continuations)
-
-        async def one(index: int, continuation: str) -> None:
-            parts[index] = await self._read(replace(reading, continuations=(continuation,)))
-
-        try:
-            async with anyio.create_task_group() as group:
-                for index, continuation in enumerate(reading.continuations):
-                    group.start_soon(one, index, continuation)
-        except ExceptionGroup as errors:  # raise the first
-            raise errors.exceptions[0] from None
-        done = [part for part in parts if part is not None]
+        asks = [partial(self._read, replace(reading, continuations=(one,))) for one in reading.continuations]
+        done = await gathered(asks, abandon=True)
         return Completion(
             "",
             "stop",

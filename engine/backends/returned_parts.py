@@ -17,7 +17,7 @@ class ReturnedParts:
     """The parts of the answers of all conversations that are under way."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, dict[tuple[str, int], tuple[str, tuple[ToolCall, ...], list[Any]]]] = {}
+        self._kept: dict[str, dict[tuple[str, str, int], tuple[str, tuple[ToolCall, ...], list[Any]]]] = {}
 
     def keep(self, request: Request, completion: Completion, parts: list[Any] | None) -> None:
         """Keep the parts of an answer, which will be the next message of its view. Nothing is kept of an answer without
@@ -26,12 +26,12 @@ class ReturnedParts:
         place = request.affinity or request.conversation
         if parts and completion.calls and place:
             said = (completion.text, tuple(completion.calls), parts)
-            self._kept.setdefault(place, {})[request.role, len(request.messages)] = said
+            self._kept.setdefault(place, {})[request.branch, request.role, len(request.messages)] = said
 
     def of(self, request: Request, index: int) -> list[Any] | None:
         """The parts of the answer that stands at ``index`` in a request's messages; None if it is not as it was."""
         message: Message = request.messages[index]
-        kept = self._kept.get(request.affinity or request.conversation, {}).get((request.role, index))
+        kept = self._kept.get(request.affinity or request.conversation, {}).get((request.branch, request.role, index))
         if kept is None or kept[0] != message.content or kept[1] != message.calls:
             return None
         return kept[2]

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from viva.engine.escapes import in_utf8
+from viva.engine.journal import role_in_branch
 from viva.engine.lazy_import import imported
 from viva.engine.messages import Completion, Message
 from viva.engine.rerun import Exchange
@@ -93,7 +94,12 @@ class Samples:
             output=self._answer(exchange),
             timestamp=self._began,
             working_start=0.0,
-            uuid=_hash(self._cell.name, exchange.role, str(exchange.ordinal), self._said(exchange).text),
+            uuid=_hash(
+                self._cell.name,
+                role_in_branch(exchange.branch, exchange.role),
+                str(exchange.ordinal),
+                self._said(exchange).text,
+            ),
         )
 
     def _config(self, exchange: Exchange) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 from viva.engine.errors import ConfigurationError
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
+from viva.engine.journal import role_in_branch
 from viva.engine.messages import Message
 from viva.engine.rerun import Exchange
 from viva.scenarios.contract import Role, judge_role, many_role
@@ -103,7 +104,7 @@ def _request(key: str, one: Exchange, item: str) -> LoadRequest:
         Message(told.role, told.content, None, told.calls, told.call_id, told.name) for told in one.messages
     )
     return LoadRequest(
-        f"{key}:{one.role}{one.ordinal}",
+        f"{key}:{role_in_branch(one.branch, one.role)}{one.ordinal}",
         messages,
         one.sampling,
         affinity=key,

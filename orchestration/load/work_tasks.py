@@ -94,10 +94,10 @@ class _Asking(Conversation):
         hint: Any = None,
         watch: Sequence[Callable[[], Detector]] = (),
     ) -> Completion:
-        ordinal = self._next_ordinal(role)
+        stored, ordinal = self._next(role)
         if not any(message.role == "assistant" and message.content in self._said for message in view.messages):
             request = LoadRequest(
-                f"{self.key}:{role}{ordinal}",
+                f"{self.key}:{stored}{ordinal}",
                 view.messages,
                 sampling,
                 reader=reader_for(sampling),
@@ -107,7 +107,7 @@ class _Asking(Conversation):
                 role=role,
             )
             self.asked.append(request)
-        seed = self._seeds.seed(role, ordinal)
+        seed = self._seeds.seed(stored, ordinal)
         digest = request_digest(view, sampling, seed, tools)
         completion = await self._made_up.generate(Request(view.messages, sampling, seed, digest, self.key, role))
         self._said.add(completion.text)

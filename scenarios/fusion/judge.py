@@ -7,7 +7,7 @@ unscored. What never belongs here: wording, and what scores are worth together (
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -80,31 +80,28 @@ class Judge:
         self._sampling, self._hint = sampling, hint
 
     async def predict(self, system: str, question: str, count: int) -> list[Prediction]:
-        """So many predictions, asked for at once; then those that have to be asked for again, at once.
-
-        In two steps, so that each call has the same place and seed whichever answer comes first.
+        """Ask for so many predictions at once, and for each that cannot be read once more.
 
         :raises ConversationStopped, BackendError, LimitReached: as ``Conversation.generate``.
         """
         view = View()
         view.append("system", system)
         view.append("user", question)
-        first = await self._answers([view] * count)
-        found = [self._read(completion) for completion in first]
-        broken = [place for place, one in enumerate(found) if one.problem is not None]
-        branches = []
-        for place in broken:
-            branch = view.branch()
-            branch.append("assistant", first[place].text, first[place].pieces)
-            branch.append("user", self._pack.render("judge.again", problem=found[place].problem or ""))
-            branches.append(branch)
-        for place, completion in zip(broken, await self._answers(branches), strict=True):
-            found[place] = _mended(found[place], self._read(completion))
-        return found
+        # First answers have the seeds of calls in turn, as in runs of versions without branches.
+        names = [f"prediction {number}" for number in range(1, count + 1)]
+        parts = [self._conversation.branch(name, continuing=ROLE) for name in names]
+        return await gathered([partial(self._predicted, part, view) for part in parts])
 
-    async def _answers(self, views: Sequence[View]) -> list[Completion]:
-        ask = partial(self._conversation.generate, ROLE, sampling=self._sampling, hint=self._hint)
-        return await gathered([partial(ask, view) for view in views])
+    async def _predicted(self, conversation: Conversation, view: View) -> Prediction:
+        first = await conversation.generate(ROLE, view, self._sampling, hint=self._hint)
+        found = self._read(first)
+        if found.problem is None:
+            return found
+        again = view.branch()
+        again.append("assistant", first.text, first.pieces)
+        again.append("user", self._pack.render("judge.again", problem=found.problem))
+        second = await conversation.generate(ROLE, again, self._sampling, hint=self._hint)
+        return _mended(found, self._read(second))
 
     def _read(self, completion: Completion) -> Prediction:
         if completion.kept_silent is not None:

@@ -11,12 +11,11 @@ What never belongs here: waiting, recording, retrying (the engine does), and wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from typing import Any
-
-import anyio
 
 from viva.agents.answers import read_choice
 from viva.agents.assistants.assistant import Assistant, consult
@@ -26,6 +25,7 @@ from viva.data.items import Item, shown_item
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.detectors import Detector
 from viva.engine.errors import TranscriptEnded
+from viva.engine.gathering import gathered
 from viva.engine.messages import Completion, Sampling, View
 
 from .candidate import Candidate
@@ -187,26 +187,19 @@ class _Interview:
     async def _judge_and_ask(self, asked: str, reply: str) -> tuple[Assessment, str | None]:
         """Both at once. The question is always awaited, so that its cost does not depend on which was faster."""
         before = self._conversation.usage["interactor"].to_record()
-        asked_next: list[str | None] = []
         assessments: list[Assessment] = []
-
-        async def ask() -> None:
-            asked_next.append(await self._interactor.follow_up(reply))
 
         async def judge() -> None:
             assessments.append(await self._assess(asked, reply))
 
-        try:
-            async with anyio.create_task_group() as group:
-                group.start_soon(judge)  # first, as without overlap: transcripts have calls in the order of beginning
-                group.start_soon(ask)
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+        # The judge first, as without overlap: transcripts have calls in the order of beginning.
+        parts: list[Callable[[], Awaitable[str | None]]] = [judge, partial(self._interactor.follow_up, reply)]
+        _, following = await gathered(parts)
         assessment = assessments[0]
         if assessment.verdict is not None and assessment.verdict.stop is not None and self._protocol.early_stop:
             after = self._conversation.usage["interactor"].to_record()
             self.interview.discarded = [now - then for now, then in zip_longest(after, before, fillvalue=0)]
-        return assessment, asked_next[0]
+        return assessment, following
 
     def _ended(self, by: str, reason: str) -> None:
         self.interview.ended_by, self.interview.reason = by, reason

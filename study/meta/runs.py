@@ -84,10 +84,11 @@ async def recorded_replies(path: Path) -> list[RecordedReply]:
 
 
 def _replies(lines: list[Any], role: str, label: str, item: str) -> Iterator[RecordedReply]:
-    for one in lines:
-        if isinstance(one, Exchange) and one.role == role and one.completion is not None:
-            asked = one.messages[-1].content if one.messages else ""
-            yield RecordedReply(label, item, one.ordinal, asked, one.completion.text)
+    own = (one for one in lines if isinstance(one, Exchange) and one.role == role)
+    said = ((one, one.completion) for one in own if one.completion is not None)
+    for turn, (one, completion) in enumerate(said):  # ordinals count in branches
+        asked = one.messages[-1].content if one.messages else ""
+        yield RecordedReply(label, item, turn, asked, completion.text)
 
 
 def _label(model: Any) -> str:

@@ -16,6 +16,7 @@ from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError, ContextTooLong, Rejected
 from viva.engine.likelihood import Reading
 from viva.engine.messages import Completion, Message, Request, Sampling, View, request_digest
+from viva.engine.stopping import RunStopping, Stop
 from viva.engine.tools import Toolbox
 
 _NEEDED = "needs the extra: pip install 'viva-exam[neural]'"
@@ -234,6 +235,19 @@ def test_a_request_that_is_given_up_leaves_the_others_alone(folder: Path) -> Non
 
     got = _with(f"hf:{folder}?batch=2", ask)
     assert got.text == _answers(f"hf:{folder}", _request("Go on"))[0].text
+
+
+def test_a_run_told_to_stop_computes_its_batch_and_drops_what_is_queued(folder: Path) -> None:
+    async def use(backend: Backend) -> list[Any]:
+        stop = Stop()
+        stop.enter()
+        requests = [_request(f"number {n}", max_tokens=24) for n in range(8)]
+        requests[0] = _request("number 0", max_tokens=24, on_text=lambda _: stop.ask())
+        return await asyncio.gather(*map(backend.generate, requests), return_exceptions=True)
+
+    answers = _with(f"hf:{folder}?batch=3", use)
+    assert [isinstance(one, Completion) for one in answers] == [True] * 3 + [False] * 5
+    assert all(isinstance(one, RunStopping) for one in answers[3:])
 
 
 def test_weights_that_could_run_code_are_refused(folder: Path, tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ from viva.engine.events import (
     RunFinished,
     StopRequested,
 )
-from viva.engine.history import History
 from viva.engine.journal import Journal
 from viva.engine.messages import Completion, View
 from viva.engine.runner import Plan, Runner
@@ -149,30 +148,6 @@ def test_line_10_interrupting_finishes_the_calls_under_way_and_begins_no_other(t
     assert _count(before, CallFinished) + len(fresh) == 60
     small_run(tmp_path / "whole", model=model)
     assert results(tmp_path / "cut") == results(tmp_path / "whole")
-
-
-def test_line_10_roles_that_overlap_have_the_answers_that_they_wait_for(tmp_path: Path) -> None:
-    async def two_at_once(conversation: Conversation, payload: int) -> Any:
-        async def ask(words: str) -> None:
-            view = View()
-            view.append("user", words)
-            for _ in range(2):
-                await conversation.generate("candidate", view, SAMPLING)
-
-        try:
-            async with anyio.create_task_group() as group:
-                group.start_soon(ask, "one")
-                group.start_soon(ask, "other")
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        return None
-
-    prepare = after_calls(1, Runner.interrupt)  # calls take times of their own: the second one is under way
-    outcome, events = small_run(tmp_path, count=1, model="simulated:m?latency=1", converse=two_at_once, prepare=prepare)
-    assert (outcome.how, outcome.interrupted) == ("drained", 1)
-    assert sorted(event.ordinal for event in events if isinstance(event, CallFinished)) == [0, 1]
-    with History(tmp_path / "journal.sqlite") as history:
-        assert len(history.calls(0)) == 2
 
 
 @pytest.mark.parametrize("how", [Runner.drain, Runner.interrupt])

@@ -15,7 +15,8 @@ from viva.engine.backends.simulated import SimulatedBackend
 from viva.engine.clock import Clock
 from viva.engine.messages import Completion, Request
 
-# (role, ordinal) -> the fields of the completion that are not the simulated model's.
+# (role, ordinal), or ("BRANCH: ROLE", ordinal) for a call in one branch alone -> the fields of the completion that are
+# not the simulated model's.
 Script = Mapping[tuple[str, int], dict[str, Any]]
 
 
@@ -27,7 +28,8 @@ class Scripted(SimulatedBackend):
 
     async def generate(self, request: Request) -> Completion:
         self.requests.append(request)
-        changes = self.script.get((request.role, request.ordinal))
+        changes = self.script.get((f"{request.branch}: {request.role}", request.ordinal))
+        changes = changes or self.script.get((request.role, request.ordinal))
         if changes is None:
             return await super().generate(request)
         watch, request.on_text = request.on_text, None

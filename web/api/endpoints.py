@@ -244,4 +244,5 @@ async def _records(
 
 
 def _speech(one: Speech, prompts: bool) -> records.SpeechRecord:
-    return records.SpeechRecord(party=one.party, text=one.text, prompt=one.prompt if prompts else None)
+    prompt = one.prompt if prompts else None
+    return records.SpeechRecord(party=one.party, text=one.text, prompt=prompt, branch=one.branch)

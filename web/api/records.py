@@ -119,6 +119,7 @@ class SpeechRecord(BaseModel):
     party: str
     text: str
     prompt: Any = Field(default=None, description="What the model was sent for it, where asked for and known.")
+    branch: str = Field(default="", description="Path of the branch that it belongs to, if any.")
 
 
 class TranscriptRecord(BaseModel):

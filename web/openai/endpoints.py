@@ -8,13 +8,15 @@ What never belongs here: the form of requests (``forms``, ``asking``) and of ans
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import orjson
 from aiohttp import web
 
 from viva.engine.errors import Unavailable
+from viva.engine.gathering import gathered
 from viva.engine.messages import Completion
 from viva.engine.thoughts import AnswerStream, has_marks, separate_thoughts
 
@@ -24,8 +26,6 @@ from .answers import DONE, Writer
 from .asking import Choice, Question, chat_question, text_question
 from .forms import ChatForm, TextForm
 from .served import ServedModel, ServedModels
-
-T = TypeVar("T")
 
 
 class Endpoints:
@@ -67,7 +67,9 @@ class Endpoints:
         writer = Writer(question.model.name, question.model.fingerprint, chat=chat)
         if question.stream:
             return await _Stream(question, writer, chat=chat).run(request)
-        completions = await together([_generated(question, choice, chat=chat) for choice in question.choices])
+        completions = await gathered(
+            [partial(_generated, question, choice, chat=chat) for choice in question.choices], abandon=True
+        )
         body = writer.whole(completions, _prompts(question, completions), logprobs=question.logprobs)
         return web.Response(body=body, content_type="application/json")
 
@@ -85,7 +87,8 @@ class _Stream:
 
         :raises VivaError: nothing was streamed yet, and the model could not answer.
         """
-        answers = asyncio.create_task(together([self._choice(choice) for choice in self._question.choices]))
+        asks = [partial(self._choice, choice) for choice in self._question.choices]
+        answers = asyncio.create_task(gathered(asks, abandon=True))
         answers.add_done_callback(lambda _: self._news.set())
         response = web.StreamResponse(headers={"X-Accel-Buffering": "no"})
         response.content_type = "text/event-stream"
@@ -144,18 +147,6 @@ class _Stream:
         if data:
             self._waiting.append(data)
             self._news.set()
-
-
-async def together(answers: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """All answers. The first error ends the others, and is raised as it is."""
-    if len(answers) == 1:
-        return [await answers[0]]
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in answers]
-    except ExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    return [task.result() for task in tasks]
 
 
 async def _generated(question: Question, choice: Choice, *, chat: bool) -> Completion:

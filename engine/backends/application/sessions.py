@@ -1,7 +1,6 @@
 """The sessions of an application: for each conversation an identifier, and its cookies.
 
-An identifier follows from the conversation's key and role alone, so that a resumed run continues the session. What
-never belongs here: requests.
+An identifier follows from the conversation's key, branch and role alone, so that a resumed run continues the session.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 import aiohttp
 from yarl import URL
 
+from ...journal import role_in_branch
 from ...messages import Request
 from ..endpoint import Body
 
@@ -49,16 +49,17 @@ class Sessions:
         self._open: dict[str, dict[str, Session]] = {}
 
     def of(self, request: Request) -> Session:
-        """The session of the conversation and role that a request belongs to."""
+        """The session of the conversation, branch and role that a request belongs to."""
         roles = self._open.setdefault(request.affinity, {})
-        session = roles.get(request.role)
+        role = role_in_branch(request.branch, request.role)
+        session = roles.get(role)
         if session is None:
             jar = aiohttp.CookieJar(unsafe=True) if self._cookies else None  # unsafe: those of bare addresses, too
-            session = roles[request.role] = Session(self.identifier(request.conversation, request.role), jar)
+            session = roles[role] = Session(self.identifier(request.conversation, role), jar)
         return session
 
     def identifier(self, conversation: str, role: str) -> str:
-        """A UUID that follows from the salt, the conversation's key and the role."""
+        """A UUID that follows from the salt, the conversation's key and the role in its branch."""
         return str(uuid.uuid5(_NAMESPACE, "\x1f".join((self._salt, conversation, role))))
 
     def forget(self, affinity: str) -> list[Session]:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from ...clock import Clock
 from ...errors import BackendError, ConfigurationError
 from ...likelihood import Reading
 from ...messages import Completion, Request, Sampling
+from ...stopping import RunStopping, queued
 from ..base import Backend, ModelSpec
 from ..llama.chat.thought_markers import opened_marker, prepend_marker
 from ..llama.outputs.sampler import SamplerSettings
@@ -119,8 +121,8 @@ class HfBackend(Backend):
         if isinstance(work, Answer) and on_text is not None:
             work.on_text = told
         try:
-            loop.submit(work)
-            with self._clock.external():
+            with queued(partial(loop.withdraw, work)), self._clock.external():
+                loop.submit(work)
                 while (piece := await pieces.get()) is not None:
                     first = self._clock.now() if first is None else first
                     if on_text is not None:
@@ -128,6 +130,8 @@ class HfBackend(Backend):
         except BaseException:
             loop.cancel(work)
             raise
+        if isinstance(work.error, RunStopping):
+            raise work.error
         if isinstance(work.error, BackendError):
             said = str(work.error).removeprefix(f"{work.error.model}: ")
             raise type(work.error)(said, model=self.label)

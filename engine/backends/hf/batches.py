@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from ...errors import Rejected, Unavailable
+from ...stopping import RunStopping
 from .answer import Answer
 from .decoding import generate
 from .likelihoods import ReadTexts, read
@@ -22,7 +23,7 @@ _GATHER_SECONDS = 0.005  # in which conversations that answer one another come t
 
 
 class BatchLoop:
-    """Owns the thread. ``submit`` and ``cancel`` may be called from any other."""
+    """Owns the thread. ``submit``, ``withdraw`` and ``cancel`` may be called from any other."""
 
     def __init__(self, model: LoadedModel, most: int) -> None:
         self._model, self._most = model, most
@@ -43,6 +44,14 @@ class BatchLoop:
                 raise Unavailable("the model was closed", model="hf")
             self._waiting.append(work)
             self._wake.notify()
+
+    def withdraw(self, work: Answer | ReadTexts) -> None:
+        """Fail a request with ``RunStopping``, unless it is being computed."""
+        with self._wake:
+            if work not in self._waiting:
+                return
+            self._waiting.remove(work)
+        _finish(work, RunStopping())
 
     def cancel(self, work: Answer | ReadTexts) -> None:
         """Nobody waits for it any more."""

@@ -24,6 +24,7 @@ from ...clock import Clock
 from ...errors import ConfigurationError, Rejected
 from ...likelihood import Reading
 from ...messages import Completion, Message, Request, Sampling
+from ...stopping import queued
 from ...thoughts import split_thoughts
 from ..base import Backend, ModelSpec
 from .affinity import Affinity
@@ -271,9 +272,9 @@ class LlamaBackend(Backend):
                 loop.call_soon_threadsafe(_resolve_and_end, finished, queue)
 
             pending.generation.on_bytes, pending.on_done = forward, notify_and_close
-        worker.loop.submit(pending)
         try:
-            with self._clock.external():
+            with queued(partial(worker.loop.withdraw, pending)), self._clock.external():
+                worker.loop.submit(pending)
                 if pieces is not None and on_text is not None:
                     while (data := await pieces.get()) is not None:
                         first = first if first is not None else self._clock.now()

@@ -20,7 +20,7 @@ _GRACE = 0.005  # seconds; grace period for ongoing conversations before new one
 
 
 class InferenceLoop:
-    """Owns the lanes and their thread. ``submit``, ``cancel`` and ``end_conversation`` are thread-safe."""
+    """Owns the lanes and their thread. All methods but ``close`` are thread-safe."""
 
     def __init__(self, lanes: Lanes) -> None:
         self.lanes = lanes
@@ -49,6 +49,12 @@ class InferenceLoop:
         """Cancel a request; its lane is free at the next step. ``on_done`` is still called if it has just finished."""
         with self._wake:
             request.cancelled = True
+            self._wake.notify()
+
+    def withdraw(self, request: PendingRequest) -> None:
+        """Fail a request with ``RunStopping`` at the next step, unless it has a lane by then and is being computed."""
+        with self._wake:
+            request.withdrawn = True
             self._wake.notify()
 
     def end_conversation(self, conversation: str) -> None:

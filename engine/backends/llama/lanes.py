@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import BackendError, Rejected, Unavailable, VivaError
+from ...stopping import RunStopping
 from .kv.host_cache import HostCache
 from .native import Logits, NativeContext
 from .outputs.sampler import option_shares, sample_tokens
@@ -66,12 +67,20 @@ class Lanes:
         request.on_done(request)
 
     def step(self) -> bool:
-        """Drop cancelled requests, admit waiting ones, compute one batch. Returns whether there was one to compute."""
+        """Drop cancelled and withdrawn requests, admit waiting ones, compute one batch.
+
+        Returns whether there was one to compute.
+        """
         clock = time.perf_counter
         began = clock()
         self.counts["steps"] += 1
-        for request in [request for request in self._requests.values() if request.cancelled]:
-            self.release(request)
+        for request in [one for one in self._requests.values() if one.cancelled or one.withdrawn]:
+            if request.cancelled:
+                self.release(request)
+            elif request.job.lane < 0:
+                request.error = RunStopping()
+                self.release(request)
+                request.on_done(request)
         before = sum(self.timings.values())
         for job in self.scheduler.admit():
             self._restore_kv(self._requests[job.number])

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ...errors import ContextTooLong, VivaError
+from ...errors import ContextTooLong
 from .native import SavedState
 from .outputs.continuations import ContinuationReading
 from .outputs.generation import Generation
@@ -36,8 +36,9 @@ class PendingRequest:
     stable_segments: int = 0
     may_continue: bool = True
     continues_from_answer: Callable[[], bool] | None = None
-    error: VivaError | None = None
+    error: Exception | None = None
     cancelled: bool = False
+    withdrawn: bool = False  # to be given up, with ``RunStopping``, if it has no lane yet
     prompt_tokens: int = 0
     restored: int = 0  # leading segments whose KV came from the host cache
     forced_opening: Segment | None = None

@@ -14,15 +14,19 @@ import anyio
 import llama_cpp
 import numpy as np
 import pytest
+from small_runs import after_calls, small_run
 from tiny_gguf import make_model
 
 from viva.engine.backends.llama.backend import LlamaBackend
 from viva.engine.backends.llama.kv import buffers
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
+from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError, ContextTooLong
+from viva.engine.events import CallFinished
 from viva.engine.likelihood import Reading
 from viva.engine.messages import Completion, Message, Request, Sampling, View
+from viva.engine.runner import Outcome, Runner
 
 T = TypeVar("T")
 TALKS = ["what is this", "how many people know the question", "write about the time"]
@@ -382,3 +386,22 @@ def test_a_file_that_is_no_model_is_named_with_the_reason(
     make(path, model.read_bytes())
     with pytest.raises(ConfigurationError, match=says):
         using(f"llama:{path}", lambda backend: backend.check())
+
+
+def test_a_run_told_to_stop_computes_what_has_a_lane_and_drops_what_is_queued(model: Path, tmp_path: Path) -> None:
+    async def one_answer(conversation: Conversation, number: int) -> str:
+        view = View()
+        view.append("user", f"question {number}")
+        return (await conversation.generate("candidate", view, Sampling(temperature=1.0, max_tokens=48))).text
+
+    def run(**more: Any) -> tuple[Outcome, int]:
+        name = f"llama:{model}?lanes=2&ctx=256"
+        outcome, events = small_run(tmp_path, converse=one_answer, count=16, model=name, clock=RealClock(),
+                                    concurrency=16, **more)  # fmt: skip
+        return outcome, sum(isinstance(one, CallFinished) and not one.replayed for one in events)
+
+    outcome, computed = run(prepare=after_calls(1, Runner.interrupt))
+    assert (outcome.how, outcome.failed) == ("drained", 0)
+    assert computed <= 4, "the first, the other lane, and what got a lane before the run was told to stop"
+    outcome, rest = run(resume=True)
+    assert (outcome.how, outcome.finished, computed + rest) == ("done", 16, 16)

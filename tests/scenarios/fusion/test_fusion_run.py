@@ -23,6 +23,8 @@ from viva_process import ended, started
 import viva
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError
+from viva.engine.folder import RunFolder
+from viva.engine.seeds import derive
 from viva.orchestration.launch import resumed_run
 from viva.study.study import Study, tables_of
 
@@ -117,11 +119,11 @@ def _answer(depth: Any, style: Any) -> dict[str, Any]:
 def test_what_cannot_be_read_is_asked_for_again_and_the_rest_stays_unscored(tmp_path: Path) -> None:
     files = make_files(tmp_path, 1)
     script = {
-        ("judge", 0): _answer(4.5, 0.25),
-        ("judge", 1): _answer(9, 0.75),  # beyond the range: the second try is as bad
-        ("judge", 2): {"text": "I would say four."},
-        ("judge", 3): _answer(7, 0.5),
-        ("judge", 4): _answer("3.5", 1),
+        ("prediction 1: judge", 0): _answer(4.5, 0.25),
+        ("prediction 2: judge", 1): _answer(9, 0.75),  # beyond the range: the second try is as bad
+        ("prediction 2: judge", 2): _answer(7, 0.5),
+        ("prediction 3: judge", 2): {"text": "I would say four."},
+        ("prediction 3: judge", 3): _answer("3.5", 1),
     }
     with scripted_models(script) as requests:
         run = judged(tmp_path / "run", ["scripted:j"], mode="direct", predictions=3, **files)
@@ -131,12 +133,18 @@ def test_what_cannot_be_read_is_asked_for_again_and_the_rest_stays_unscored(tmp_
     assert result["repaired"] == 3
     assert result["explanations"] == {"depth": "It digs.", "style": "Plain."}
     assert "depth: the score is '9', expected a number from 1 to 5" in requests[3].messages[-1].content
+    # First answers stand where those of versions without branches stand, so that their runs go on.
+    key, seed = requests[0].conversation, RunFolder.open(tmp_path / "run").manifest["seed"]
+    assert [one.seed for one in requests if len(one.messages) == 2] == [derive(seed, key, "judge", n) for n in range(3)]
     assert len({request.seed for request in requests}) == 5
 
 
 def test_expected_scores_are_those_of_the_models_probabilities(tmp_path: Path) -> None:
     files = make_files(tmp_path, 1)
-    script = {("judge", 0): {**_answer(4, 1), "expected": [3.625, 0.75]}, ("judge", 1): _answer(4, 1)}
+    script = {
+        ("prediction 1: judge", 0): {**_answer(4, 1), "expected": [3.625, 0.75]},
+        ("prediction 2: judge", 1): _answer(4, 1),
+    }
     with scripted_models(script) as requests:
         run = judged(tmp_path / "run", ["scripted:j"], mode="direct", predictions=2, scores="expected", **files)
     [result] = [one.value for one in run.results()]
