@@ -17,7 +17,7 @@ _PLACES = {  # what a row is about, by the names that such fields have, the firs
               "instruction", "prompt", "question", "input"),
     "system": ("system", "system_id", "model", "model_id", "candidate", "generator"),
     "turn": ("turn", "round"),
-    "judge": ("judge", "evaluator", "judge_model"),
+    "judge": ("judge", "evaluator", "judge_model", "judge_name", "judge_id", "evaluator_model", "evaluator_name"),
 }  # fmt: skip
 _ANNOTATOR = re.compile(r"(?:annotator|rater|human|expert|grader|labell?er|reviewer)s?[ _.-]?\d+", re.IGNORECASE)
 _HUMAN = ("human", "humans", "human_score", "human_scores", "human_rating", "human_ratings", "human_label",
@@ -27,7 +27,6 @@ _JUDGED = ("predict_scores", "prediction", "predictions", "predicted", "judge_sc
            "metric", "metrics", "verdict", "auto", "evaluators")  # fmt: skip
 _JUDGE_PREFIX = re.compile(r"(?:judge|pred|predicted|metric|auto)[_ -].+", re.IGNORECASE)
 _BOTH = ("score", "scores")  # of people where there are others of judges, else of a judge
-_NUMBERED = re.compile(r"(?P<family>.+?)\.(?P<number>\d+)(?:\.(?P<criterion>.+))?")
 
 
 @dataclass(slots=True)
@@ -67,6 +66,7 @@ class Columns:
     judge: list[str] = field(default_factory=list)
     human: dict[str, list[str]] = field(default_factory=dict)
     scores: dict[tuple[str, str], str] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
 
     def told(self) -> str:
         """Which field says what, in one line."""
@@ -76,13 +76,25 @@ class Columns:
         human = [name for names in self.human.values() for name in names]
         parts += [f"human ratings {_some(human)}"] if human else []
         parts += [f"scores {_some(list(self.scores.values()))}"] if self.scores else []
+        parts += [f"no score {_some(self.left_out)} (texts that are no labels)"] if self.left_out else []
         return "; ".join(parts)
 
 
-def find_columns(names: Iterable[str], named: Named, path: str, numeric: Collection[str] = ()) -> Columns:
-    """The fields of a file that has these, ``numeric`` ones of them holding numbers alone.
+def may_rate(name: str, named: Named) -> bool:
+    """Return True if a field may hold ratings or scores, by its name."""
+    wanted = (*named.human, *named.annotator, *named.score)
+    if any(name == one or name.startswith(f"{one}.") for one in wanted):
+        return True
+    return _is_human(name) or _is_judged(name) or _first(name) in _BOTH
 
-    :raises DatasetError: a named field does not exist, or one is named as two things.
+
+def find_columns(
+    names: Iterable[str], named: Named, path: str, numeric: Collection[str] = (), unvaried: Collection[str] = ()
+) -> Columns:
+    """The fields of a file that has these, ``numeric`` ones of them holding numbers alone, and ``unvaried`` ones texts
+    that are no labels: the same in every row, or too many different ones.
+
+    :raises DatasetError: a named field does not exist, is no rating, or is named as two things.
     """
     known = list(names)
     found = Columns()
@@ -98,12 +110,20 @@ def find_columns(names: Iterable[str], named: Named, path: str, numeric: Collect
             setattr(found, what, name)
     people = _chosen([*named.human, *named.annotator], known, path)
     judged = _chosen(named.score, known, path)
+    if constant := [one for one in judged if one in unvaried]:
+        message = "holds texts that are no scores: one and the same in every row, or too many different ones"
+        raise DatasetError(message, path=path, field=constant[0])
     places = {found.item, found.group, found.system, found.turn, *found.judge}
     if not named.human and not named.annotator:
         people = [one for one in known if one not in places and one not in judged and _is_human(one)]
         if not people and (judged or any(_is_judged(one) for one in known)):
             people = [one for one in known if _first(one) in _BOTH and one not in judged and one not in places]
+        plain = [one for one in people if one in unvaried and "." not in one and not _ANNOTATOR.fullmatch(one)]
+        if len(plain) < len(people):  # a name or a note beside what people said
+            people = [one for one in people if one not in plain]
     if not named.score:
+        found.left_out = [one for one in known if one in unvaried and one not in places and _is_judged(one)]
+        places |= set(unvaried)
         judged = [one for one in known if one not in places and one not in people and _is_judged(one)]
         if not judged:
             judged = [one for one in known if one not in places and one not in people
@@ -112,7 +132,7 @@ def find_columns(names: Iterable[str], named: Named, path: str, numeric: Collect
         raise DatasetError(
             "is named as a human rating and as a judge's score; name two fields", path=path, field=both[0]
         )
-    found.human = _by_criterion(people)
+    found.human = _by_criterion(people, path)
     found.scores = _by_judge(judged, found.human)
     return found
 
@@ -149,36 +169,65 @@ def _first(name: str) -> str:
 
 
 def _is_human(name: str) -> bool:
-    return _first(name) in _HUMAN or _ANNOTATOR.fullmatch(name) is not None
+    return _first(name) in _HUMAN or _ANNOTATOR.fullmatch(_first(name)) is not None
 
 
 def _is_judged(name: str) -> bool:
     return _first(name) in _JUDGED or _JUDGE_PREFIX.fullmatch(_first(name)) is not None
 
 
-def _by_criterion(fields: Iterable[str]) -> dict[str, list[str]]:
-    """``annotators.2`` and ``annotator2`` rate the one criterion without a name; ``expert.2.fluency`` and
-    ``human.fluency`` rate fluency.
+def _by_criterion(fields: Sequence[str], path: str) -> dict[str, list[str]]:
+    """The fields of each criterion, one for each annotator. A criterion is what a name says beside the field that holds
+    all ratings and the marks of annotators: ``annotators.2`` and ``annotator2`` rate the one criterion without a name;
+    ``expert.2.fluency``, ``human.fluency`` and ``annotations.fluency.2`` rate fluency. Several lists (``coherence.2``)
+    are criteria of their own.
+
+    :raises DatasetError: a field has lists within lists: who rated what cannot be told.
     """
     found: dict[str, list[str]] = {}
     for name in fields:
-        numbered = _NUMBERED.fullmatch(name)
-        criterion = (numbered["criterion"] or "") if numbered else name.partition(".")[2]
-        found.setdefault(criterion, []).append(name)
-    if "" in found and not all(_ANNOTATOR.fullmatch(name) or _NUMBERED.fullmatch(name) for name in found[""]):
-        plain = found.pop("")  # several plain fields are criteria of their own
-        if len(plain) == 1 and not found:
-            return {"": plain}
-        found |= {name: [name] for name in plain}
+        rest = name.split(".")[1:]
+        marks = [one for one in rest if _is_mark(one)]
+        if len(marks) > 1:
+            message = (
+                "has lists within lists, so that annotators cannot be told from outputs; make a record of each output, "
+                "with one list of ratings for each criterion"
+            )
+            raise DatasetError(message, path=path, field=name)
+        found.setdefault(".".join(one for one in rest if not _is_mark(one)), []).append(name)
+    unnamed = found.get("", [])
+    families = list(dict.fromkeys(map(_first, unnamed)))
+    if len(families) > 1 and not all(_ANNOTATOR.fullmatch(one) for one in families):
+        del found[""]  # several plain fields or lists are criteria of their own
+        for name in unnamed:
+            found.setdefault(name.partition(".")[0], []).append(name)
+    elif unnamed and len(found) > 1 and len(unnamed) == 1 and not _ANNOTATOR.fullmatch(families[0]):
+        del found[""]
+        found[unnamed[0]] = unnamed
     return found
 
 
+def _is_mark(part: str) -> bool:
+    """Return True if a part of a field's name tells an annotator: a place in a list, or such a name."""
+    return part.isdecimal() or _ANNOTATOR.fullmatch(part) is not None
+
+
 def _by_judge(fields: Iterable[str], human: Mapping[str, list[str]]) -> dict[tuple[str, str], str]:
+    """The field of each judge and criterion. The criterion is the longest part of a name that people have rated too; of
+    lists each place is a judge of its own, as where a judge was asked several times.
+    """
     found = {}
     for name in fields:
-        judge, _, criterion = name.rpartition(".")
-        plain = not judge or criterion not in human
-        found[(name, name if name in human else "") if plain else (judge, criterion)] = name
+        parts = name.split(".")
+        rest = [at for at in range(1, len(parts)) if not parts[at].isdecimal()]
+        spans = [rest[low:high] for low in range(len(rest)) for high in range(len(rest), low, -1)]
+        named = [span for span in spans if ".".join(parts[at] for at in span) in human]
+        if named:
+            span = max(named, key=lambda one: (len(one), one[-1]))
+            judge = ".".join(part for at, part in enumerate(parts) if at not in span)
+            found[judge, ".".join(parts[at] for at in span)] = name
+        else:
+            found[name, name if name in human else ""] = name
     return found
 
 

@@ -15,9 +15,8 @@ from viva.scoring.agreement import Rating, Scale, fleiss, krippendorff, majority
 from viva.scoring.confusion import Confusion, confusion
 
 from .choices import Choices
-from .sheet import SheetRow
+from .sheet import MOST_LABELS, SheetRow
 
-MOST_LABELS = 12  # so many distinct values are labels, which kappa compares
 _PAIRED = ({"response1", "response2"}, {"answer_a", "answer_b"}, {"output_1", "output_2"})
 
 

@@ -6,7 +6,9 @@ what a field means (``columns``).
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,6 +20,12 @@ from viva.engine.errors import DatasetError
 Flat: TypeAlias = dict[str, Any]
 _LARGEST = 512 * 2**20  # bytes of a JSON array, which is read at once
 _LONGEST_LIST = 64
+_LONGEST_TEXT = 4_000  # characters of a list in a text
+NOTHING = ("", "nan", "none", "null", "n/a", "n.a.", "na", "#n/a")  # no rating, in lower case
+_RATING = re.compile(
+    r"""["']?(?:[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|none|null|n/?a)["']?""", re.IGNORECASE
+)
+_RATINGS = re.compile(rf"\s*(?:{_RATING.pattern}(?:\s*[,;]\s*|\s+|\s*$))*", re.IGNORECASE)
 
 
 def flat_records(path: Path) -> list[tuple[int, Flat]]:
@@ -30,7 +38,7 @@ def flat_records(path: Path) -> list[tuple[int, Flat]]:
     for line, raw in _array_records(path) if _is_array(path) else read_records(path):
         if isinstance(raw, DatasetError):
             raise raw
-        found.append((line, dict(_flattened(raw))))
+        found.append((line, dict(flattened(raw))))
     if not found:
         raise DatasetError("holds no record", path=str(path))
     return found
@@ -86,12 +94,44 @@ def _past_blanks(text: str, place: int) -> int:
     return place
 
 
-def _flattened(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def unfolded(text: str) -> Any:
+    """The list or object of ratings that a text is, in JSON, or as Python or numpy prints it; None of other texts."""
+    text = text.strip()
+    if not 2 <= len(text) <= _LONGEST_TEXT or text[0] + text[-1] not in ("[]", "()", "{}"):
+        return None
+    if text[0] != "{" and (inner := _RATINGS.fullmatch(text[1:-1])) is not None:
+        return [_rated(one) for one in _RATING.findall(inner[0])]
+    for read in (json.loads, ast.literal_eval):
+        try:
+            value = read(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        value = list(value) if isinstance(value, tuple) else value
+        return value if isinstance(value, list | dict) and _are_ratings(value) else None
+    return None
+
+
+def _rated(text: str) -> Any:
+    text = text.strip("\"'")
+    return None if text.lower() in NOTHING else float(text)
+
+
+def _are_ratings(value: Any) -> bool:
+    """Return True if nothing but ratings stands in a list or object."""
+    if isinstance(value, dict):
+        return bool(value) and all(map(_are_ratings, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(_are_ratings, value))
+    return value is None or isinstance(value, int | float) or (isinstance(value, str) and value.lower() in NOTHING)
+
+
+def flattened(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """A nested value's fields, each with its full name."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _flattened(inner, f"{name}.{key}" if name else str(key))
+            yield from flattened(inner, f"{name}.{key}" if name else str(key))
     elif isinstance(value, list) and 0 < len(value) <= _LONGEST_LIST:
         for number, inner in enumerate(value, 1):
-            yield from _flattened(inner, f"{name}.{number}")
+            yield from flattened(inner, f"{name}.{number}")
     else:
         yield name, value

@@ -7,6 +7,8 @@ counted and never averaged. What never belongs here: figures (``figures``).
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +18,13 @@ from viva.data.fields import shown
 from viva.engine.errors import ConfigurationError, DatasetError
 from viva.scoring.agreement import Rating
 
-from .columns import Columns, Named, find_columns
-from .records import Flat, flat_records
+from .columns import Columns, Named, find_columns, may_rate
+from .records import NOTHING, Flat, flat_records, flattened, unfolded
 
 Place: TypeAlias = tuple[str, str | None, str | None]  # item, system, turn
-_NOTHING = ("", "nan", "none", "null", "n/a", "na")
 UNPARSED = -1.0
+MOST_LABELS = 12  # so many distinct values are labels, which kappa compares
+_SEVERAL = re.compile(r"[-+]?\d+(?:\.\d+)?(?:\s*[,;|/]\s*[-+]?\d+(?:\.\d+)?|\s+[-+]?\d+(?:\.\d+)?)+")
 
 
 @dataclass(slots=True)
@@ -73,9 +76,14 @@ def read_sheet(path: Path, named: Named | None = None, unscored: Sequence[str] =
     :raises DatasetError: naming file, line and field.
     """
     records = flat_records(path)
+    named = named or Named()
+    _unfold(records, named, path)
     names = dict.fromkeys(name for _, record in records for name in record)
     numeric = {name for name in names if _all_numbers(record.get(name) for _, record in records)}
-    columns = find_columns(names, named or Named(), str(path), numeric)
+    unvaried = {
+        name for name in names if name not in numeric and _is_unvaried(record.get(name) for _, record in records)
+    }
+    columns = find_columns(names, named, str(path), numeric, unvaried)
     if not columns.human and not columns.scores:
         have = ", ".join(list(names)[:30])
         raise DatasetError(
@@ -83,10 +91,9 @@ def read_sheet(path: Path, named: Named | None = None, unscored: Sequence[str] =
             "--annotator and --score",
             path=str(path),
         )
-    values = {
-        name: _column(path, name, records, unscored)
-        for name in [*(one for fields in columns.human.values() for one in fields), *columns.scores.values()]
-    }
+    # What annotators say of one criterion is of one kind, and so is what each judge says.
+    together = [*columns.human.values(), *([one] for one in columns.scores.values())]
+    values = {name: column for names_ in together for name, column in _columns(path, names_, records, unscored).items()}
     rows = [_row(place, line, record, columns, values) for place, (line, record) in enumerate(records)]
     _group_by_item(rows, columns)
     sheet = Sheet(str(path), _by_place(rows, columns, str(path)), dict(columns.human), [columns.told()])
@@ -157,8 +164,10 @@ def _row(number: int, line: int, record: Flat, columns: Columns, values: dict[st
                                        for name in (columns.system, columns.turn, columns.group))  # fmt: skip
     row.human = {criterion: [values[name][number] for name in names] for criterion, names in columns.human.items()}
     said = "/".join(text for name in columns.judge if (text := _text(record.get(name))))
+    alone = Counter(criterion for _, criterion in columns.scores)
     for (judge, criterion), name in columns.scores.items():
-        row.scores[(said or judge, criterion)] = values[name][number]
+        whose = judge if not said else said if alone[criterion] == 1 else f"{said}: {judge}"
+        row.scores[(whose, criterion)] = values[name][number]
     row.texts = {name: value for name, value in record.items() if isinstance(value, str)}
     return row
 
@@ -187,36 +196,101 @@ def _by_place(rows: Sequence[SheetRow], columns: Columns, path: str) -> list[She
     return list(found.values())
 
 
-def _column(path: Path, name: str, records: Sequence[tuple[int, Flat]], unscored: Sequence[str]) -> list[Rating | None]:
-    """Numbers, or labels where no value is a number.
+def _unfold(records: Sequence[tuple[int, Flat]], named: Named, path: Path) -> None:
+    """Make fields of lists and objects of ratings that stand in texts (``"[4, 5]"``), and ``NAME.1`` of a single rating
+    where other records have a list.
 
-    :raises DatasetError: most are numbers and one is not.
+    :raises DatasetError: a field is a single value in one record and an object in another; the message names the line.
     """
-    found: list[Rating | None] = []
+    for _, record in records:
+        for name in [name for name, value in record.items() if isinstance(value, str) and may_rate(name, named)]:
+            inner = unfolded(record[name])
+            if inner is not None:
+                del record[name]
+                record |= flattened(inner, name)
+    lists = {name.rpartition(".")[0] for _, record in records for name in record if name.endswith(".1")}
+    for _, record in records:
+        for name in [one for one in record if one in lists and f"{one}.1" not in record and may_rate(one, named)]:
+            value = record.pop(name)
+            if value != [] and not _is_nothing(value, ()):
+                record[f"{name}.1"] = value
+    families: dict[str, int] = {}
     for line, record in records:
-        value = record.get(name)
-        if isinstance(value, list | dict):
-            raise DatasetError(
-                f"expected a number or a label, found {shown(value)}", path=str(path), line=line, field=name
-            )
-        text = _text(value)
-        empty = text is None or text.lower() in _NOTHING or text in unscored
-        found.append(None if empty else _number(value) if _number(value) is not None else text)
-    if any(isinstance(value, float) for value in found):
-        for (line, _), one in zip(records, found, strict=True):
-            if isinstance(one, str):
-                message = (
-                    f"expected a number as in the other lines, found {shown(one)}; leave it empty if there is none"
-                )
+        for name in record:
+            for at, sign in enumerate(name):
+                if sign == ".":
+                    families.setdefault(name[:at], line)
+    for line, record in records:
+        for name in families.keys() & record.keys():
+            apart = not any(one.startswith(f"{name}.") for one in record)
+            if apart and may_rate(name, named) and not _is_nothing(record[name], ()):
+                message = f"found {shown(record[name])} here, and a list or an object in line {families[name]}"
                 raise DatasetError(message, path=str(path), line=line, field=name)
-        numbers = [one for one in found if isinstance(one, float)]
-        if min(numbers) == UNPARSED and all(one >= 0 for one in numbers if one != UNPARSED):
-            found = [None if one == UNPARSED else one for one in found]
+
+
+def _columns(
+    path: Path, names: Sequence[str], records: Sequence[tuple[int, Flat]], unscored: Sequence[str]
+) -> dict[str, list[Rating | None]]:
+    """The values of fields that belong together: numbers, or labels where no value is a number.
+
+    :raises DatasetError: some are numbers and one is not, or a value is several ratings; the message names the line.
+    """
+    found = {
+        name: [_rating(path, line, name, record.get(name), unscored) for line, record in records] for name in names
+    }
+    if any(isinstance(value, float) for column in found.values() for value in column):
+        for name, column in found.items():
+            for (line, _), one in zip(records, column, strict=True):
+                if isinstance(one, str):
+                    message = (
+                        f"expected a number as in the other lines, found {shown(one)}; leave it empty if there is none"
+                    )
+                    raise DatasetError(message, path=str(path), line=line, field=name)
+    for name, column in found.items():
+        numbers = [one for one in column if isinstance(one, float)]
+        if numbers and min(numbers) == UNPARSED and all(one >= 0 for one in numbers if one != UNPARSED):
+            found[name] = [None if one == UNPARSED else one for one in column]
     return found
 
 
+def _rating(path: Path, line: int, name: str, value: Any, unscored: Sequence[str]) -> Rating | None:
+    """:raises DatasetError: it is a list, an object, or a text of several numbers."""
+    if isinstance(value, list | dict):
+        if not value:
+            return None
+        raise DatasetError(f"expected a number or a label, found {shown(value)}", path=str(path), line=line, field=name)
+    if _is_nothing(value, unscored):
+        return None
+    number = _number(value)
+    if number is not None:
+        return number
+    text = _text(value)
+    if text is not None and _SEVERAL.fullmatch(text):
+        message = f"expected one number or a label, found {shown(text)}; write several ratings as a list: [4, 5]"
+        raise DatasetError(message, path=str(path), line=line, field=name)
+    return text
+
+
+def _is_nothing(value: Any, unscored: Sequence[str]) -> bool:
+    text = _text(value)
+    return not isinstance(value, list | dict) and (text is None or text.lower() in NOTHING or text in unscored)
+
+
+def _is_unvaried(values: Iterable[Any]) -> bool:
+    """Return True for texts that can be no ratings: the same in every row, or so many that they are no labels."""
+    known = [value for value in values if not _is_nothing(value, ())]
+    texts = {value for value in known if isinstance(value, str)}
+    if (
+        not texts
+        or len(texts) != len({_text(value) for value in known})
+        or any(_number(one) is not None for one in texts)
+    ):
+        return False
+    return len(texts) == 1 or len(texts) > MOST_LABELS
+
+
 def _all_numbers(values: Iterable[Any]) -> bool:
-    known = [value for value in values if value not in (None, "")]
+    known = [value for value in values if not _is_nothing(value, ())]
     return bool(known) and all(_number(value) is not None for value in known)
 
 

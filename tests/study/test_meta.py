@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from viva.engine.errors import ConfigurationError
 from viva.study.meta.choices import Choices
@@ -185,3 +188,160 @@ def test_ratings_join_by_item_and_system(tmp_path: Path) -> None:
 def test_ratings_that_do_not_join_are_refused(tmp_path: Path, rating: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said.replace("s:2", "ratings.jsonl:2")):
         _joined(tmp_path, SCORES, [{"item": "i0", "system": "p", "rating": 1}, rating | {"rating": 2}])
+
+
+# -- shapes of public data sets ---------------------------------------------------------------------------------------
+
+_FED = [
+    {"context": "User: Hi!", "response": "Hello.", "system": "Meena",
+     "annotations": {"Interesting": [1, 2, 0, 2, 1], "Fluent": [2, 2, 1, 2, "N/A"], "Overall": [3, 4, 2, 3, 3]}},
+    {"context": "User: Why?", "response": "Because.", "system": "Mitsuku",
+     "annotations": {"Interesting": [0, 0, 1, 0, 0], "Fluent": [2, 1, 2, 2, 2], "Overall": [1, 1, 2, 0, 1]}},
+    {"context": "User: Hi! System: Hello.", "system": "Meena",
+     "annotations": {"Coherent": [2, 2, 1, 2, 2], "Overall": [4, 3, 4, 4, 3]}},
+]  # fmt: skip
+_USR = {
+    "context": "c",
+    "fact": "f",
+    "model": "GPT-2",
+    "Natural": [3, 2, 3],
+    "Engaging": [1, 2, 2],
+    "Overall": [4, 3, 4],
+}
+_SUMMEVAL = {"id": "d1", "model_id": "M1", "expert_annotations": [{"coherence": 4, "fluency": 5}] * 3}
+
+
+def test_a_criterion_with_a_list_of_ratings_is_one_criterion_with_as_many_annotators(tmp_path: Path) -> None:
+    sheet = read_sheet(_write(tmp_path / "fed.jsonl", _FED))
+    names = {criterion: len(fields) for criterion, fields in sheet.annotators.items()}
+    assert names == {"Interesting": 5, "Fluent": 5, "Overall": 5, "Coherent": 5}
+    assert sheet.rows[0].human["Fluent"] == [2.0, 2.0, 1.0, 2.0, None]
+    assert sheet.rows[2].human["Interesting"] == [None] * 5
+    found = {one["criterion"]: (len(one["annotators"]), one["n"]) for one in meta_report(sheet, FEW)["criteria"]}
+    assert found == {"Interesting": (5, 2), "Fluent": (5, 2), "Overall": (5, 3), "Coherent": (5, 1)}
+
+
+def test_lists_that_are_named_are_criteria_of_their_own(tmp_path: Path) -> None:
+    path = _write(tmp_path / "usr.jsonl", [_USR, _USR])
+    sheet = read_sheet(path, Named(human=["Natural", "Engaging", "Overall"]))
+    assert sheet.rows[1].human == {"Natural": [3.0, 2.0, 3.0], "Engaging": [1.0, 2.0, 2.0], "Overall": [4.0, 3.0, 4.0]}
+
+
+def test_experts_in_a_list_rate_criteria_by_name(tmp_path: Path) -> None:
+    sheet = read_sheet(_write(tmp_path / "summeval.jsonl", [_SUMMEVAL, _SUMMEVAL | {"id": "d2"}]))
+    assert sheet.rows[0].human == {"coherence": [4.0] * 3, "fluency": [5.0] * 3}
+
+
+def test_several_outputs_in_one_record_are_refused(tmp_path: Path) -> None:
+    raw = {"context": "c", "responses": [{"response": "a", "Natural": [1, 2]}, {"response": "b", "Natural": [3, 3]}]}
+    path = _write(tmp_path / "usr.jsonl", [raw])
+    with pytest.raises(ConfigurationError, match=r"'responses.1.Natural.1': has lists within lists.*a record of each"):
+        read_sheet(path, Named(human=["responses.1.Natural", "responses.2.Natural"]))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data(), st.sampled_from(["json", "text", "python", "numpy", "objects", "csv", "experts"]))
+def test_the_same_ratings_are_read_from_every_shape(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, shape: str
+) -> None:
+    criteria = data.draw(st.lists(st.sampled_from(["fluency", "tone", "Over all"]), min_size=1, unique=True))
+    width = data.draw(st.integers(2, 4))
+    one = st.lists(st.sampled_from([0, 1, 2, 3.5, "N/A"]), min_size=width, max_size=width)
+    rows = data.draw(st.lists(st.fixed_dictionaries(dict.fromkeys(criteria, one)), min_size=1, max_size=4))
+    rows[0] = {name: [1, 2, 3.5, 0][:width] for name in criteria}  # numbers in every place
+    path = tmp_path_factory.mktemp("shape") / ("ratings.csv" if shape == "csv" else "ratings.jsonl")
+    if shape == "csv":
+        with path.open("w", newline="") as file:
+            table = csv.DictWriter(file, [f"annotations.{name}" for name in criteria])
+            table.writeheader()
+            table.writerows({f"annotations.{name}": str(given_) for name, given_ in row.items()} for row in rows)
+    else:
+        _write(path, [{"annotations": _shaped(row, shape)} for row in rows])
+    sheet = read_sheet(path)
+    wanted = [{name: [None if value == "N/A" else float(value) for value in row[name]] for name in criteria}
+              for row in rows]  # fmt: skip
+    assert [row.human for row in sheet.rows] == wanted
+
+
+def _shaped(row: dict[str, list[Any]], shape: str) -> Any:
+    if shape == "text":
+        return json.dumps(row)
+    if shape == "python":
+        return {name: str(ratings) for name, ratings in row.items()}
+    if shape == "numpy":
+        return {name: f"[{' '.join(map(str, ratings)).replace('N/A', 'nan')}]" for name, ratings in row.items()}
+    if shape == "objects":
+        return {name: {f"rater_{at}": one for at, one in enumerate(ratings)} for name, ratings in row.items()}
+    if shape == "experts":
+        places = range(len(next(iter(row.values()))))
+        return [{name: ratings[at] for name, ratings in row.items()} for at in places]
+    return row
+
+
+def test_a_single_rating_among_lists_is_a_list_of_one(tmp_path: Path) -> None:
+    records = [{"rating": "[4, 5]"}, {"rating": 3}, {"rating": "N/A"}, {"rating": "[2]"}, {"rating": []}]
+    sheet = read_sheet(_write(tmp_path / "mixed.jsonl", records))
+    assert [row.human[""] for row in sheet.rows] == [[4, 5], [3, None], [None, None], [2, None], [None, None]]
+
+
+@pytest.mark.parametrize("missing", ["N/A", "n/a", "NA", "NaN", "null", "None", "", "#N/A", None, "n.a."])
+def test_a_missing_value_among_numbers_is_no_score(tmp_path: Path, missing: Any) -> None:
+    records = [{"human": 1, "judge_a": 2}, {"human": missing, "judge_a": 3}, {"human": 2, "judge_a": missing}]
+    sheet = read_sheet(_write(tmp_path / "few.jsonl", records))
+    assert [(row.human[""], row.scores["judge_a", ""]) for row in sheet.rows] == [([1], 2), ([None], 3), ([2], None)]
+
+
+@pytest.mark.parametrize(
+    "value", ["4, 5", "4;5", "4|5", "4/5", "4,5", "4 5", "80%", "good", "4 stars", {"a": "x"}, [[4]]]
+)
+def test_what_is_no_number_among_numbers_is_refused_by_its_line(tmp_path: Path, value: Any) -> None:
+    path = _write(tmp_path / "odd.jsonl", [{"human": 1, "judge_a": 2}, {"human": 2, "judge_a": value}])
+    with pytest.raises(ConfigurationError, match=r"odd\.jsonl:[12]: field 'judge_a(\.\w+)*'"):
+        read_sheet(path)
+    path = _write(tmp_path / "odd.jsonl", [{"human": 1, "judge_a": 2}, {"human": value, "judge_a": 1}])
+    with pytest.raises(ConfigurationError, match=r"odd\.jsonl:[12]: field 'human(\.\w+)*'"):
+        read_sheet(path)
+
+
+@pytest.mark.parametrize(
+    "name", ["judge_name", "judge_model_version", "judge_id", "metric_name", "predicted_by", "auto_tag"]
+)
+def test_a_constant_text_is_never_a_score(tmp_path: Path, name: str) -> None:
+    records = [{"item": at, "human": at % 3, "judge_score": at % 4, name: "gpt-4"} for at in range(8)]
+    path = _write(tmp_path / "named.jsonl", records)
+    sheet = read_sheet(path)
+    assert len({score for row in sheet.rows for score in row.scores}) == 1
+    assert all(isinstance(score, float) for row in sheet.rows for score in row.scores.values())
+    with pytest.raises(ConfigurationError, match=f"field '{name}': holds texts that are no scores"):
+        read_sheet(path, Named(score=[name]))
+
+
+def test_explanations_are_no_scores_and_labels_are(tmp_path: Path) -> None:
+    records = [
+        {
+            "human": "AB"[at % 2],
+            "judge_verdict": "AB"[at % 3 % 2],
+            "judge_reason": f"Because of {at}.",
+            "judge_name": "g",
+        }
+        for at in range(20)
+    ]
+    sheet = read_sheet(_write(tmp_path / "labels.jsonl", records))
+    assert list(sheet.rows[0].scores) == [("g", "")]
+    assert sheet.told == ["judge judge_name; human ratings human; scores judge_verdict; "
+                          "no score judge_reason (texts that are no labels)"]  # fmt: skip
+
+
+def test_scores_of_one_criterion_in_several_fields_stay_apart(tmp_path: Path) -> None:
+    records = [{"item": at, "human": at, "judge": "g", "judge_a": at, "judge_b": -at} for at in range(4)]
+    sheet = read_sheet(_write(tmp_path / "two.jsonl", records))
+    assert sheet.rows[3].scores == {("g: judge_a", ""): 3.0, ("g: judge_b", ""): -3.0}
+
+
+def test_a_judge_asked_several_times_of_each_criterion(tmp_path: Path) -> None:
+    record = {"annotations": {"tone": [1, 2], "fluency": [3, 3]}, "predictions": {"tone": [1, 1], "fluency": [2, 3]}}
+    sheet = read_sheet(_write(tmp_path / "several.jsonl", [record, record]))
+    assert sheet.rows[0].scores == {
+        ("predictions.1", "tone"): 1.0, ("predictions.2", "tone"): 1.0,
+        ("predictions.1", "fluency"): 2.0, ("predictions.2", "fluency"): 3.0,
+    }  # fmt: skip
