@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, guarded
-from .lazy_command import HELP, example_of
+from .lazy_command import HELP, CommandGroup, example_of
 
 if TYPE_CHECKING:
     from viva.orchestration.load.launch import LoadLaunch
@@ -26,7 +26,7 @@ _OPTIONS = {
     **{name: f"--{name}" for name in ("arrivals", "burst", "concurrency", "drain", "pause", "rates", "tolerance")},
 }  # fmt: skip
 
-bench = typer.Typer(no_args_is_help=True, context_settings=HELP, rich_markup_mode=None)
+bench = typer.Typer(cls=CommandGroup, no_args_is_help=True, context_settings=HELP, rich_markup_mode=None)
 
 
 def register(app: typer.Typer) -> None:

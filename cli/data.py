@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from .exit_codes import DONE, FAILED, guarded
-from .lazy_command import example_of
+from .lazy_command import CommandGroup, example_of
 
 Source = Annotated[
     str,
@@ -24,7 +24,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    data = typer.Typer(help="Look at benchmark files.", no_args_is_help=True)
+    data = typer.Typer(cls=CommandGroup, help="Look at benchmark files.", no_args_is_help=True)
     data.callback()(_group)
     data.command("check", epilog=example_of("viva data check items.jsonl"))(guarded(_check))
     app.add_typer(data, name="data")

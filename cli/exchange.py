@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -52,15 +52,17 @@ def _listed(formats: dict[str, str]) -> str:
 
 def _export(
     run: Annotated[Path, typer.Argument(metavar="RUN|SWEEP", help="Folder of the run, or of a sweep.")],
-    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="One of the formats below.")],
+    to: Annotated[str | None, typer.Option("--to", metavar="FORMAT", help="One of the formats below.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="File or folder to make (default: RUN-FORMAT in the current folder).")
     ] = None,
     json: Json = False,
 ) -> None:
     """Write a run or a sweep in the format of another tool."""
-    from viva.exchange.exports.formats import export
+    from viva.exchange.exports.formats import FORMATS, export
 
+    if to is None:
+        _ask_for_format("name a format with --to", {name: one.summary for name, one in FORMATS.items()})
     done = export(run, to, out)
     record = {"export": 1, "to": to, "records": done.records}
     _told(record, done.files, done.notes, json, lambda: f"{done.records:,} records in {len(done.files):,} files")
@@ -68,7 +70,7 @@ def _export(
 
 def _import(
     file: Annotated[Path, typer.Argument(help="The other tool's file.")],
-    source: Annotated[str, typer.Option("--from", metavar="FORMAT", help="One of the formats below.")],
+    source: Annotated[str | None, typer.Option("--from", metavar="FORMAT", help="One of the formats below.")] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Run folder or file to make (default: runs/FILE, or FILE.jsonl for dialogs)."),
@@ -84,13 +86,22 @@ def _import(
     json: Json = False,
 ) -> None:
     """Make a run or a dataset of another tool's results."""
-    from viva.exchange.imports.formats import import_file
+    from viva.exchange.imports.formats import import_file, import_formats
     from viva.scenarios.imported import ImportChoices
 
+    if source is None:
+        _ask_for_format(f"name the format of {file} with --from", import_formats())
     done = import_file(file, source, out, ImportChoices(dataset, _models(model or [])))
     record = {"import": 1, "from": source, "records": done.records, "run": done.run}
     what = "conversations" if done.run else "dialogs"
     _told(record, done.files, done.notes, json, lambda: f"{done.records:,} {what}")
+
+
+def _ask_for_format(what: str, formats: dict[str, str]) -> NoReturn:
+    from viva.reports.controls import one_line
+
+    print(f"viva: error: {one_line(what)}\n\n{_listed(formats).removeprefix(chr(8) + chr(10))}", file=sys.stderr)
+    raise typer.Exit(2)
 
 
 def _models(given: list[str]) -> dict[str, str]:

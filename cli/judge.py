@@ -8,9 +8,9 @@ from __future__ import annotations
 import typer
 
 from . import judge_audit, judge_certify
-from .lazy_command import HELP
+from .lazy_command import HELP, CommandGroup
 
-judge = typer.Typer(no_args_is_help=True, context_settings=HELP, rich_markup_mode=None)
+judge = typer.Typer(cls=CommandGroup, no_args_is_help=True, context_settings=HELP, rich_markup_mode=None)
 judge_audit.register(judge)
 judge_certify.register(judge)
 

@@ -15,7 +15,7 @@ import typer
 from viva.orchestration.folders import fresh_folder
 
 from .exit_codes import DONE, FAILURES, guarded
-from .lazy_command import example_of
+from .lazy_command import CommandGroup, example_of
 from .run import hold, leave
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ World = Annotated[int, typer.Option("--world", min=1, help="Seed of the invented
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    lab = typer.Typer(help="An invented world whose models' knowledge is known.", no_args_is_help=True)
+    lab = typer.Typer(
+        cls=CommandGroup, help="An invented world whose models' knowledge is known.", no_args_is_help=True
+    )
     lab.callback()(_group)
     example = example_of("viva lab run --ideal", "viva lab run --candidate llama:model.gguf", models=True)
     lab.command("run", epilog=example)(guarded(_run))

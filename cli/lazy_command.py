@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 HELP = {"help_option_names": ["-h", "--help"]}
 # \b keeps click from filling the lines of a paragraph.
@@ -21,8 +22,24 @@ How models are named: kind:where#name?option=value, in quotes because of ? and &
   anthropic:NAME, gemini:NAME             key in ANTHROPIC_API_KEY, GEMINI_API_KEY
   llama:model.gguf                        a local file, computed in this process
   'simulated:student?knowledge=0.6'       costs nothing, for trying things out"""
+_LONGEST = 1000  # letters of a summary
 # Everything behind the command's name is handed on, --help included.
 ALL_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+
+class CommandGroup(TyperGroup):
+    """A group whose help shows each command's summary whole, over as many lines as it takes."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for title, names in self.sections(ctx).items():
+            if not names:
+                continue
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(_LONGEST)) for name in names])
+
+    def sections(self, ctx: Any) -> dict[str, list[str]]:
+        """Return the names of the commands to show, by title."""
+        return {"Commands": [name for name in self.list_commands(ctx) if not self.commands[name].hidden]}
 
 
 def example_of(*commands: str, models: bool = False) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from viva.engine.backends.credentials import shown_value
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, did_you_mean
 from viva.engine.yamlfile import read_yaml
 from viva.scenarios.settings import RunSettings
 
@@ -103,11 +103,11 @@ def read_settings(settings: type[S], given: dict[str, Any], file: Path | None) -
     try:
         return settings.model_validate({**written, **given})
     except ValidationError as error:
-        problems = [_problem(detail, given, file) for detail in error.errors(include_url=False)]
+        problems = [_problem(detail, given, file, settings.model_fields) for detail in error.errors(include_url=False)]
         raise ConfigurationError("; ".join(problems)) from None
 
 
-def _problem(detail: Any, given: dict[str, Any], file: Path | None) -> str:
+def _problem(detail: Any, given: dict[str, Any], file: Path | None, known: Iterable[str]) -> str:
     if not detail["loc"]:  # settings that do not go together: the message names them
         return str(detail["msg"]).removeprefix("Value error, ")
     name = str(detail["loc"][0])
@@ -115,7 +115,7 @@ def _problem(detail: Any, given: dict[str, Any], file: Path | None) -> str:
     if detail["type"] == "missing":
         return f"{where} is missing"
     if detail["type"] == "extra_forbidden":
-        return f"{where}: unknown setting"
+        return f"{where}: unknown setting{did_you_mean(name, known)}"
     message = str(detail["msg"]).removeprefix("Value error, ")
     found = "" if message.startswith("found") else f", found {shown_value(detail.get('input'))}"
     return f"{where}: {message}{found}"

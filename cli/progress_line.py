@@ -93,10 +93,10 @@ class Progress:
         tally = self._tally
         elapsed = max(1e-9, time.monotonic() - self._began)
         fresh = tally.done - tally.restored
-        rate = fresh / elapsed
         total = "?" if self._total is None else str(self._total)
-        parts = [f"{tally.done}/{total} done", f"{tally.in_flight} in flight", f"{rate:.1f}/s"]
-        if (left := self._estimate.seconds(elapsed)) is not None:
+        parts = [f"{tally.done}/{total} done", f"{tally.in_flight} in flight"]
+        parts += [speed(fresh, elapsed)] if fresh else []
+        if tally.done != self._total and (left := self._estimate.seconds(elapsed)) is not None:
             parts.append(f"ETA {_duration(left)}")
         headline = self._aggregate.headline()
         if headline:
@@ -115,6 +115,14 @@ class Progress:
         if self.note:
             parts.append(self.note)
         return parts
+
+
+def speed(conversations: int, seconds: float) -> str:
+    """Return how fast conversations end, in the unit that says most: ``3.4/s``, ``12 s each`` or ``2.5 min each``."""
+    each = seconds / conversations
+    if each < 2:
+        return f"{1 / each:.1f}/s"
+    return f"{each:.0f} s each" if each < 120 else f"{each / 60:.1f} min each"
 
 
 def fitted(line: str, width: int) -> str:

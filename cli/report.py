@@ -27,7 +27,9 @@ def register(app: typer.Typer) -> None:
 
 
 def _report(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN|SWEEP...", help="Folders of runs and sweeps.")],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="RUN|SWEEP...", help="Folders of runs and sweeps, or that hold them.")
+    ],
     json: Json = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of tables.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX (booktabs) instead of tables.")] = False,
@@ -49,6 +51,7 @@ def _report(
 
     if json + markdown + latex > 1:
         raise ConfigurationError("--json, --markdown and --latex exclude each other: each prints on stdout")
+    folders = [run for folder in folders for run in _runs_of(folder)]
     wanted = Wanted(json=json, markdown=markdown, latex=latex, csv=csv, parquet=parquet, html=html, fresh=fresh)
     # Of one run its own tables are shown, whatever files are written beside; markup and other scorers are a study's.
     alone = len(folders) == 1 and scorer is None and not (markdown or latex or is_sweep(folders[0]))
@@ -56,6 +59,23 @@ def _report(
         show_study(folders, scorer, wanted, print_it=not alone)
     if alone:
         _print(*_results(folders[0], {}), json)
+
+
+def _runs_of(folder: Path) -> list[Path]:
+    """Return the folder itself if it is a run or a sweep, or if it holds none; else the runs and sweeps below it."""
+    from viva.orchestration.sweep.results import is_sweep
+
+    def is_one(path: Path) -> bool:
+        return is_sweep(path) or (path / "manifest.json").is_file()
+
+    if is_one(folder) or not folder.is_dir():
+        return [folder]
+    found: list[Path] = []
+    for child in sorted(path for path in folder.iterdir() if path.is_dir()):
+        found += [child] if is_one(child) else [one for one in sorted(child.iterdir()) if is_one(one)]
+    if found:
+        print(f"viva: note: {folder} holds {len(found)} runs: {', '.join(map(str, found))}", file=sys.stderr)
+    return found or [folder]
 
 
 def _score(context: typer.Context) -> None:

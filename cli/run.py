@@ -12,19 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand
 
 from viva.engine.errors import ConfigurationError
 from viva.orchestration.folders import fresh_folder
 
 from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, code_of, complain, guarded
-from .lazy_command import HELP, add_late, example_of, is_completing, words_typed
+from .lazy_command import HELP, CommandGroup, add_late, example_of, is_completing, words_typed
 
 if TYPE_CHECKING:
     from viva.engine.runner import Outcome
     from viva.orchestration.launch import Launch
     from viva.scenarios.contract import Aggregate
 
+# Roles that many scenarios have, and others call otherwise.
+_ROLE_OPTIONS = ("--candidate", "--model", "--interactor", "--user", "--evaluator", "--judge")
 Out = Annotated[Path | None, typer.Option("--out", help="Run folder to make (default: runs/NAME-TIME).")]
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of tables.")]
 Config = Annotated[Path | None, typer.Option("--config", help="YAML file with settings; options given here win.")]
@@ -49,7 +51,7 @@ def register(app: typer.Typer) -> None:
         typed = words_typed()
         if name in typed or is_completing() or typed[1:] in (["run"], ["run", "--help"], ["run", "-h"]):
             try:
-                runs.command(name, epilog=_example(name))(_scenario_command(name))
+                runs.command(name, epilog=_example(name), cls=_command_class(name))(_scenario_command(name))
             except ConfigurationError as error:  # the others can be run; it ends the command where it is asked for
                 if name not in typed:
                     print(f"viva: note: {error}", file=sys.stderr)
@@ -60,7 +62,7 @@ def register(app: typer.Typer) -> None:
     app.command("resume", epilog=example_of("viva resume runs/sweep"))(guarded(_resume))
 
 
-class _Scenarios(TyperGroup):
+class _Scenarios(CommandGroup):
     """The group of scenarios: registered ones and files; says which there are when one is asked for that is not."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -73,11 +75,33 @@ class _Scenarios(TyperGroup):
                 alone = typer.Typer(
                     add_completion=False, pretty_exceptions_enable=False, context_settings=HELP, rich_markup_mode=None
                 )
-                alone.command(cmd_name, epilog=_example(cmd_name))(_scenario_command(cmd_name))
+                alone.command(cmd_name, epilog=_example(cmd_name), cls=_command_class(cmd_name))(
+                    _scenario_command(cmd_name)
+                )
                 command = typer.main.get_command(alone)
             except ConfigurationError as error:
                 complain(error)
         return command
+
+
+def _command_class(name: str) -> type[TyperCommand]:
+    """Return the command of a scenario. Where it is given another scenario's role, it names its own ones."""
+    from viva.scenarios.registry import scenario
+
+    from .options import option_name
+
+    roles = [option_name(role.name) for role in scenario(name).roles]
+
+    class ScenarioCommand(TyperCommand):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            try:
+                return super().parse_args(ctx, args)
+            except Exception as error:
+                if getattr(error, "option_name", None) in _ROLE_OPTIONS:
+                    error.possibilities = roles  # type: ignore[attr-defined]
+                raise
+
+    return ScenarioCommand
 
 
 def _scenario_command(name: str) -> Any:

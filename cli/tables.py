@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(r"\D{0,2}\d[\d.,:/%e+−–-]*\D{0,2}")
 _LABEL = 12  # a column of words is not made narrower than this, unless it is by nature
+_WORD = 40  # a word of a label, such as a key, is not broken unless it is longer, or the terminal is narrower than …
+_NARROW = 80
 _FIGURE = 36  # a cell of words with a number that is longer than this is a sentence, which may fold
 _BELONGING = ("±", "p")  # columns about the one before them
 _FRAME, _GAP = 2, 3  # what the box takes of a line: at its edges, and beside each further column
@@ -25,7 +27,8 @@ _FRAME, _GAP = 2, 3  # what the box takes of a line: at its edges, and beside ea
 
 def laid_out(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[Table]:
     """The table as one part, or as several if it is wider than ``width`` cells of a terminal."""
-    columns = [_Column(name, [row[place] for row in rows]) for place, name in enumerate(header)]
+    longest = _WORD if width >= _NARROW else _LABEL
+    columns = [_Column(name, [row[place] for row in rows], longest) for place, name in enumerate(header)]
     for places in _parts(columns, width):
         yield _drawn([columns[place] for place in places], width)
 
@@ -33,7 +36,8 @@ def laid_out(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -
 class _Column:
     """One column: its texts, how narrow it may become, and whether it tells nothing without the one before it."""
 
-    def __init__(self, name: str, cells: Sequence[str]) -> None:
+    def __init__(self, name: str, cells: Sequence[str], whole: int) -> None:
+        """``whole``: words of labels up to this length are not broken."""
         from rich.cells import cell_len
 
         self.name, self.cells = name, cells
@@ -46,6 +50,8 @@ class _Column:
         # A figure among words, such as an interval behind its name, is not folded either; sentences are.
         figures = [text for text in cells if cell_len(text) <= _FIGURE and any(map(_NUMBER.fullmatch, text.split()))]
         floor = max(map(cell_len, [*words, *figures]), default=0) if self.label else longest
+        labels = [cell_len(word) for text in cells for word in text.split()] if self.label else []
+        floor = max([floor, *(length for length in labels if length <= whole)])
         title = max(map(cell_len, name.split()), default=0)
         self.least = max(floor, min(title, _LABEL), min(self.natural, _LABEL) if self.label else 0)
 
@@ -97,7 +103,7 @@ def _keys(columns: Sequence[_Column], width: int) -> list[int]:
         needless = [at for at in keys if len(keys) > 1 and told([one for one in keys if one != at]) == told(keys)]
         if not needless:
             break
-        keys.remove(needless[0])
+        keys.remove(min(needless, key=lambda at: (len(set(columns[at].cells)), -at)))
     while len(keys) > 1 and any(least([*keys, place]) > width for place in every if place not in keys):
         keys.pop()
     return keys

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from typer.core import TyperGroup
+from .lazy_command import CommandGroup
 
 _RUNNING = "Running"
 _TOPICS = {
@@ -35,10 +35,9 @@ _TOPICS = {
     "lab": "Data",
 }
 _ORDER = (_RUNNING, "Looking", "Judging", "Serving", "Exchange", "Data")
-_LONGEST = 1000  # letters of a summary: all of it, over as many lines as it takes
 
 
-class Topics(TyperGroup):
+class Topics(CommandGroup):
     """Commands by topic, and within one in the order of the topic's; what systems bring of their own is running."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -49,15 +48,12 @@ class Topics(TyperGroup):
 
         return sorted(super().list_commands(ctx), key=place)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        rows: dict[str, list[tuple[str, str]]] = {}
+    def sections(self, ctx: Any) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
         for name in self.list_commands(ctx):
-            command = self.get_command(ctx, name)
-            if command is not None and not command.hidden:
-                rows.setdefault(_topic(name), []).append((name, command.get_short_help_str(_LONGEST)))
-        for topic, listed in rows.items():
-            with formatter.section(topic):
-                formatter.write_dl(listed)
+            if not self.commands[name].hidden:
+                found.setdefault(_topic(name), []).append(name)
+        return found
 
 
 def _topic(name: str) -> str:

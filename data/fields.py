@@ -125,7 +125,9 @@ def answer_index(answer: Any, labels: Sequence[str], field: str) -> int:
 
     :raises FieldError: the answer names none of them.
     """
-    label = str(answer).strip() if answer is not None else ""
+    if answer is None:
+        raise FieldError(field, "is missing")
+    label = str(answer).strip()
     if label not in labels:
         raise FieldError(field, f"the answer {shown(answer)} is not among the choices ({', '.join(labels)})")
     return labels.index(label)

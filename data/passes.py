@@ -6,7 +6,9 @@ What never belongs here: choosing items (``selection``), and counting what they 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import Literal
 
 from viva.engine.errors import DatasetError
@@ -20,6 +22,8 @@ from .sources import Source, SourcePart
 KEPT = 20
 _ADVICE = "mend the line, or skip such lines with --skip-bad-items"
 _LINES = 2**40
+# A choice behind its letter: "A. the moon", "(A) the moon".
+_LETTERED = re.compile(r"\s*\(?([A-Z])[.):]\)?\s+(.*)", re.DOTALL)
 
 
 class Pass:
@@ -27,6 +31,7 @@ class Pass:
 
     ``bad`` holds the first ``KEPT`` errors of lines that are not items, and ``bad_count`` says how many there are;
     ``repeats`` and ``repeat_count`` likewise tell of exact repeats, which are dropped where the form says so.
+    ``lettered_count``: of so many items the letters before the choices were taken off, for prompts have their own.
     ``equals`` and ``equal_count`` tell of items with equal choices, and ``equal_answers`` in how many of these one of
     the equals is the right answer.
     ``path`` and ``line`` say where the item given last stands. Of each item eight bytes of hash are kept, to know it
@@ -41,7 +46,7 @@ class Pass:
         self.bad: list[DatasetError] = []
         self.repeats: list[DatasetError] = []
         self.equals: list[DatasetError] = []
-        self.bad_count = self.repeat_count = self.equal_count = self.equal_answers = 0
+        self.bad_count = self.repeat_count = self.equal_count = self.equal_answers = self.lettered_count = 0
         self.path, self.line = source.path, 0
         self._seen: dict[int, int] = {}
 
@@ -80,10 +85,12 @@ class Pass:
                 return None
             first = self._seen_before(str(record[form.unique]) if form.unique else item.id, number, line)
             if first is None:
+                if item.choices and _LETTERED.match(item.choices[0]):
+                    self._take_letters_off(item)
                 return item
             problem = DatasetError(f"the same item as in {first} ('{item.id}')", path=path, line=line, field="id")
         except FieldError as error:
-            problem = DatasetError(str(error), path=path, line=line, field=error.field)
+            problem = DatasetError(f"{error}{_hint(raw, error.field)}", path=path, line=line, field=error.field)
         else:
             if form.drops_repeats:
                 self.repeat_count += 1
@@ -91,6 +98,16 @@ class Pass:
                 return None
         self._pass_over(problem)
         return None
+
+    def _take_letters_off(self, item: Item) -> None:
+        """Take ``A. ``, ``B) ``, … off the choices if all have their own; the item's id stays that of the file."""
+        bare = [
+            found[2] if (found := _LETTERED.match(choice)) is not None and found[1] == letter(place) else ""
+            for place, choice in enumerate(item.choices)
+        ]
+        if all(map(str.strip, bare)):
+            item.choices = bare
+            self.lettered_count += 1
 
     def _seen_before(self, identity: str, number: int, line: int) -> str | None:
         """Where an item of this id stood earlier; None, and the id is remembered, if there was none."""
@@ -123,3 +140,17 @@ class Pass:
         self.bad_count += 1
         if len(self.bad) < KEPT:
             self.bad.append(problem)
+
+
+def _hint(raw: Raw, field: str) -> str:
+    """Say what may be meant where a record lacks a field: one of nearly that name, or a list that it wraps."""
+    if field in raw or "." in field:
+        return ""
+    names = {str(name).casefold(): str(name) for name in raw}
+    if near := get_close_matches(field.casefold(), names, 1, 0.75):
+        return f"; unknown field '{names[near[0]]}': did you mean '{field}'?"
+    lists = [name for name, value in raw.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
+    if len(lists) == 1:
+        count = len(raw[lists[0]])
+        return f"; the object holds a list, '{lists[0]}', of {count:,} objects: save that list alone as the file"
+    return ""

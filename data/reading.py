@@ -9,8 +9,10 @@ What never belongs here: what a record means (``forms``), and lines as such (``l
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from .lines import LIMIT, BadLine, check_regular, read_lines
 
 JSON_ENDINGS = (".jsonl", ".json", ".ndjson")
 TABLE_ENDINGS = (".csv", ".tsv")
+_INDENTED_KEY = re.compile(r"\s+\"[^\"]*\"\s*:")
 ENDINGS = (*JSON_ENDINGS, *TABLE_ENDINGS, ".parquet")
 
 
@@ -38,13 +41,21 @@ def read_records(path: Path, columns: Sequence[str] = (), required: Sequence[str
     :raises ConfigurationError: it is a Parquet file, and the library for it is not installed.
     """
     if path.suffix in JSON_ENDINGS:
-        return read_values(path) if is_list(path) else read_jsonl(path)
+        return read_values(path) if is_list(path) or _is_pretty_printed(path) else read_jsonl(path)
     if path.suffix in TABLE_ENDINGS:
         return _read_table(path, columns, required)
     if path.suffix == ".parquet":
         return _read_parquet(path)
     known = ", ".join(ENDINGS)
     raise DatasetError(f"unknown kind of file '{path.suffix}'; known: {known}", path=str(path))
+
+
+def _is_pretty_printed(path: Path) -> bool:
+    """Return True if a file begins with a brace alone on its line, and an indented key on the next one."""
+    first, second = islice(chain((line for _, line in read_lines(path)), ("", "")), 2)
+    if isinstance(first, BadLine) or isinstance(second, BadLine):
+        return False
+    return first.strip() == "{" and _INDENTED_KEY.match(second) is not None
 
 
 def read_jsonl(path: Path) -> Iterator[Record]:
@@ -149,7 +160,8 @@ def _read_table(path: Path, columns: Sequence[str], required: Sequence[str]) -> 
                 raise row
             yield line, row
         elif header:
-            yield line, _table_record(path, line, header, row)
+            if any(map(str.strip, row)):  # spreadsheets leave rows of empty cells behind
+                yield line, _table_record(path, line, header, row)
         else:
             header = row
             _check_header(path, line, header, required)
@@ -157,6 +169,12 @@ def _read_table(path: Path, columns: Sequence[str], required: Sequence[str]) -> 
 
 def _check_header(path: Path, line: int, header: list[str], required: Sequence[str]) -> None:
     known = {name.strip().casefold() for name in header}
+    if required and len(header) == 1 and (other := next((one for one in ";\t|" if one in header[0]), "")):
+        wanted = "tabs" if path.suffix == ".tsv" else "commas"
+        found = {";": "semicolons", "\t": "tabs", "|": "bars"}[other]
+        rename = "; or name it .tsv" if other == "\t" else ""
+        message = f"the columns are separated by {found}; save the file with {wanted} between them{rename}"
+        raise DatasetError(message, path=str(path), line=line)
     for name in required:
         if name.casefold() not in known:
             message = f"is missing from the header, which has: {_names(header)}"

@@ -236,11 +236,15 @@ def _opened(
 
 
 def _notes(source: str, reading: Pass) -> list[str]:
+    notes = []
+    if reading.lettered_count:
+        many = f"the choices of {reading.lettered_count:,} items of {source} begin with their letters"
+        notes.append(f"{many}; these were taken off, for prompts add their own")
     if not reading.equal_count:
-        return []
+        return notes
     many = f"{reading.equal_count:,} items of {source} have equal choices"
     wrong = f"in {reading.equal_answers:,} of them the right answer is one of the equals"
-    return [f"{many}, {wrong}; see them with: viva data check {source}"]
+    return [*notes, f"{many}, {wrong}; see them with: viva data check {source}"]
 
 
 def _content(item: Item) -> tuple[str, str, list[str], int, str, str, str]:

@@ -112,6 +112,7 @@ class Check:
                 "answers": reading.equal_answers,
                 "first": [_record(one) for one in reading.equals],
             },
+            "lettered_choices": reading.lettered_count,
             "bad": {"count": reading.bad_count, "first": [_record(one) for one in reading.bad]},
         }
 
@@ -143,6 +144,8 @@ class Check:
             if published["records"] is not None:
                 counted += [["records as published", f"{published['records']:,}"]]
         counted += [["repeats", f"{reading.repeat_count:,}"], ["equal choices", f"{reading.equal_count:,}"]]
+        if reading.lettered_count:
+            counted += [["letters taken off choices", f"{reading.lettered_count:,}"]]
         counted += [["bad lines", f"{reading.bad_count:,}"]]
         lengths = [
             [what, *(f"{value:,}" for value in summary.values())]

@@ -32,6 +32,7 @@ What never belongs here: control flow (see ``ConversationStopped`` in ``conversa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -187,3 +188,11 @@ class JournalNotice(UserWarning):
 
 class JournalError(VivaError):
     """The run folder cannot be written or read; everything committed before stays readable."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'rounds'?`` for a misspelt name, or nothing if no known name is near."""
+    from difflib import get_close_matches  # only where something is wrong
+
+    near = get_close_matches(name, list(known), 1)
+    return f"; did you mean '{near[0]}'?" if near else ""

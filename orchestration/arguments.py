@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from viva.engine.backends.base import Backend, ModelSpec
 from viva.engine.backends.registry import GIVEN
 from viva.engine.clock import Clock
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, did_you_mean
 from viva.scenarios.contract import Scenario
 from viva.scenarios.function import FunctionScenario
 from viva.scenarios.registry import AnyScenario, scenario
@@ -149,6 +149,8 @@ def settings_of(which: Scenario[Any, Any], options: Mapping[str, Any]) -> RunSet
         for detail in error.errors(include_url=False):
             name = ".".join(map(str, detail["loc"]))
             what = {"missing": "is missing", "extra_forbidden": "unknown setting"}.get(detail["type"], detail["msg"])
+            if detail["type"] == "extra_forbidden":
+                what += did_you_mean(name, which.settings.model_fields)
             role = any(name == role.name for role in which.roles)
             problems.append(f"{'models: ' if role else ''}{name}: {str(what).removeprefix('Value error, ')}")
         raise ConfigurationError(f"{which.name}: {'; '.join(problems)}") from None

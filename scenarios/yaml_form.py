@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, did_you_mean
 from viva.engine.yamlfile import LineOf
 
 M = TypeVar("M", bound=BaseModel)
@@ -49,7 +49,8 @@ def _told(detail: Any, kind: type[BaseModel], name: str | Path, line: LineOf) ->
     told = f"{name}:{line(loc)}: " + (f"{where}: " if where else "")
     if detail["type"] == "extra_forbidden":
         known = ", ".join(map(str, _fields(kind, loc[:-1])))
-        return told + f"unknown field{f'; known here: {known}' if known else ''}"
+        near = did_you_mean(str(loc[-1]), map(str, _fields(kind, loc[:-1])))
+        return told + f"unknown field{near}{f'; known here: {known}' if known and not near else ''}"
     if detail["type"] == "missing":
         return told + "is missing"
     message = str(detail["msg"]).removeprefix("Value error, ")

@@ -133,8 +133,8 @@ def _sample(cell: ExportCell, one: Conversation) -> dict[str, Any]:
     arguments, answers = _asked(one, cell.compared)
     target = one.reference
     values = {name: value for name, value in one.scores.items() if value is not None}
-    if not one.dialogs and one.right is not None:
-        values["acc"] = float(one.right)
+    if one.right is not None:  # as that tool names it: of a likelihood, and of an answer in words
+        values["exact_match" if one.dialogs else "acc"] = float(one.right)
     doc = one.item if isinstance(one.item, dict) else {"task": one.item}
     sample: dict[str, Any] = {
         "doc_id": one.number,

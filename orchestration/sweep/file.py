@@ -26,7 +26,7 @@ from viva.data.selection import Cluster
 from viva.data.sources import full_source
 from viva.engine.backends.credentials import refuse_credentials, shown_value
 from viva.engine.backends.registry import full_path
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, did_you_mean
 from viva.engine.yamlfile import read_yaml
 from viva.scenarios.models import model_labels
 from viva.scenarios.settings import folder_of, full_file
@@ -200,7 +200,9 @@ def check_file(written: dict[str, Any], folder: Path, shown: str) -> SweepFile:
         return SweepFile.model_validate(written, context={"folder": folder})
     except ValidationError as error:
         raise ConfigurationError(
-            "; ".join(problem(detail, shown) for detail in error.errors(include_url=False))
+            "; ".join(
+                problem(detail, shown, known=SweepFile.model_fields) for detail in error.errors(include_url=False)
+            )
         ) from None
 
 
@@ -219,14 +221,14 @@ def _refuse_credentials(written: Any, shown: str, field: str = "") -> None:
         _refuse_credentials(value, shown, f"{field}.{name}" if field else str(name))
 
 
-def problem(detail: Any, shown: str, part: str = "") -> str:
+def problem(detail: Any, shown: str, part: str = "", known: Iterable[str] = ()) -> str:
     """One of pydantic's complaints as ours: file, field, what was found. ``part`` stands before the field."""
     loc = [str(one) for one in detail["loc"]]
     field = ".".join([part] * bool(part) + (loc[1:] if loc[:1] == ["parts"] else loc))
     if detail["type"] == "missing":
         return f"{shown}: {field} is missing"
     if detail["type"] == "extra_forbidden":
-        return f"{shown}: {field}: unknown setting"
+        return f"{shown}: {field}: unknown setting{did_you_mean(loc[-1], known)}"
     message = str(detail["msg"]).removeprefix("Value error, ")
     if detail["type"] == "value_error":  # ours: it says what was found
         return f"{shown}: {message}" if not field or message.startswith(field) else f"{shown}: {field}: {message}"

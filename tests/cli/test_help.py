@@ -10,7 +10,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from command import viva
+from typer.testing import CliRunner
 
+from viva.cli.main import app
 from viva.cli.options import option_name
 from viva.scenarios.registry import scenario
 
@@ -86,3 +89,26 @@ def test_mistyped_commands_and_options_are_answered_with_what_was_meant() -> Non
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 2
         assert re.search(rf"(Did you mean|Possible options:).*{meant}", done.stderr), done.stderr
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["suite"], ["grade"], ["grade", "bank"], ["judge"], ["bench"],
+                                     ["data"], ["lab"]], ids=" ".join)  # fmt: skip
+def test_no_line_of_help_is_cut(command: list[str]) -> None:
+    done = CliRunner().invoke(app, [*command, "--help"], terminal_width=80)
+    assert done.exit_code == 0
+    assert "\n  " in done.stdout
+    assert not re.search(r"\w(\.\.\.|…)$", done.stdout, re.MULTILINE)
+
+
+def test_a_misspelt_setting_and_anothers_role_are_answered_with_what_was_meant(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("rouns: 3\n")
+    models = ["--candidate", "simulated:c", "--interactor", "simulated:i", "--evaluator", "simulated:e"]
+    done = viva("run", "kieval", "--dataset", "x.jsonl", *models, "--config", tmp_path / "c.yaml")
+    assert "rouns: unknown setting; did you mean 'rounds'?" in done.stderr
+    (tmp_path / "echoes.py").write_text(
+        "import viva\n@viva.scenario(many='pupil', judge='ear')\n"
+        "async def echo(conversation: viva.Conversation, word: str) -> float:\n    return 1.0\n"
+    )
+    done = viva("run", tmp_path / "echoes.py", "--candidate", "simulated:c")
+    assert "--pupil" in done.stderr
+    assert "--ear" in done.stderr

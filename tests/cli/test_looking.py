@@ -304,6 +304,18 @@ def test_a_folder_of_runs_names_them(tmp_path: Path) -> None:
     run = tmp_path / "seed-1" / "kieval"
     run.mkdir(parents=True)
     (run / "manifest.json").write_text("{}")
-    said = viva("report", tmp_path).stderr
+    said = viva("show", tmp_path).stderr
     assert f"{tmp_path}: not a run folder (it has no manifest.json); below it are {run}" in said
     assert "/x: not a run folder: there is no such folder" in viva("report", tmp_path / "x").stderr
+
+
+def test_a_folder_of_runs_is_reported_as_its_runs_are(tmp_path: Path) -> None:
+    models = ["--interactor", "simulated:i", "--evaluator", "simulated:e", "-n", "3", "--rounds", "1"]
+    for name in ("seed-1/one", "two"):
+        out = tmp_path / "demo" / name
+        done = viva("run", "kieval", "--dataset", ITEMS, "--candidate", f"simulated:{out.name}", *models, "--out", out)
+        assert done.returncode == 0, done.stderr
+    both = viva("report", tmp_path / "demo" / "seed-1" / "one", tmp_path / "demo" / "two")
+    whole = viva("report", tmp_path / "demo")
+    assert whole.stdout == both.stdout
+    assert "holds 2 runs" in whole.stderr

@@ -102,7 +102,9 @@ BAD_LINES: dict[str, tuple[Any, str | None, str]] = {
     "choices of a wrong type": (GOOD | {"choices": "tin or fog"}, "choices", "expected a list of texts"),
     "choice of a wrong type": (GOOD | {"choices": ["tin", 4]}, "choices", "expected a list of texts"),
     "one choice": (GOOD | {"choices": ["tin"]}, "choices", "2 to 26 choices, found 1"),
-    "no answer": ({"question": "Why?", "choices": ["a", "b"]}, "answer", "None is not among the choices (A, B)"),
+    "no answer": ({"question": "Why?", "choices": ["a", "b"]}, "answer", "is missing"),
+    "misspelt": ({"question": "Why?", "choices": ["a", "b"], "anwser": "A"}, "answer", "did you mean 'answer'?"),
+    "a list in an object": ({"rows": [GOOD]}, "question", "'rows', of 1 objects: save that list alone"),
     "letter too far": (GOOD | {"answer": "C"}, "answer", "'C' is not among the choices (A, B)"),
     "index too far": (GOOD | {"answer": 2}, "answer", "2 is not among the choices (0 to 1)"),
     "index below": (GOOD | {"answer": -1}, "answer", "-1 is not among"),
@@ -227,3 +229,56 @@ def test_skipped_lines_do_not_shift_the_sample(tmp_path: Path) -> None:
     dataset = open_dataset(spoiled, limit=10, skip_bad=True)
     assert [item.id for item in dataset] == ids(clean, limit=10)
     assert [error.line for error in dataset.bad] == [1, 42, 43]
+
+
+def _dataset(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_pretty_printed_objects_are_read_one_after_the_other(tmp_path: Path) -> None:
+    lines = [json.dumps(GOOD | {"id": name}, indent=2) for name in ("a", "b")]
+    for name in ("items.json", "items.jsonl"):
+        assert [item.id for item in open_dataset(str(_dataset(tmp_path / name, "\n".join(lines))))] == ["a", "b"]
+    wrapped = _dataset(tmp_path / "wrapped.json", json.dumps({"items": [GOOD, GOOD]}, indent=2))
+    with pytest.raises(DatasetError, match="'items', of 2 objects: save that list alone as the file"):
+        open_dataset(str(wrapped))
+
+
+@pytest.mark.parametrize(
+    ("separator", "name", "said"),
+    [(";", "a.csv", "semicolons; save the file with commas"), ("\t", "a.csv", "tabs; save .* or name it .tsv"),
+     ("|", "a.csv", "bars"), (";", "a.tsv", "semicolons; save the file with tabs")],
+)  # fmt: skip
+def test_a_table_with_another_separator_is_told(tmp_path: Path, separator: str, name: str, said: str) -> None:
+    rows = [["question", "A", "B", "answer"], ["Why?", "tin", "fog", "A"]]
+    with pytest.raises(DatasetError, match=f"the columns are separated by {said}"):
+        open_dataset(str(_dataset(tmp_path / name, "\n".join(map(separator.join, rows)))))
+
+
+def test_rows_of_empty_cells_are_passed_over(tmp_path: Path) -> None:
+    text = "question,A,B,answer\nWhy?,tin,fog,A\n,,,\n , ,,\n"
+    [item] = open_dataset(str(_dataset(tmp_path / "items.csv", text)))
+    assert item.right_text == "tin"
+
+
+@pytest.mark.parametrize(
+    ("choices", "bare"),
+    [
+        (["A. Moon", "B. Mars"], ["Moon", "Mars"]),
+        (["(A) Moon", "(B) Mars"], ["Moon", "Mars"]),
+        (["A) Moon", "B: Mars"], ["Moon", "Mars"]),
+        (["B. Moon", "A. Mars"], None),  # not their own letters
+        (["A. Moon", "Mars"], None),
+        (["A.", "B."], None),  # nothing would be left
+        (["A. Lincoln", "G. Washington"], None),
+    ],
+)
+def test_letters_before_choices_are_taken_off_and_said(
+    tmp_path: Path, choices: list[str], bare: list[str] | None
+) -> None:
+    dataset = open_dataset(jsonl(tmp_path, {"question": "Why?", "choices": choices, "answer": "A"}))
+    [item] = dataset
+    assert item.choices == (bare or choices)
+    assert len([note for note in dataset.notes if "begin with their letters" in note]) == (bare is not None)
+    assert item.id == content_id("Why?", choices, 0, None)  # the file's, for lists of ids

@@ -142,6 +142,29 @@ def test_probes_come_back_from_the_form_of_lm_eval(tmp_path: Path) -> None:
     assert first["candidates"]["student"]["accuracy"] == second["candidates"]["student"]["accuracy"]
 
 
+@pytest.mark.parametrize("scenario", ["probe", "kieval"])
+def test_our_own_export_of_answers_in_words_is_imported(scenario: str, tmp_path: Path) -> None:
+    science = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
+    models: Any = {"candidate": ["simulated:student?knowledge=0.5"]}
+    settings: Any = {"shots": 0, "method": ["generate"]}
+    if scenario == "kieval":
+        models |= {"interactor": "simulated:i", "evaluator": "simulated:e"}
+        settings = {"rounds": 1}
+    viva.run_sync(scenario, models=models, out=tmp_path / "run", dataset=str(science), n=6, **settings)
+    [samples] = [one for one in export(tmp_path / "run", "lm-eval", tmp_path / "out").files if one.suffix == ".jsonl"]
+    import_file(samples, "lm-eval", tmp_path / "back", ImportChoices())
+    first, second = (viva.load(tmp_path / name).report()["candidates"]["student"] for name in ("run", "back"))
+    told = first["accuracy"]["mean"] if scenario == "kieval" else first["accuracy"]["generate"]["value"]
+    assert second["accuracy"]["generate"]["value"] == pytest.approx(told, abs=1e-5)
+
+
+@pytest.mark.parametrize(("verb", "known"), [("import", "lm-eval"), ("export", "parquet")])
+def test_without_a_format_the_formats_are_listed(verb: str, known: str) -> None:
+    code, printed = _viva(verb, "some-file")
+    assert code == 2
+    assert f"\n  {known}" in printed
+
+
 def _without_right(line: dict[str, Any]) -> None:
     del line["acc"]
 

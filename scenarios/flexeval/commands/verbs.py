@@ -9,11 +9,12 @@ from __future__ import annotations
 import typer
 
 from viva.cli.exit_codes import guarded
-from viva.cli.lazy_command import HELP
+from viva.cli.lazy_command import HELP, CommandGroup
 
 from . import check, export, gate, run, start, watch
 
 app = typer.Typer(
+    cls=CommandGroup,
     name="suite",
     help="Test a chatbot by a suite of conversations, metrics and thresholds.",
     no_args_is_help=True,

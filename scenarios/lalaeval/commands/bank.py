@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from viva.cli.exit_codes import guarded
-from viva.cli.lazy_command import HELP, example_of
+from viva.cli.lazy_command import HELP, CommandGroup, example_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..project import Project
 
 app = typer.Typer(
+    cls=CommandGroup,
     name="bank",
     help="The question bank: pairs in and out, and their way from draft to accepted.",
     no_args_is_help=True,

@@ -8,11 +8,12 @@ from __future__ import annotations
 import typer
 
 from viva.cli.exit_codes import guarded
-from viva.cli.lazy_command import HELP
+from viva.cli.lazy_command import HELP, CommandGroup
 
 from . import bank, check, collect, demo, graders, init, invalidate, judge, queue, report, serve, sit
 
 app = typer.Typer(
+    cls=CommandGroup,
     name="grade",
     help="People as graders: question bank, answers, grading pages, adjudication and report.",
     no_args_is_help=True,
