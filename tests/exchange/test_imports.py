@@ -155,7 +155,7 @@ def test_our_own_export_of_answers_in_words_is_imported(scenario: str, tmp_path:
     import_file(samples, "lm-eval", tmp_path / "back", ImportChoices())
     first, second = (viva.load(tmp_path / name).report()["candidates"]["student"] for name in ("run", "back"))
     told = first["accuracy"]["mean"] if scenario == "kieval" else first["accuracy"]["generate"]["value"]
-    assert second["accuracy"]["generate"]["value"] == pytest.approx(told, abs=1e-5)
+    assert second["accuracy"]["generate"]["value"] == pytest.approx(told, abs=1e-3)
 
 
 @pytest.mark.parametrize(("verb", "known"), [("import", "lm-eval"), ("export", "parquet")])
