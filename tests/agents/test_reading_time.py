@@ -56,6 +56,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "calls": _calls,
 }
 PIECEWISE = (_detect, _stream, _calls)
+SHORT = (*PIECEWISE, READERS["choice"])
 UNITS = [
     *[
         "答案",
@@ -114,6 +115,20 @@ UNITS = [
         ",\n]",
         "the moon ",
     ],
+    *[
+        "A? No. ",
+        "A or ",
+        "B is wrong. ",
+        "not ",
+        "~~",
+        "<b>",
+        "\\boxed{",
+        "A) ",
+        "是",
+        "정답은 ",
+        "✗",
+        "the answer is not ",
+    ],
 ]
 
 
@@ -137,7 +152,7 @@ def test_line_16_time_grows_with_the_length_and_not_faster(
 ) -> None:
     unit = "".join(data.draw(st.lists(st.sampled_from(UNITS), min_size=1, max_size=3)))
     after = data.draw(st.sampled_from(["", "x", "B", "</think>B", "}", '"}', "\nfail"]))
-    least = 1_000 if reader in PIECEWISE else 5_000
+    least = 1_000 if reader in SHORT else 5_000
     short, long = (before + unit * (length // len(unit)) + after for length in (least, 8 * least))
     # Eight times the length: a quadratic reader takes 64 times as long, the one that froze took 512 times.
     assert _seconds(reader, long) < 30 * _seconds(reader, short) + 0.02
@@ -168,8 +183,9 @@ def test_line_16_a_local_model_that_repeats_the_marks_of_calls_is_read_in_propor
         "{" * 60_000,
         '{"a":' * 60_000,
         "A" * 10_000_000,
+        "A or B? No, " * 100_000,
     ],
-    ids=["line breaks", "parentheses", "ten megabytes of objects", "braces", "nested", "ten megabytes"],
+    ids=["line breaks", "parentheses", "ten megabytes of objects", "braces", "nested", "ten megabytes", "letters"],
 )
 def test_line_16_the_texts_that_froze_the_engine_are_read(reader: Callable[[str], Any], text: str) -> None:
     text = text[:200_000] if reader in PIECEWISE else text
