@@ -2,13 +2,17 @@
 
 Nobody reads a text with the thoughts in it: no other role, no reader of choices or verdicts, no detector. They stay in
 the record of the call (``Completion.thoughts``). Known marks: ``<think>``, ``<thinking>``, ``<seed:think>``,
-``[THINK]``, ``◁think▷``, the channels of harmony (gpt-oss) and of Gemma 4.
+``[THINK]``, ``◁think▷``, the channels of harmony (gpt-oss) and of Gemma 4, and the control tokens of other families;
+the elements ``<thought>``, ``<reasoning>``, ``<analysis>``, ``<reflection>`` and the like; and one that a model's name
+gives (``ThoughtMarks``).
 
 - A closing mark without an opening one ends thoughts that began with the text: the chat template wrote the opening.
 - An opening mark at the beginning of a line that nothing closes leaves no answer after it.
 - A mark between quotation marks or backticks is text about marks. So is an opening one in a code block with the closing
   one, if any closes it, in the same block; and each within an answer that is one JSON object, behind thoughts or not.
 - A closing mark at the very end, after thoughts have ended, is a slip that ends nothing.
+- An element that answers have, too (``<analysis>``), holds thoughts only where it begins the text or follows other
+  thoughts, and is closed by its own name alone.
 """
 
 from __future__ import annotations
@@ -22,44 +26,91 @@ import orjson
 from .messages import Completion
 
 _HEADER = r"<\|channel\|>\s{0,9}%s\b[^<]{0,200}<\|message\|>"
-_OPENING = "|".join(
-    (
-        r"<think(?:ing)?>|<seed:think>|\[THINK\]|◁think▷|<\|channel>thought",
-        _HEADER % "(?:analysis|commentary)",
-    )
+_OPENING = (
+    r"<(?:longcat_|mm:)?think(?:ing)?>|<seed:think>|\[THINK(?:ING)?\]|◁think▷|<\|channel>thought|<unused94>(?:thought)?"
+    r"|<\|(?:begin_of_thought|begin_of_thinking|START_THINKING|think_start|thinking_start|think|thinking|inner_prefix)\|>|"
+    + _HEADER
+    % "(?:analysis|commentary)"
 )
-_CLOSING = "|".join(
-    (
-        r"</think(?:ing)?>|</seed:think>|\[/THINK\]|◁/think▷|<channel\|>",
-        r"(?:<\|end\|>\s{0,9})?(?:<\|start\|>assistant\s{0,9})?" + _HEADER % "final",
-    )
+_CLOSING = (
+    r"</(?:longcat_|mm:)?think(?:ing)?>|</seed:think>|\[/THINK(?:ING)?\]|◁/think▷|<channel\|>|<unused95>"
+    r"|<\|(?:end_of_thought|end_of_thinking|END_THINKING|think_end|thinking_end|/think|/thinking|inner_suffix)\|>"
+    r"|(?:<\|end\|>\s{0,9})?(?:<\|start\|>assistant\s{0,9})?" + _HEADER % "final"
 )
-_MARK = re.compile(rf"(?P<opening>{_OPENING})|(?P<closing>{_CLOSING})", re.IGNORECASE)
+# Names of elements that answers have, too.
+_NAMES = (
+    r"thoughts?|reasoning|analysis|reflection|scratchpad|inner_monologue|internal_monologue|thought_process"
+    r"|thinking_process|reasoning_process|chain_of_thought|deliberation"
+)
 _FENCE = re.compile(r"(?:^[ \t]{0,9}|(?<=[>\]▷]))```", re.MULTILINE)
 _QUOTES = "`'\"“”‘’"
 _OBJECT = re.compile(r"\s*(?:```json\s*)?\{")
 _MOST_OBJECTS = 3  # how often what follows thoughts is tried as an object, for each try reads all of it
 _LINE = re.compile(r"\n[ \t]*$")
-_END_OF_TURN = re.compile(r"<\|(?:end|return|call)\|>\s*$")
-# Where a mark may begin, and how long the longest one is.
-_FIRST = "<[◁"
-_LONGEST = 300
-_WORDS = ("think", "channel", "THINK", "Think")
+_END_OF_TURN = re.compile(r"<\|(?:end|return|call|END_RESPONSE|end_of_solution)\|>\s*$")
+_BEGIN_OF_ANSWER = re.compile(r"\s*<\|(?:START_RESPONSE|begin_of_solution)\|>")
+_LONGEST = 300  # characters of the longest mark
+_WORDS = (
+    *("think", "channel", "thought", "reason", "analysis", "reflection"),
+    *("unused9", "inner_", "monologue", "scratchpad", "deliberation"),
+)
 
 
-def has_marks(text: str) -> bool:
-    """Whether a text may hold a mark at all. In the hot path: searching for one character is a hundred times cheaper
-    than for a word.
-    """
-    return ("<" in text or "[" in text or "◁" in text) and any(word in text for word in _WORDS)
+class ThoughtMarks:
+    """The marks that are looked for: the known ones and, where a model has its own, an opening and a closing text."""
+
+    def __init__(self, opening: str = "", closing: str = "") -> None:
+        self.own = (opening, closing)
+        own_opening, own_closing = (f"|{re.escape(own)}" if own else "" for own in self.own)
+        self.pattern = re.compile(
+            rf"(?P<opening>{_OPENING}{own_opening}|<(?P<name>{_NAMES})>)"
+            rf"|(?P<closing>{_CLOSING}{own_closing}|</(?P<end>{_NAMES})>)",
+            re.IGNORECASE,
+        )
+        # Where a mark may begin.
+        self.first = "".join(dict.fromkeys(f"<[◁{opening[:1]}{closing[:1]}"))
+
+    @classmethod
+    def from_option(cls, text: str) -> ThoughtMarks:
+        """Return the marks of an option such as ``<a>…</a>``.
+
+        Raises:
+            ValueError: it is not two different texts with ``…`` or ``...`` between them.
+        """
+        opening, dots, closing = text.replace("...", "…", 1).partition("…")
+        opening, closing = opening.strip(), closing.strip()
+        longest = max(len(opening), len(closing))
+        if not (dots and opening and closing) or opening.lower() == closing.lower() or longest > _LONGEST:
+            raise ValueError("expected the opening and the closing mark, such as <a>…</a>")
+        return cls(opening, closing)
+
+    def may_stand_in(self, text: str) -> bool:
+        """Return True if a text may hold a mark at all; False is sure.
+
+        In the hot path: searching for one character is a hundred times cheaper than for a word.
+        """
+        if self.own[0] and (self.own[0].lower() in (lowered := text.lower()) or self.own[1].lower() in lowered):
+            return True
+        if not ("<" in text or "[" in text or "◁" in text):
+            return False
+        lowered = text.lower()
+        return any(word in lowered for word in _WORDS)
 
 
-def split_thoughts(text: str) -> tuple[str, str]:
-    """The thoughts in a model's text, and its answer, both stripped; linear in the length of the text.
+_KNOWN = ThoughtMarks()
+
+
+def has_marks(text: str, marks: ThoughtMarks = _KNOWN) -> bool:
+    """Return True if a text may hold a mark of thoughts at all; False is sure."""
+    return marks.may_stand_in(text)
+
+
+def split_thoughts(text: str, known: ThoughtMarks = _KNOWN) -> tuple[str, str]:
+    """Return the thoughts in a model's text, and its answer, both stripped; linear in the length of the text.
 
     A text without marks is its own answer, as it stands.
     """
-    marks = _marks(text) if has_marks(text) else []
+    marks = _marks(text, known) if known.may_stand_in(text) else []
     begin = len(text) - len(text.lstrip()) if marks else 0
     last_closing = max((mark.start() for mark in marks if mark["closing"]), default=-1)
     thoughts: list[str] = []
@@ -87,15 +138,17 @@ def split_thoughts(text: str) -> tuple[str, str]:
         return "", text
     (thoughts if thinking else answer).append(text[position:])
     said = _END_OF_TURN.sub("", "".join(answer))
+    begun = _BEGIN_OF_ANSWER.match(said)
+    said = said if begun is None else said[begun.end() :]
     return "\n\n".join(part.strip() for part in thoughts if part.strip()), said.strip()
 
 
-def separate_thoughts(completion: Completion) -> None:
+def separate_thoughts(completion: Completion, marks: ThoughtMarks = _KNOWN) -> None:
     """Move the thoughts in a fresh answer's text to ``completion.thoughts``, behind those that came apart already.
 
     The reply's own tokens (``pieces``) go where thoughts went: later requests show the answer alone.
     """
-    thoughts, answer = split_thoughts(completion.text)
+    thoughts, answer = split_thoughts(completion.text, marks)
     if answer == completion.text:
         return
     completion.text, completion.pieces = answer, None
@@ -116,46 +169,62 @@ class AnswerStream:
     streams the mark first.
     """
 
-    def __init__(self, hand_on: Callable[[str], None]) -> None:
-        self._hand_on = hand_on
+    def __init__(self, hand_on: Callable[[str], None], marks: ThoughtMarks = _KNOWN) -> None:
+        self._hand_on, self._marks = hand_on, marks
         self._held = ""
         self._before = ""  # the character before what is held
         self._thinking = False
+        self._name = ""  # of the element that holds the thoughts
+        self._fresh = True  # no answer has been said since the beginning, or since the last thoughts
 
     def feed(self, piece: str) -> None:
         """Take the next piece; ``hand_on`` is called with what is sure to be answer."""
-        if not self._held and not self._thinking and not any(first in piece for first in _FIRST):
+        if not self._held and not self._thinking and not any(first in piece for first in self._marks.first):
             self._before = piece[-1:] or self._before
-            self._hand_on(piece)
+            self._say(piece)
             return
         text = self._before + self._held + piece
         position = len(self._before)
-        for mark in _MARK.finditer(text, position):
+        for mark in self._marks.pattern.finditer(text, position):
             if mark.end() == len(text) and _behind_quote(text, mark):
                 break  # what comes next tells whether it is quoted
-            if bool(mark["closing"]) == self._thinking and not _quoted(text, mark):
+            if self._turns(text, position, mark) and not _quoted(text, mark):
                 if not self._thinking and mark.start() > position:
-                    self._hand_on(text[position : mark.start()])
+                    self._say(text[position : mark.start()])
                 self._thinking, position = not self._thinking, mark.end()
+                self._name, self._fresh = (mark["name"] or "").lower(), True
         rest = text[position:]
         keep = self._begun_mark(rest)
         if not self._thinking and keep:
-            self._hand_on(rest[:keep])
+            self._say(rest[:keep])
         self._held = rest[keep:]
         self._before = text[: len(text) - len(self._held)][-1:]
+
+    def _say(self, text: str) -> None:
+        self._fresh = self._fresh and not text.strip()
+        self._hand_on(text)
+
+    def _turns(self, text: str, position: int, mark: re.Match[str]) -> bool:
+        """Return True if thoughts begin or end with a mark."""
+        if self._thinking:
+            return mark["closing"] is not None and (mark["end"] or "").lower() == self._name
+        if mark["closing"] is not None:
+            return False
+        return mark["name"] is None or (self._fresh and not text[position : mark.start()].strip())
 
     def _begun_mark(self, rest: str) -> int:
         """Where in ``rest`` the earliest mark may have begun that is not complete; its length if none has."""
         tail = max(0, len(rest) - _LONGEST)
-        places = [place for place in (rest.find(first, tail) for first in _FIRST) if place >= 0]
+        places = [place for place in (rest.find(first, tail) for first in self._marks.first) if place >= 0]
         return min(places, default=len(rest))
 
 
-def _marks(text: str) -> list[re.Match[str]]:
+def _marks(text: str, known: ThoughtMarks) -> list[re.Match[str]]:
     """The marks in a text, those that it only speaks of left out."""
     if _is_object(text):
         return []
-    marks = _before_object(text, [mark for mark in _MARK.finditer(text) if not _quoted(text, mark)])
+    marks = _before_object(text, [mark for mark in known.pattern.finditer(text) if not _quoted(text, mark)])
+    marks = _without_elements(text, marks)
     fences = [fence.start() for fence in _FENCE.finditer(text)]
     kept: list[re.Match[str]] = []
     opened, within = 0, 0  # how many opening marks the code block holds that no closing one has followed yet
@@ -171,6 +240,47 @@ def _marks(text: str) -> list[re.Match[str]]:
             continue
         kept.append(mark)
     return kept[: len(kept) - opened]
+
+
+def _without_elements(text: str, marks: list[re.Match[str]]) -> list[re.Match[str]]:
+    """The marks, without elements that are part of the answer, and without all that stands within one of thoughts."""
+    if not any(mark["name"] or mark["end"] for mark in marks):
+        return marks
+    closings: dict[str, list[int]] = {}
+    for place, mark in enumerate(marks):
+        if mark["end"]:
+            closings.setdefault(mark["end"].lower(), []).append(place)
+    kept: list[re.Match[str]] = []
+    edge = 0  # where thoughts ended last
+    thinking, place = False, 0
+    opened: set[str] = set()
+    while place < len(marks):
+        mark = marks[place]
+        name, end = (mark["name"] or "").lower(), (mark["end"] or "").lower()
+        if name:
+            if not thinking and not text[edge : mark.start()].strip():
+                kept.append(mark)
+                later = closings.get(name, [])
+                ending = bisect(later, place)
+                if ending == len(later):
+                    break  # never closed: all is thought
+                place = later[ending]
+                kept.append(marks[place])
+                edge = marks[place].end()
+            opened.add(name)
+        elif end:
+            inline = (
+                text[mark.start() - 1 : mark.start()].strip(" ") == text[mark.end() : mark.end() + 1].strip(" ") == ""
+            )
+            if not kept and not thinking and end not in opened and not (inline and mark.end() < len(text)):
+                kept.append(mark)  # the template wrote the opening one
+                edge = mark.end()
+        else:
+            kept.append(mark)
+            thinking = bool(mark["opening"])
+            edge = edge if thinking else mark.end()
+        place += 1
+    return kept
 
 
 def _before_object(text: str, marks: list[re.Match[str]]) -> list[re.Match[str]]:

@@ -23,12 +23,14 @@ from ..errors import BackendError, ConfigurationError, Unavailable
 from ..events import EndpointBack, EndpointLost
 from ..limits import Limits, Rate
 from ..plugins import registered
+from ..thoughts import ThoughtMarks
 from .base import Backend, EventSink, ModelSpec
 from .chaos import ChaosPlan, Chaotic
 from .checked import Checked
 from .credentials import refuse_credentials
 from .inline_place import inline_place
 from .retry import Governed, RetryPolicy
+from .wrapper import OwnThoughts
 
 KINDS: dict[str, str] = {
     "openai": "viva.engine.backends.openai",
@@ -60,8 +62,8 @@ def build(
     """The backend for a model name, wrapped in the limits and retries that its options ask for.
 
     Options of every kind: ``label``, ``concurrency``, ``rpm``, ``rps``, ``tpm``, ``adaptive``, ``retries``,
-    ``price_in``, ``price_out``, ``price_cached`` (per million tokens). ``patience``: seconds for which calls wait for
-    an endpoint that is gone; ``chaos``: faults to meet on purpose.
+    ``price_in``, ``price_out``, ``price_cached`` (per million tokens), ``thoughts`` (a mark of the model's own).
+    ``patience``: seconds for which calls wait for an endpoint that is gone; ``chaos``: faults to meet on purpose.
 
     :raises ConfigurationError: unknown kind or option, or a value out of range.
     """
@@ -72,6 +74,12 @@ def build(
     inner.price_cached = spec.number("price_cached", inner.price_in)
     if spec.kind == "python":
         inner = Checked(inner)
+    marks = spec.take("thoughts")
+    if marks is not None:
+        try:
+            inner = OwnThoughts(inner, ThoughtMarks.from_option(marks))
+        except ValueError as error:
+            raise ConfigurationError(f"model '{text}': thoughts={marks}: {error}") from None
     per_minute, per_second = spec.whole("rpm"), spec.whole("rps")
     tokens, concurrency = spec.whole("tpm"), spec.whole("concurrency")
     attempts = spec.whole("retries", low=0)

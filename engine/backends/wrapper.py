@@ -5,10 +5,12 @@ What never belongs here: limits, retries, faults, checks (each is a wrapper of i
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..likelihood import Reading
 from ..messages import Completion, Request
+from ..thoughts import AnswerStream, ThoughtMarks, separate_thoughts
 from .allowance import Hear
 from .base import Backend
 
@@ -50,3 +52,20 @@ class Wrapper(Backend):
 
     def statistics(self) -> dict[str, Any]:
         return self.inner.statistics()
+
+
+class OwnThoughts(Wrapper):
+    """A backend whose model has its own marks of thoughts: it answers with the thoughts apart, and streams none."""
+
+    def __init__(self, inner: Backend, marks: ThoughtMarks) -> None:
+        super().__init__(inner)
+        self.fallible, self.nearby = getattr(inner, "fallible", False), getattr(inner, "nearby", True)
+        self._marks = marks
+
+    async def generate(self, request: Request) -> Completion:
+        if request.on_text is not None:
+            request = replace(request, on_text=AnswerStream(request.on_text, self._marks).feed)
+        completion = await self.inner.generate(request)
+        if not self.replays and self._marks.may_stand_in(completion.text):
+            separate_thoughts(completion, self._marks)
+        return completion

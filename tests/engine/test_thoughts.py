@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from viva.agents.answers import read_choice
-from viva.engine.messages import Completion
-from viva.engine.thoughts import AnswerStream, separate_thoughts, split_thoughts, with_thoughts
+from viva.engine.backends.registry import build
+from viva.engine.clock import RealClock
+from viva.engine.errors import ConfigurationError
+from viva.engine.messages import Completion, Request, Sampling, View
+from viva.engine.thoughts import AnswerStream, ThoughtMarks, separate_thoughts, split_thoughts, with_thoughts
 
 HARMONY = "<|channel|>analysis<|message|>Is it B?<|end|><|start|>assistant<|channel|>final<|message|>C. It is."
 
@@ -149,3 +154,96 @@ def test_line_1_a_detector_hears_the_answer_alone(text: str, heard: str, size: i
     assert heard.startswith(said)
     stream.feed("." * 400)
     assert "".join(pieces).startswith(heard)
+
+
+KIN = {
+    "thought": ("<thought>", "</thought>"),
+    "reasoning": ("<reasoning>", "</reasoning>"),
+    "analysis": ("<analysis>", "</analysis>"),
+    "reflection": ("<reflection>", "</reflection>"),
+    "scratchpad": ("<Scratchpad>", "</Scratchpad>"),
+    "sky": ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    "cohere": ("<|START_THINKING|>", "<|END_THINKING|>"),
+    "gemma": ("<unused94>thought", "<unused95>"),
+    "gemma without its word": ("<unused94>", "<unused95>"),
+    "longcat": ("<longcat_think>", "</longcat_think>"),
+    "minimax": ("<mm:think>", "</mm:think>"),
+    "apertus": ("<|inner_prefix|>", "<|inner_suffix|>"),
+    "seed": ("<seed:think>", "</seed:think>"),
+    "brackets": ("[THINKING]", "[/THINKING]"),
+}
+
+
+@pytest.mark.parametrize(("opening", "closing"), KIN.values(), ids=KIN.keys())
+def test_thoughts_between_the_marks_of_every_family_are_no_answer(opening: str, closing: str) -> None:
+    thought, said = "Is it B? The answer is B.", "C. It is."
+    assert split_thoughts(f"{opening}\n{thought}\n{closing}\n\n{said}") == (thought, said)
+    assert split_thoughts(f"{opening}{thought}{closing}{said}") == (thought, said)
+    assert split_thoughts(f"{thought}\n{closing}\n\n{said}") == (thought, said)  # the template opened them
+    assert split_thoughts(f"{opening}{thought} Or perhaps") == (f"{thought} Or perhaps", "")
+    assert split_thoughts(f"Write `{opening}` first.") == ("", f"Write `{opening}` first.")
+    for size in (1, 3, 1000):
+        assert "".join(_heard(f"{opening}{thought}{closing}{said}", size)) == said
+        assert "".join(_heard(f"{opening}{thought}", size)) == ""
+
+
+def _heard(text: str, size: int, marks: ThoughtMarks | None = None) -> list[str]:
+    pieces: list[str] = []
+    stream = AnswerStream(pieces.append) if marks is None else AnswerStream(pieces.append, marks)
+    for start in range(0, len(text), size):
+        stream.feed(text[start : start + size])
+    return pieces
+
+
+LESSON = "An XML report has parts:\n<report>\n<analysis>It grows.</analysis>\n<reflection>Odd.</reflection>\n</report>"
+
+
+@pytest.mark.parametrize(
+    ("text", "thoughts", "answer"),
+    [
+        (LESSON, "", LESSON),
+        ("So <reasoning>is a tag</reasoning> here.", "", "So <reasoning>is a tag</reasoning> here."),
+        ("End it with </analysis> and go on.", "", "End it with </analysis> and go on."),
+        ("<think>B?</think>\n<reflection>No, C.</reflection>\nC.", "B?\n\nNo, C.", "C."),
+        ("<thinking>B?\n<reflection>No.</reflection>\nC!</thinking>\nC.", "B?\n<reflection>No.</reflection>\nC!", "C."),
+        ("<reasoning>In <think> tags?</think> No.</reasoning>C.", "In <think> tags?</think> No.", "C."),
+        ("<analysis>One.</analysis>\n<report>\n<analysis>Two.</analysis>\n</report>", "One.",
+         "<report>\n<analysis>Two.</analysis>\n</report>"),
+        ("<|begin_of_thought|>B?<|end_of_thought|>\n\n<|begin_of_solution|>C.<|end_of_solution|>", "B?", "C."),
+        ("<|START_THINKING|>B?<|END_THINKING|><|START_RESPONSE|>C.<|END_RESPONSE|>", "B?", "C."),
+        ("Write:\n```\n<analysis>\nx\n</analysis>\n```", "", "Write:\n```\n<analysis>\nx\n</analysis>\n```"),
+        ('{"reasoning": "<analysis>B</analysis>", "verdict": "pass"}', "",
+         '{"reasoning": "<analysis>B</analysis>", "verdict": "pass"}'),
+    ],
+)  # fmt: skip
+def test_elements_that_are_part_of_an_answer_stay_in_it(text: str, thoughts: str, answer: str) -> None:
+    assert split_thoughts(text) == (thoughts, answer)
+    heard = "".join(_heard(text + "." * 400, 5))
+    assert ("<analysis>" in answer) == ("<analysis>" in heard)
+
+
+def test_a_mark_that_a_models_name_gives_holds_thoughts() -> None:
+    marks = ThoughtMarks.from_option("«mull»...«/mull»")
+    text = "«mull»Is it B?«/mull»<think>Or A?</think>C. It is."
+    assert split_thoughts(text, marks) == ("Is it B?\n\nOr A?", "C. It is.")
+    assert split_thoughts("Is it B?«/mull»C. It is.", marks) == ("Is it B?", "C. It is.")
+    assert split_thoughts("«mull»Is it", marks) == ("Is it", "")
+    assert split_thoughts(text) == ("Or A?", "«mull»Is it B?«/mull»C. It is.")
+    assert "".join(_heard(text, 3, marks)) == "C. It is."
+
+
+@pytest.mark.parametrize("option", ["", "<a>", "…", "<a>…", "…</a>", "<a>…<A>", "x" * 400 + "…y"])
+def test_a_mark_that_cannot_be_told_from_text_is_refused_with_the_form(option: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"thoughts=.*such as <a>…</a>"):
+        build(f"simulated:m?thoughts={option}", RealClock())
+
+
+@pytest.mark.parametrize("retries", ["", "&retries=1"])
+def test_every_kind_of_model_takes_a_mark_by_its_name(tmp_path: Path, retries: str) -> None:
+    file = tmp_path / "says.py"
+    file.write_text("def answer(messages):\n    return '<a>Is it B?</a>C. It is.'\n")
+    backend = build(f"python:{file}#answer?thoughts=<a>…</a>{retries}", RealClock())
+    view = View()
+    view.append("user", "Which?")
+    completion = anyio.run(backend.generate, Request(view.messages, Sampling(), 1, b""))
+    assert (completion.text, completion.thoughts) == ("C. It is.", "Is it B?")
