@@ -56,8 +56,9 @@ class Agent:
         self.view.append("assistant", completion.text, completion.pieces)
         return completion
 
-    async def ask_for(self, form: type[M], content: str) -> M | None:
+    async def ask_for(self, form: type[M], content: str, judged: str = "") -> M | None:
         """As ``ask``, for an answer in the form of a pydantic model, which the backend is held to where it can be.
+        ``judged`` is the text by others that it is asked about: what it quotes of that is no answer.
 
         An answer that cannot be read is asked for once more; None after a second failure: that is *unscored*, not a
         low score.
@@ -68,7 +69,7 @@ class Agent:
         for attempt in (1, 2):
             completion = await self.conversation.generate(self.role, view, sampling, hint=self.hint)
             try:
-                answer = read_form(form, completion.text)
+                answer = read_form(form, completion.text, judged)
             except MalformedOutput as error:
                 if attempt == 1:
                     view = self.view.branch()

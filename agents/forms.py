@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from viva.engine.errors import MalformedOutput
 
-from .reading import answer_in, decoded_objects
+from .reading import answer_in, own_objects
 
 M = TypeVar("M", bound=BaseModel)
 _MOST_CHOICES = 100  # whole numbers between bounds are listed one by one up to so many
@@ -29,13 +29,14 @@ def form_schema(form: type[BaseModel]) -> dict[str, Any]:
     return _plain(schema, schema.get("$defs", {}))
 
 
-def read_form(form: type[M], text: str) -> M:
-    """The last JSON object in a model's text that has the form.
+def read_form(form: type[M], text: str, judged: str = "") -> M:
+    """The last JSON object in a model's text, if it has the form. What it quotes, of ``judged`` or of others, does not
+    count.
 
     :raises MalformedOutput: there is none; the message says what is wrong with the last object.
     """
     problem = "it holds no JSON object"
-    for _, value in reversed(list(decoded_objects(answer_in(text)))):
+    for _, value in reversed(own_objects(answer_in(text), judged)):
         try:
             return form.model_validate(value)
         except ValidationError as error:

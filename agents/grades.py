@@ -85,7 +85,9 @@ def grade_form(scale: GradeScale) -> type[BaseModel]:
     def known(value: Any) -> Any:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if isinstance(value, bool) or not isinstance(value, str | int):
+        if isinstance(value, bool):  # True equals 1
+            return str(value)
+        if not isinstance(value, str | int):
             return value
         label = labels.get(str(value).strip().strip("[]().*\"'").strip().casefold(), value)
         return int(label) if scale.numeric and isinstance(label, str) and label.isdecimal() else label

@@ -1,8 +1,8 @@
 """The judge: one question with a rubric, answered by reasons and then ``pass`` or ``fail``.
 
 A verdict is read from a JSON object with the field ``verdict``, or from the last line of the text where that line is
-the verdict itself; it is never guessed from the reasons. An answer without one is asked for once more; a second failure
-leaves the item unscored.
+the verdict itself; it is never guessed from the reasons, nor read from what the judge quotes. An answer without one is
+asked for once more; a second failure leaves the item unscored.
 
 What never belongs here: rubrics' wording (prompt packs), what is judged, and grades on a scale (``verdicts``).
 """
@@ -18,7 +18,7 @@ from viva.engine.errors import MalformedOutput
 from viva.engine.messages import Sampling, View
 
 from .prompts import PromptPack
-from .reading import answer_in, decoded_objects
+from .reading import answer_in, decoded_objects, own_objects
 
 # Reasons come first so that the verdict follows from them, in a form that every structured-output backend takes.
 RULING_SCHEMA: dict[str, Any] = {
@@ -34,6 +34,9 @@ _LABEL = (
     r"(?:(?:the|my|final|overall|verdict|decision|result|judge?ment|conclusion|answer|ruling|is"
     r"|최종|판정|결정|결론|결과|평가|은|는)\s*)*"
 )
+_SENTENCE = re.compile(r"[.!?;…]+(?:\s|$)|\n")
+_ENDING = re.compile(r"\b(pass|fail)(?:ed|es|s)?\W*$", re.IGNORECASE)
+_NEGATION = re.compile(r"\b(?:not|no|never|cannot|nothing|without)\b|n['’]t\b", re.IGNORECASE)
 _LINE = re.compile(rf"{_LABEL}(pass|fail)(?:ed|es|s)?(?:\s*(?:입니다|이다|합니다))?", re.IGNORECASE)
 
 
@@ -71,8 +74,8 @@ class Judge:
     def __init__(self, conversation: Conversation, pack: PromptPack, sampling: Sampling) -> None:
         self._conversation, self._pack, self._sampling = conversation, pack, sampling
 
-    async def rule(self, question: str, hint: Any = None) -> Ruling:
-        """Its ruling on a rendered rubric.
+    async def rule(self, question: str, hint: Any = None, judged: str = "") -> Ruling:
+        """Its ruling on a rendered rubric. ``judged`` is the text by others in it; a quotation of it is no verdict.
 
         :raises ConversationStopped, BackendError, LimitReached: as ``Conversation.generate``.
         """
@@ -83,7 +86,7 @@ class Judge:
         view.append("user", question)
         completion = await self._conversation.generate(self.role, view, self._sampling, hint=hint)
         try:
-            passed, reasoning = read_ruling(completion.text, truncated=completion.finish == "length")
+            passed, reasoning = read_ruling(completion.text, judged, truncated=completion.finish == "length")
             return Ruling(passed, reasoning)
         except MalformedOutput as error:
             first = completion.text.strip()
@@ -91,18 +94,19 @@ class Judge:
             view.append("user", self._pack.render("judge.again", problem=str(error)))
         mended = await self._conversation.generate(self.role, view, self._sampling, hint=hint)
         try:
-            passed, reasoning = read_ruling(mended.text, truncated=mended.finish == "length")
+            passed, reasoning = read_ruling(mended.text, judged, truncated=mended.finish == "length")
         except MalformedOutput as error:
             return Ruling(None, first, 2, str(error))
         # Asked for the verdict alone, a judge need not give its reasons again: those it gave first count.
         return Ruling(passed, reasoning or first, 1)
 
 
-def read_ruling(text: str, *, truncated: bool = False) -> tuple[bool, str]:
+def read_ruling(text: str, judged: str = "", *, truncated: bool = False) -> tuple[bool, str]:
     """Whether a judge's text says pass, and the reasons before the verdict.
 
     Where the last line is a verdict and nothing else, lines decide, and JSON before it is a quotation; elsewhere JSON
-    objects with the field ``verdict`` do. All verdicts of the form that decides must agree.
+    objects with the field ``verdict`` do that are no quotations (``own_objects``). All verdicts of the form that
+    decides must agree. Where every object is quoted, the last words decide ("…, so it fails").
 
     :raises MalformedOutput: it holds no verdict, or several that differ; ``truncated`` (the text hit its token limit)
         makes the message say so.
@@ -112,7 +116,7 @@ def read_ruling(text: str, *, truncated: bool = False) -> tuple[bool, str]:
         if text and not body and not text.isspace():
             raise MalformedOutput("its thinking never ended")
         lines = _line(body.rpartition("\n")[2]) is not None
-        return (None if lines else _from_json(body)) or _from_lines(body)
+        return (None if lines else _from_json(body, judged)) or _from_lines(body)
     except MalformedOutput as error:
         if truncated:
             message = f"it was cut off at the token limit before the verdict ({error})"
@@ -120,19 +124,31 @@ def read_ruling(text: str, *, truncated: bool = False) -> tuple[bool, str]:
         raise
 
 
-def _from_json(body: str) -> tuple[bool, str] | None:
+def _from_json(body: str, judged: str) -> tuple[bool, str] | None:
     """The verdict of the JSON objects in the text; None if no object has one."""
     verdicts: list[bool] = []
     reasons = ""
-    for place, value in decoded_objects(body):
+    for place, value in own_objects(body, judged):
         if "verdict" in value:
             reasons = reasons if verdicts else _reasons(value, body[:place])
             verdicts.append(_word(value["verdict"]))
+    told = _last_words(body)
     if not verdicts:
-        return None
-    if len(set(verdicts)) > 1:
+        quoted = any("verdict" in value for _, value in decoded_objects(body))
+        return (told, body) if quoted and told is not None else None
+    if len(set(verdicts)) > 1 or (told is not None and told != verdicts[0]):
         raise MalformedOutput("it holds verdicts that differ")
     return verdicts[0], reasons
+
+
+def _last_words(body: str) -> bool | None:
+    """The verdict with which a text ends behind its last JSON object; None if it ends otherwise."""
+    tail = body.rpartition("}")[2][-_LONGEST_LINE:]
+    sentence = [part for part in _SENTENCE.split(tail) if part.strip()][-1:]
+    match = _ENDING.search(sentence[0]) if sentence else None
+    if match is None or _NEGATION.search(sentence[0]):
+        return None
+    return match[1].lower() == "pass"
 
 
 def _reasons(value: dict[str, Any], before: str) -> str:
@@ -165,7 +181,7 @@ def _from_lines(body: str) -> tuple[bool, str]:
 
 def _line(line: str) -> bool | None:
     """The verdict that a line is; None if it is something else."""
-    if len(line) > _LONGEST_LINE:
+    if len(line) > _LONGEST_LINE or line.count("}") > line.count("{"):  # the end of an object
         return None
     plain = " ".join(_DECORATION.sub(" ", line).split())
     match = _LINE.fullmatch(plain)

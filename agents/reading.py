@@ -1,4 +1,4 @@
-"""What every reader of model text shares: how much of a text is read, and the JSON objects that stand in it.
+"""What every reader of model text shares: how much of a text is read, the JSON objects in it, and which it only quotes.
 
 Models write texts of any length and shape, and a recorded one is read again at each resume: a reader takes time in
 proportion to the length, and the length is bounded. What never belongs here: what an object means.
@@ -39,25 +39,42 @@ def answer_in(text: str) -> str:
     return f"{answer[:half]}\n{answer[-half:]}"
 
 
-def object_texts(text: str) -> list[str]:
-    """The outermost JSON objects in a text, as they are written.
+def object_texts(text: str, judged: str | None = None) -> list[str]:
+    """The outermost JSON objects in a text, as they are written; with ``judged`` without those that are quotations (see
+    ``own_objects``).
 
     :raises MalformedOutput: one is not complete, is nested too deep, or there are too many.
     """
-    found: list[str] = []
+    found: list[tuple[int, int]] = []
     match = _OBJECT_START.search(text)
     while match is not None:
         if len(found) == _MOST_OBJECTS:
             raise MalformedOutput(f"it holds more than {_MOST_OBJECTS} JSON objects")
         end = _end_of_object(text, match.start())
-        found.append(text[match.start() : end])
+        found.append((match.start(), end))
         match = _OBJECT_START.search(text, end)
-    return found
+    bare = None if judged is None else _without_blanks(judged)
+    return [text[start:end] for start, end in found if bare is None or not _is_quotation(text, start, end, bare)]
 
 
 def decoded_objects(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """The valid outermost JSON objects in a text with the place where each begins; whatever else is passed over."""
-    text, place = without_halves(text), 0
+    for start, _, value in _objects(without_halves(text)):
+        yield start, value
+
+
+def own_objects(text: str, judged: str = "") -> list[tuple[int, dict[str, Any]]]:
+    """Return the valid outermost JSON objects in a judge's text, with their places, without those that it only quotes.
+
+    A quotation stands in quotation marks, stands in ``judged``, the text that is judged, or is introduced as what a
+    party wrote. An object that is the whole text is the judge's own.
+    """
+    text, bare = without_halves(text), _without_blanks(judged)
+    return [(start, value) for start, end, value in _objects(text) if not _is_quotation(text, start, end, bare)]
+
+
+def _objects(text: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    place = 0
     for _ in range(_MOST_OBJECTS):
         match = _OBJECT_START.search(text, place)
         if match is None:
@@ -67,7 +84,7 @@ def decoded_objects(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
         except (ValueError, RecursionError):
             place = match.start() + 1
             continue
-        yield match.start(), value
+        yield match.start(), place, value
 
 
 def load_json(text: str, **options: Any) -> Any:
@@ -99,6 +116,48 @@ def _end_of_object(text: str, start: int) -> int:
 def _int(digits: str) -> int | float:
     """Whole numbers beyond any use are as good as infinite; Python refuses to read thousands of digits at all."""
     return int(digits) if len(digits) <= _LONGEST_NUMBER else float("inf")
+
+
+_QUOTES = {'"': '"', "'": "'", "“": "”", "„": "“", "‘": "’", "«": "»", "»": "«", "「": "」", "『": "』", "`": "`"}
+_AROUND = 60  # characters around an object that may be nothing but the marks of a code block
+_FENCE = re.compile(r"`{3,}[\w-]*\s*$")
+_CLAUSE = re.compile(r"[.;!?,。；！？，]\s|\s[-–—]\s")
+# Words by which a judge says that a party wrote something.
+_ATTRIBUTION = re.compile(
+    r"\b(?:wrote|writes|written|says?|said|reads|repl(?:ied|ies)|answer(?:ed|s)|contain(?:s|ed|ing)?|includ(?:es?|ed|ing)"
+    r"|claim(?:s|ed)?|inserted|planted|inject(?:ed|s)|embed(?:s|ded)|quot(?:es?|ed|ing)|append(?:s|ed)|past(?:es|ed)"
+    r"|outputs|ends with|starts with|beg(?:ins|an) with|tr(?:ies|ied|ying)|attempt(?:s|ed)?|mentions?|schrieb|schreibt"
+    r"|sagt|enthält|écrit|contient|escrib\w+|dice|contiene|пишет|написал\w*|содержит)\b|写道|写了|写着|声称|書い|書か|적었|썼|포함"
+    r"|\b(?:candidate|assistant|model|user|student|examinee|respondent|interactor|bot)(?:['’]s)?(?: \w+){0,3}\s?:\s*$",
+    re.IGNORECASE,
+)
+
+
+def _is_quotation(text: str, start: int, end: int, judged: str) -> bool:
+    """Return True if the object at a place of a judge's text is what somebody else wrote."""
+    line_start = text.rfind("\n", 0, start) + 1
+    before = text[max(line_start, start - 300) : start]
+    around = f"{text[:start]}\n{text[end:]}" if len(text) - (end - start) < _AROUND else "something"
+    if not around.replace("json", "").strip(" \n`"):
+        return False
+    if judged and _without_blanks(text[start:end]) in judged:
+        return True
+    fenced = _FENCE.search(before) is not None
+    closing = _QUOTES.get(before[-1:], "") if not fenced else ""
+    alone = not before.strip(" `") and not text[end:].partition("\n")[0].strip(" `")
+    if closing and text[end : end + 1] == closing and not (closing == "`" and alone):
+        return True
+    lead = _FENCE.sub("", before).strip("\t*_>`").lstrip()
+    if not lead:
+        lead = text[max(0, line_start - 300) : line_start].rstrip()
+        lead = _FENCE.sub("", lead).rstrip().rpartition("\n")[2]
+        if not lead.rstrip(" *_").endswith((":", "：")):
+            return False
+    return _ATTRIBUTION.search(_CLAUSE.split(lead)[-1]) is not None
+
+
+def _without_blanks(text: str) -> str:
+    return "".join(text.split())
 
 
 # Line breaks typed inside a string are what models write.

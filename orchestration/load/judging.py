@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import TypeAlias
 
 from viva.agents.judge import read_ruling
-from viva.agents.reading import answer_in, decoded_objects, object_texts
+from viva.agents.reading import answer_in, object_texts, own_objects
 from viva.agents.refusals import refuses
 from viva.engine.errors import ConfigurationError, MalformedOutput
 from viva.engine.messages import Sampling
@@ -33,7 +33,7 @@ def _schema(text: str, sampling: Sampling) -> Said:
     if sampling.schema is None:
         return _object(text, sampling)
     problem = MalformedOutput("it holds no JSON object")
-    for _, value in reversed(list(decoded_objects(text))):
+    for _, value in reversed(own_objects(text)):
         try:
             return schema_leaves(sampling.schema, value)
         except MalformedOutput as error:
@@ -44,7 +44,7 @@ def _schema(text: str, sampling: Sampling) -> Said:
 
 def _object(text: str, sampling: Sampling) -> Said:
     object_texts(text)  # of a cut object no part is read for the whole
-    for _, value in reversed(list(decoded_objects(text))):
+    for _, value in reversed(own_objects(text)):
         found = object_leaves(value)
         if found.scores or found.label:
             return found

@@ -1,12 +1,14 @@
 """The scores and the label in a judge's JSON object, by the schema that it had to follow or as they stand there.
 
-Every number, and every text or truth value that stands for one, is a score; its name is its path in the object. What
-never belongs here: finding the object in a text (``agents.reading``).
+Every number, and every text or truth value that stands for one, is a score; its name is its path in the object. A
+truth value is no score of something that is rated. What never belongs here: finding the object in a text
+(``agents.reading``).
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +19,7 @@ from viva.engine.errors import MalformedOutput
 # What a text among others is called where it is the verdict.
 _LABELS = ("verdict", "winner", "label", "choice", "preference", "decision")
 _DEEPEST = 20
+_RATED = re.compile(r"(?:score|rating|grade|points|stars)$", re.IGNORECASE)
 
 
 @dataclass(slots=True, frozen=True)
@@ -118,6 +121,8 @@ def _by_value(value: Any, path: tuple[str, ...]) -> Iterator[_Leaf]:
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from _by_value(inner, (*path, str(name)))
+    elif isinstance(value, bool) and path and _RATED.search(path[-1]):
+        return
     elif isinstance(value, int | float) and math.isfinite(value):
         yield path, float(value)
     elif isinstance(value, str) and path and path[-1] in _LABELS:

@@ -127,7 +127,7 @@ class AuditProtocol:
             hint = ShownPair((a.quality, b.quality), (a.length, b.length), (a.markdown, b.markdown), (a.own, b.own))
             content = self.pack.render("judge.pair", question=case.question, answer_a=a.text, answer_b=b.text)
             agent = self._agent(conversation, self.settings.temperature, hint)
-            verdict = await agent.ask_for(PairVerdict, content)
+            verdict = await agent.ask_for(PairVerdict, content, f"{a.text}\n{b.text}")
             said[name] = None if verdict is None else SIGNS[verdict.verdict]
 
     async def _grade(
@@ -141,7 +141,7 @@ class AuditProtocol:
     ) -> float | None:
         content = self.pack.render("judge.single", question=question, answer=answer, scale=scale.words())
         agent = self._agent(conversation, self.settings.temperature if temperature is None else temperature, hint)
-        found: Any = await agent.ask_for(grade_form(scale), content)
+        found: Any = await agent.ask_for(grade_form(scale), content, answer)
         return None if found is None else round(scale.grade(found.score), 6)
 
     def _agent(self, conversation: Conversation, temperature: float, hint: Any) -> Agent:

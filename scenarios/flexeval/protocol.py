@@ -18,7 +18,7 @@ from .figures import flat, keeps
 from .graph import Measured
 from .measuring import Found, holds, measure, units_of, values_of
 from .persona import GraderPersona
-from .rubric import Grader, filled, grading
+from .rubric import Grader, filled, grading, said
 from .spec import Rubric, Suite
 from .talk import CANDIDATE, INTERACTOR, Talk
 from .units import Dialog, ToolCall, Unit
@@ -182,7 +182,8 @@ class SuiteProtocol:
                 continue
             hint = GraderPersona(tuple(rubric.choice_scores.items()), unit.text, self._label(dialog, unit, metric))
             try:
-                value = await grader.grade(rubric, filled(rubric, dialog, unit), spec.votes, hint)
+                question = filled(rubric, dialog, unit)
+                value = await grader.grade(rubric, question, spec.votes, hint, said(list(dialog.messages)))
                 one["values"].append([unit.index, value])
                 if metric.level == rubric.level:
                     graded[same] = value

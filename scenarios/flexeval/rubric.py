@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from viva.agents.prompts import PackTemplates, PromptPack
-from viva.agents.reading import answer_in, decoded_objects
+from viva.agents.reading import answer_in, own_objects
 from viva.engine.conversation import Conversation
 from viva.engine.errors import MalformedOutput
 from viva.engine.messages import Completion, Sampling, View
@@ -35,6 +35,12 @@ TEMPLATES = PackTemplates(
 PLACEHOLDERS = ("conversation", "context", "completion", "content", "turn", "input", "system", "user", "tool_calls")
 _PLACEHOLDER = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
 _DECORATION = " \t*_`#>\"'“”‘’[](){}.,!:-"
+_LABEL = re.compile(
+    r"(?:(?:the|my|final|overall|answer|choice|verdict|decision|result|rating|score|grade|is)\s+){0,4}"
+    r"(?:answer|choice|verdict|decision|result|rating|score|grade|is)\W{0,4}[:：]\s*",
+    re.IGNORECASE,
+)
+_OBJECT = re.compile(r'\{\s*"')
 _TOKENS = 20  # alternatives asked for beside each token
 
 
@@ -86,11 +92,13 @@ class Grader:
     def __init__(self, conversation: Conversation, role: str, pack: PromptPack, sampling: Sampling) -> None:
         self._conversation, self.role, self._pack, self._sampling = conversation, role, pack, sampling
 
-    async def grade(self, rubric: Rubric, question: str, votes: int, hint: Any = None) -> dict[str, Any]:
+    async def grade(
+        self, rubric: Rubric, question: str, votes: int, hint: Any = None, judged: str = ""
+    ) -> dict[str, Any]:
         """What ``votes`` answers to a filled-in prompt come to: ``choice`` (the most frequent; among equals the one
         that stands first in the rubric), ``score`` (the mean), ``reasoning`` (of the first vote for the choice),
         ``expected`` (the mean as the model weighs its choices, where it says so), ``votes`` by choice, ``unread``
-        answers.
+        answers. ``judged`` is the conversation: what is quoted of it is no answer.
 
         :raises MalformedOutput: no answer could be read.
         :raises ConversationStopped, BackendError, LimitReached: as ``Conversation.generate``.
@@ -99,7 +107,7 @@ class Grader:
         problem = ""
         for _ in range(votes):
             try:
-                read.append(await self._vote(rubric, question, hint))
+                read.append(await self._vote(rubric, question, hint, judged))
             except MalformedOutput as error:
                 problem = str(error)
         if not read:
@@ -116,7 +124,7 @@ class Grader:
             found |= {"votes": dict(sorted(counts.items())), "unread": votes - len(read)}
         return found
 
-    async def _vote(self, rubric: Rubric, question: str, hint: Any) -> tuple[str, str, float | None]:
+    async def _vote(self, rubric: Rubric, question: str, hint: Any, judged: str) -> tuple[str, str, float | None]:
         choices = ", ".join(f'"{choice}"' for choice in rubric.choice_scores)
         sampling, view = self._sampling, View()
         system = self._pack.render("grader.system")
@@ -128,13 +136,13 @@ class Grader:
         view.append("user", question)
         completion = await self._conversation.generate(self.role, view, sampling, hint=hint)
         try:
-            choice, reasons = read_choice_of(rubric, completion)
+            choice, reasons = read_choice_of(rubric, completion, judged)
         except MalformedOutput as error:
             first = completion
             view.append("assistant", first.text, first.pieces)
             view.append("user", self._pack.render("grader.again", problem=str(error), choices=choices))
             completion = await self._conversation.generate(self.role, view, sampling, hint=hint)
-            choice, reasons = read_choice_of(rubric, completion)
+            choice, reasons = read_choice_of(rubric, completion, judged)
             reasons = reasons or first.text.strip()
         return choice, reasons, expected_score(rubric, completion, choice)
 
@@ -152,16 +160,29 @@ def _schema(rubric: Rubric) -> dict[str, Any]:
     }
 
 
-def read_choice_of(rubric: Rubric, completion: Completion) -> tuple[str, str]:
-    """The choice in a grader's answer, and the reasons before it: the field ``choice`` of a JSON object, else the last
-    line that is a choice and nothing else.
+def read_choice_of(rubric: Rubric, completion: Completion, judged: str = "") -> tuple[str, str]:
+    """The choice in a grader's answer, and the reasons before it.
+
+    A rubric with ``answer: line`` takes the last line, one with ``answer: json`` the field ``choice`` of JSON objects
+    that are no quotations (``own_objects``); either takes the other form where it finds none of its own.
 
     :raises MalformedOutput: there is none, or several objects name different ones.
     """
     body = answer_in(completion.text).strip()
     exact = {choice.strip().casefold(): choice for choice in rubric.choice_scores}
+    for read in (_in_line, _in_objects) if rubric.answer == "line" else (_in_objects, _in_line):
+        found = read(body, exact, judged)
+        if found is not None:
+            return found
+    cut = "; it was cut off at the token limit" if completion.finish == "length" else ""
+    if not body:
+        raise MalformedOutput(f"it is empty{cut}")
+    raise MalformedOutput(f"neither its last line nor a field `choice` holds one of the choices{cut}")
+
+
+def _in_objects(body: str, exact: Mapping[str, str], judged: str) -> tuple[str, str] | None:
     named = []
-    for _, value in decoded_objects(body):
+    for _, value in own_objects(body, judged):
         if "choice" in value:
             choice = exact.get(str(value["choice"]).strip().casefold())
             if choice is None:
@@ -170,17 +191,26 @@ def read_choice_of(rubric: Rubric, completion: Completion) -> tuple[str, str]:
             named.append((choice, reasons.strip() if isinstance(reasons, str) else ""))
     if len({choice for choice, _ in named}) > 1:
         raise MalformedOutput("it holds choices that differ")
-    if named:
-        return named[0]
+    return named[0] if named else None
+
+
+def _in_line(body: str, exact: Mapping[str, str], judged: str) -> tuple[str, str] | None:
+    """The choice that is the last line; words that name no choice may follow it."""
     lines = body.split("\n")
     for number in range(len(lines) - 1, -1, -1):
-        choice = exact.get(lines[number].strip(_DECORATION).casefold())
+        if _OBJECT.search(lines[number]):
+            return None
+        line = _LABEL.sub("", lines[number].strip(_DECORATION)).strip(_DECORATION).casefold()
+        choice = exact.get(line)
         if choice is not None:
             return choice, "\n".join(lines[:number]).strip()
-    cut = "; it was cut off at the token limit" if completion.finish == "length" else ""
-    raise MalformedOutput(
-        f"no line and no field `choice` holds one of the choices{cut}" if body else f"it is empty{cut}"
-    )
+        if any(_names(line, one) for one in exact):
+            return None
+    return None
+
+
+def _names(line: str, choice: str) -> bool:
+    return choice in line and re.search(rf"(?<!\w){re.escape(choice)}(?!\w)", line) is not None
 
 
 def expected_score(rubric: Rubric, completion: Completion, choice: str) -> float | None:

@@ -93,7 +93,7 @@ class TurnProtocol:
             question = self.words.question(turn, completion.text, calls)
             # What a simulated judge may know: an answer in the very words of the ground truth is a good one.
             known = not calls and completion.text.strip() == truth.strip()
-            ruling = await judge.rule(question, Ruled(known))
+            ruling = await judge.rule(question, Ruled(known), said(completion.text, calls))
             record["judge"] = ruling.to_record()
             record["passed"] = ruling.passed
 

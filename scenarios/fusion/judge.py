@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from viva.agents.prompts import PromptPack
-from viva.agents.reading import answer_in, decoded_objects
+from viva.agents.reading import answer_in, own_objects
 from viva.engine.conversation import Conversation
 from viva.engine.gathering import gathered
 from viva.engine.messages import Completion, Sampling, View
@@ -79,8 +79,9 @@ class Judge:
         self._conversation, self._pack, self._criteria = conversation, pack, criteria
         self._sampling, self._hint = sampling, hint
 
-    async def predict(self, system: str, question: str, count: int) -> list[Prediction]:
-        """Ask for so many predictions at once, and for each that cannot be read once more.
+    async def predict(self, system: str, question: str, count: int, judged: str = "") -> list[Prediction]:
+        """Ask for so many predictions at once, and for each that cannot be read once more. ``judged`` is the example's
+        text: what is quoted of it is no prediction.
 
         :raises ConversationStopped, BackendError, LimitReached: as ``Conversation.generate``.
         """
@@ -90,23 +91,23 @@ class Judge:
         # First answers have the seeds of calls in turn, as in runs of versions without branches.
         names = [f"prediction {number}" for number in range(1, count + 1)]
         parts = [self._conversation.branch(name, continuing=ROLE) for name in names]
-        return await gathered([partial(self._predicted, part, view) for part in parts])
+        return await gathered([partial(self._predicted, part, view, judged) for part in parts])
 
-    async def _predicted(self, conversation: Conversation, view: View) -> Prediction:
+    async def _predicted(self, conversation: Conversation, view: View, judged: str) -> Prediction:
         first = await conversation.generate(ROLE, view, self._sampling, hint=self._hint)
-        found = self._read(first)
+        found = self._read(first, judged)
         if found.problem is None:
             return found
         again = view.branch()
         again.append("assistant", first.text, first.pieces)
         again.append("user", self._pack.render("judge.again", problem=found.problem))
         second = await conversation.generate(ROLE, again, self._sampling, hint=self._hint)
-        return _mended(found, self._read(second))
+        return _mended(found, self._read(second, judged))
 
-    def _read(self, completion: Completion) -> Prediction:
+    def _read(self, completion: Completion, judged: str) -> Prediction:
         if completion.kept_silent is not None:
             return Prediction(problem=f"it holds nothing (the call ended by {completion.kept_silent})", failures=1)
-        found = read_scores(completion.text, self._criteria)
+        found = read_scores(completion.text, self._criteria, judged)
         if found.problem is not None and completion.finish == "length":
             found.problem += "; it was cut off at the token limit"
         expected = completion.expected
@@ -116,9 +117,9 @@ class Judge:
         return found
 
 
-def read_scores(text: str, criteria: Mapping[str, Criterion]) -> Prediction:
-    """What a judge's text says: of the last JSON object that names a criterion, the scores that are usable."""
-    objects = [value for _, value in decoded_objects(answer_in(text)) if criteria.keys() & value.keys()]
+def read_scores(text: str, criteria: Mapping[str, Criterion], judged: str = "") -> Prediction:
+    """What a judge's text says: the usable scores of the last JSON object of its own that names a criterion."""
+    objects = [value for _, value in own_objects(answer_in(text), judged) if criteria.keys() & value.keys()]
     if not objects:
         return Prediction(problem="it holds no JSON object with the criteria", failures=1)
     found, problems = Prediction(), []

@@ -51,8 +51,8 @@ class FusionProtocol:
             record["assistants"] = [one.to_record() for one in advice]
             shown = [] if self.words.mode == DIRECT else advice
             judge = Judge(conversation, self.words.pack, task.criteria, self.sampling, self._hint(example, shown))
-            question = self.words.question(example, shown)
-            record |= self._scored(await judge.predict(self._system, question, self.predictions))
+            question, judged = self.words.question(example, shown), "\n\n".join(example.texts.values())
+            record |= self._scored(await judge.predict(self._system, question, self.predictions, judged))
         except ConversationStopped as stop:
             record["stopped"] = stop.by
         usage = conversation.usage

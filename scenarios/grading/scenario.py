@@ -104,7 +104,8 @@ class Grading(Scenario[GradingSettings, GivenTask]):
             hint = ShownAnswer(seeds.uniform(task.payload.question, task.payload.answer, "quality"), scale)
             agent = Agent(conversation, JUDGE, pack.render("judge.system"), sampling, hint)
             try:
-                found: Any = await agent.ask_for(grade_form(scale), _question(pack, task.payload, scale.words()))
+                asked = _question(pack, task.payload, scale.words())
+                found: Any = await agent.ask_for(grade_form(scale), asked, task.payload.answer)
                 record["value"] = {SCORE: None if found is None else scale.points(found.score)}
             except ConversationStopped as stop:
                 record["stopped"] = {"by": stop.by, "reason": stop.reason}

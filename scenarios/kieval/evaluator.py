@@ -39,7 +39,7 @@ def check_first_verdicts(pack: PromptPack) -> None:
 
     :raises ConfigurationError: one is not; the message names it.
     """
-    for name in ("evaluator.first_right", "evaluator.first_wrong"):
+    for name in ("evaluator.first_right", "evaluator.first_wrong", "evaluator.first_unread"):
         if name in pack:
             try:
                 read_verdict(pack.render(name))
@@ -47,16 +47,22 @@ def check_first_verdicts(pack: PromptPack) -> None:
                 raise ConfigurationError(f"prompt pack '{pack.name}', {name}: not a verdict: {error}") from None
 
 
-def first_verdict(pack: PromptPack, *, right: bool) -> tuple[str, str]:
-    """What a pack tells the evaluator of the first answer, and the verdict on it that the evaluator starts from.
+# How the first answer was, and the score of a bare verdict on it. Of one that names no choice nobody knows whether it
+# is right: 3 counts the nearest to half of what 4 and 1 count.
+_FIRST = {True: ("right", 4), False: ("wrong", 1), None: ("unread", 3)}
 
-    The texts are ``evaluator.right`` or ``wrong`` (nothing where the pack lacks it), and ``evaluator.first_right`` or
-    ``first_wrong`` (where the pack lacks it, all scores 4 or all scores 1).
+
+def first_verdict(pack: PromptPack, *, right: bool | None) -> tuple[str, str]:
+    """Return what a pack tells the evaluator of the first answer, and the verdict on it that the evaluator starts from.
+
+    The texts are ``evaluator.right``, ``wrong`` or, of an answer that names no choice, ``unread`` (nothing where the
+    pack lacks it), and ``evaluator.first_right``, ``first_wrong`` or ``first_unread`` (where the pack lacks it, a
+    verdict with all scores 4, 1 or 3).
     """
-    how = "right" if right else "wrong"
+    how, score = _FIRST[right]
     told = pack.render(f"evaluator.{how}") if f"evaluator.{how}" in pack else ""
     verdict = f"evaluator.first_{how}"
-    return told, pack.render(verdict) if verdict in pack else bare_verdict(4 if right else 1)
+    return told, pack.render(verdict) if verdict in pack else bare_verdict(score)
 
 
 class Evaluator(PackAgent):
@@ -64,8 +70,11 @@ class Evaluator(PackAgent):
 
     __slots__ = ("_opening",)
 
-    def begin(self, question: str, choices: str, answer: str, reply: str, *, right: bool) -> None:
-        """Show it the benchmark question and answer, and the one verdict it starts from (no model call)."""
+    def begin(self, question: str, choices: str, answer: str, reply: str, *, right: bool | None) -> None:
+        """Show it the benchmark question and answer, and the one verdict it starts from (no model call).
+
+        ``right`` is None where the answer names no choice.
+        """
         opening = self.pack.render("evaluator.opening", question=question, choices=choices, answer=answer, reply=reply)
         told, verdict = first_verdict(self.pack, right=right)
         self.view.append("user", f"{opening}\n\n{told}" if told else opening)
@@ -89,7 +98,7 @@ class Evaluator(PackAgent):
         # What a simulated judge may know of this round; a real one reads the exchange.
         hint = None if self.hint is None else Interviewed(self.hint.item, reply)
         completion = await self.conversation.generate(self.role, self.view, self.sampling, hint=hint)
-        first = self._read(completion)
+        first = self._read(completion, reply)
         if first.problem is None:
             self.view.append("assistant", completion.text, completion.pieces)
             return first
@@ -100,18 +109,18 @@ class Evaluator(PackAgent):
         mended = await self.conversation.generate(self.role, branch, self.sampling, hint=hint)
         # Its tokens were computed behind the repair; in the main view a local model reads them as text, in one prefill.
         self.view.append("assistant", mended.text)
-        second = self._read(mended)
+        second = self._read(mended, reply)
         second.failures += 1
         if second.verdict is None and first.verdict is not None:  # some scores are better than none
             return Assessment(first.verdict, second.failures, first.problem)
         return second
 
-    def _read(self, completion: Completion) -> Assessment:
-        """What one text of the judge says; ``failures`` is 0 or 1."""
+    def _read(self, completion: Completion, reply: str) -> Assessment:
+        """What one text of the judge says of a reply; ``failures`` is 0 or 1."""
         if completion.kept_silent is not None:
             return Assessment(None, 1, f"it holds nothing (the call ended by {completion.kept_silent})")
         try:
-            return Assessment(read_verdict(completion.text, truncated=completion.finish == "length"))
+            return Assessment(read_verdict(completion.text, judged=reply, truncated=completion.finish == "length"))
         except PartlyReadable as error:
             return Assessment(error.verdict, 1, str(error))
         except MalformedOutput as error:

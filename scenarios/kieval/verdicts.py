@@ -167,8 +167,8 @@ def bare_verdict(score: int) -> str:
     return orjson.dumps(verdict).decode()
 
 
-def read_verdict(text: str, *, truncated: bool = False) -> Verdict:
-    """Read a verdict from a model's text.
+def read_verdict(text: str, *, judged: str = "", truncated: bool = False) -> Verdict:
+    """Read a verdict from a model's text. What it quotes of ``judged``, the candidate's reply, is no verdict.
 
     Every object in the text that has a field of a verdict must be a whole verdict, and all must agree: a draft beside a
     broken or cut-off final version is not read as if it were the final one.
@@ -187,7 +187,7 @@ def read_verdict(text: str, *, truncated: bool = False) -> Verdict:
             stop = _stop(exact["stop_conversation"], exact["stop_reason"])
             return Verdict(aspects, exact["overall_score"], stop)
     try:
-        return _read_leniently(text)
+        return _read_leniently(text, judged)
     except PartlyReadable:
         raise
     except MalformedOutput as error:
@@ -202,13 +202,13 @@ def _each_key_once(text: str) -> bool:
     return text.count('"score"') <= len(ASPECTS) and text.count('"overall_score"') <= 1
 
 
-def _read_leniently(text: str) -> Verdict:
+def _read_leniently(text: str, judged: str) -> Verdict:
     body = answer_in(text)
     if text.strip() and not body.strip():
         raise MalformedOutput("its thinking never ended")
     found: list[Verdict] = []
     partial: list[PartlyReadable] = []
-    for source in object_texts(body):
+    for source in object_texts(body, judged):
         value = _loads(source)
         if not value.keys() & _FIELDS:
             continue

@@ -166,7 +166,8 @@ async def _graded(
     hint = GraderPersona(levels, tuple(values.values()), "all" if whole else "one")
     agent = Agent(conversation, GRADER, pack.render("grader.system"), sampling, hint)
     asked = _question(pack, page, answers, whole=whole)
-    found: Any = await agent.ask_for(_form(form, tuple(map(_field, answers))) if whole else form, asked)
+    judged = "\n".join(turn.text for answer in answers for turn in answer.turns)
+    found: Any = await agent.ask_for(_form(form, tuple(map(_field, answers))) if whole else form, asked, judged)
     if found is None:
         return [(None, "")] * len(answers)
     said = [getattr(found, _field(answer)) for answer in answers] if whole else [found]
