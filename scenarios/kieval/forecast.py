@@ -30,7 +30,7 @@ def interview_use(
     asked_too = assistants(settings.assistant)
     advice = advised("", asked_too, [Advice(one.name, one.high) for one in asked_too])
     exchange = tokens_in(pack.render("evaluator.exchange", question="", reply="") + advice) + asked + replied
-    start = max(sum(map(tokens_in, first_verdict(pack, right=right))) for right in (True, False))
+    start = max(sum(map(tokens_in, first_verdict(pack, right=right))) for right in (True, False, None))
     rounds = range(s.rounds)
     total = {name: Use() for name in told} | {one.role: Use() for one in asked_too if one.model is not None}
     for item in items:

@@ -108,7 +108,8 @@ class _Interview:
         if item.free:
             self._evaluator.begin_free(question, answer, first)
         else:
-            self._evaluator.begin(question, choices, answer, first, right=self.interview.right)
+            right = None if self.interview.choice is None else self.interview.right
+            self._evaluator.begin(question, choices, answer, first, right=right)
         asked = await self._interactor.open(question, choices, answer, first)
         for left in range(self._protocol.rounds - 1, -1, -1):
             if asked is None:

@@ -91,6 +91,7 @@ class InterviewAggregate:
         self.scores = {aspect: Mean() for aspect in ASPECTS}
         self.accuracy = Mean()
         self.unanswered = 0
+        self.unanswered_score = Mean()
         self.free = 0
         self.rounds = Mean()
         self.interviews = 0
@@ -122,6 +123,8 @@ class InterviewAggregate:
                 self.scores[aspect].add(score)
             elif aspect == "overall":
                 self.unscored_interviews += 1
+        if scores[-1] is not None and interview.choice is None and not interview.free:
+            self.unanswered_score.add(scores[-1])
         self.verdicts += len(held)
         for one in held:
             self.unscored_rounds += one.scores is None
@@ -151,6 +154,7 @@ class InterviewAggregate:
             self.scores[aspect].merge(other.scores[aspect])
         self.accuracy.merge(other.accuracy)
         self.rounds.merge(other.rounds)
+        self.unanswered_score.merge(other.unanswered_score)
         for name in (
             "unanswered",
             "free",
@@ -186,6 +190,7 @@ class InterviewAggregate:
             "accuracy": _percent(self.accuracy),
             "unanswered": self.unanswered,
             "unanswered_rate": _share(self.unanswered, self.interviews - self.free),
+            **({"unanswered_score": _rounded(self.unanswered_score)} if self.unanswered else {}),
             **({"free": self.free} if self.free else {}),
             "score": _rounded(self.scores["overall"]),
             "aspects": {aspect: _rounded(self.scores[aspect]) for aspect in ASPECTS[:-1]},

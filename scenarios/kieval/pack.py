@@ -24,9 +24,10 @@ _NEEDED = {
     "evaluator.repair": frozenset({"problem"}),
 }
 # What a pack may say: how the first answer was, the verdict the evaluator starts from, and that a question is missing.
+_HOW = ("right", "wrong", "unread")
 _OPTIONAL = {
     f"{role}.{name}": frozenset[str]()
-    for role, names in {"evaluator": ("right", "wrong", "first_right", "first_wrong"), "interactor": ("again",)}.items()
+    for role, names in {"evaluator": (*_HOW, *(f"first_{how}" for how in _HOW)), "interactor": ("again",)}.items()
     for name in names
 }
 # Questions without choices are put, opened and shown in words of their own: there is no letter to name, and no verdict

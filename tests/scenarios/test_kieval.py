@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
+import yaml
 from scripted import scripted_models
 from spoken import speeches_of
 
@@ -22,10 +23,13 @@ from viva.engine.history import History
 from viva.engine.messages import Completion, Request
 from viva.engine.runner import Outcome
 from viva.orchestration.launch import forked_run, new_run, recorded_results, resumed_run
+from viva.scenarios.kieval.evaluator import first_verdict
+from viva.scenarios.kieval.pack import TEMPLATES
 from viva.scenarios.kieval.settings import KievalSettings
-from viva.scenarios.kieval.verdicts import ASPECTS
+from viva.scenarios.kieval.verdicts import ASPECTS, bare_verdict
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
+PACK = ITEMS.parents[1] / "packs" / "kieval.yaml"
 requests: list[Request] = []
 
 
@@ -106,8 +110,9 @@ def _last_views() -> dict[str, Request]:
 def test_line_2_the_evaluator_learns_from_its_first_verdict_alone_how_the_first_answer_was(
     tmp_path: Path, overheard: str
 ) -> None:
-    Overheard.replies = {("candidate", 0): "I would rather not say."}
+    Overheard.replies = {("candidate", 0): "D"}
     interview(tmp_path / "run", n=1, rounds=1, candidate=[overheard], interactor=overheard, evaluator=overheard)
+    assert requests[0].hint.item.answer != 3
     judged = _last_views()["evaluator"].messages
     verdict = orjson.loads(judged[2].content)
     assert {name: verdict[name]["score"] for name in ASPECTS} == {
@@ -125,7 +130,7 @@ def test_line_2_the_evaluator_learns_from_its_first_verdict_alone_how_the_first_
 def test_line_2_the_informed_pack_tells_the_evaluator_the_answer_and_how_the_first_one_was(
     tmp_path: Path, overheard: str
 ) -> None:
-    Overheard.replies = {("candidate", 0): "I would rather not say."}
+    Overheard.replies = {("candidate", 0): "D"}
     models = {"candidate": [overheard], "interactor": overheard, "evaluator": overheard}
     interview(tmp_path / "run", n=1, rounds=1, pack="kieval-informed", **models)
     judged = _last_views()["evaluator"].messages
@@ -133,6 +138,37 @@ def test_line_2_the_informed_pack_tells_the_evaluator_the_answer_and_how_the_fir
     assert orjson.loads(judged[2].content)["overall_score"] == 1
     assert "not correct" in judged[1].content
     assert f"the correct answer is: {'ABCDE'[item.answer]}. {item.choices[item.answer]}" in judged[1].content
+
+
+@pytest.mark.parametrize("pack", ["kieval", "kieval-informed", "without"])
+def test_an_answer_that_names_no_choice_is_neither_right_nor_wrong_to_the_evaluator(
+    tmp_path: Path, overheard: str, pack: str
+) -> None:
+    Overheard.replies = {("candidate", 0): "I would rather not say."}
+    if pack == "without":  # as those of runs that were recorded before there was such an opening
+        told = yaml.safe_load(PACK.read_text("utf-8"))
+        del told["evaluator"]["first_unread"]
+        pack = str(tmp_path / "pack.yaml")
+        (tmp_path / "pack.yaml").write_text(yaml.safe_dump(told), "utf-8")
+    models = {"candidate": [overheard], "interactor": overheard, "evaluator": overheard}
+    _, one = interview(tmp_path / "run", n=1, rounds=1, pack=pack, **models)
+    judged = _last_views()["evaluator"].messages
+    verdict = orjson.loads(judged[2].content)
+    assert (verdict["accuracy"]["score"], verdict["overall_score"]) == (3, 3)
+    assert "not correct" not in f"{judged[1].content} {judged[2].content}".replace("nor as not correct", "")
+    assert "I would rather not say." in judged[1].content
+    assert (one["unanswered"], one["accuracy"]["mean"]) == (1, 0.0)
+    assert one["unanswered_score"] == one["score"]
+
+
+def test_only_openings_of_unread_answers_differ_under_a_pack_recorded_without_theirs() -> None:
+    """So that of an older run that goes on, only verdicts of such interviews are asked for anew."""
+    told = yaml.safe_load(PACK.read_text("utf-8"))
+    del told["evaluator"]["first_unread"]
+    old, new = TEMPLATES.open("kieval", recorded=yaml.safe_dump(told)), TEMPLATES.open("kieval")
+    same = [first_verdict(old, right=right) == first_verdict(new, right=right) for right in (True, False, None)]
+    assert same == [True, True, False]
+    assert first_verdict(old, right=None) == ("", bare_verdict(3))
 
 
 @pytest.mark.parametrize(("how", "shown"), [("choice", "B. {}"), ("text", "Well, I say (B)!"), ("five-shot", "B. {}")])
@@ -276,7 +312,7 @@ def test_line_2_a_run_recorded_with_an_earlier_version_of_the_shipped_pack_is_re
     tmp_path: Path,
 ) -> None:
     shipped = Path(__file__).parents[2] / "scenarios" / "kieval" / "packs" / "kieval.yaml"
-    text = shipped.read_text().replace('version: "3"', 'version: "1"').replace("Begin now: ask", "Ask")
+    text = shipped.read_text().replace('version: "4"', 'version: "1"').replace("Begin now: ask", "Ask")
     (tmp_path / "pack.yaml").write_text(text)
     _, whole = interview(tmp_path / "whole", n=3, rounds=2, pack=str(tmp_path / "pack.yaml"))
     interview(tmp_path / "run", n=3, rounds=2, pack=str(tmp_path / "pack.yaml"), max_calls=12, concurrency=1)
