@@ -424,16 +424,20 @@ _PREDICATE = re.compile(
     r"(?P<tail>[BbinwPA]{0,2}N)?"
 )
 _CALLED_RIGHT = re.compile(r"[:BbPinSh]*[RA]")
+_CLAIM = re.compile(r"(B[BbinPN]*[RWft]):")
 _LONE = re.compile(r"[:iBPn]*(?P<what>[NY])[iP]*")
 _DENIED_BEHIND = re.compile(r"[BbiwnP]{0,3}N[BbPi]{0,2}")
 _CONTENT = re.compile(r"[:BPihn]*w?[Bi]*N")
-_NOTHING = re.compile(r"[:BbPinqY]*")
+_NOTHING = re.compile(r"[:BbPinqYh]*")
 # A clause without a mention that says of the one before whether it is right: "No", "That's wrong", "so it is out".
 _REMARK = re.compile(r"[SiYJ:]*?(?:P[Bbih]*|B)?i*(?P<no>N?)[Bbi]*(?P<what>[WRftY]?)[nA]{0,2}[i:]*")
 
 
 def _weigh(left: str, right: str) -> float:
     """Return how plainly a clause affirms a mention (above 0) or denies it (below), by what stands around it."""
+    before, _, explained = left.rpartition(":")
+    if set("BSC") & set(explained) and not set("Wf") & set(before):  # "it is no organ at all: it is the skin"
+        left = explained
     if _EXCEPTED.search(left):
         return _STATEMENT if {"W", "N"} & set(left + right) else _CALLED_WRONG
     negated, supposed = _NEGATED.search(left) is not None, "H" in left
@@ -466,7 +470,7 @@ def _weigh(left: str, right: str) -> float:
         if "h" in left or (not silent and "P" in left):
             return _WEAK
         return _SPOKEN if not silent else _NOUN if "w" in left else _SAID
-    return _SAID if silent and _BARE.fullmatch(left) else _SPOKEN
+    return _SPOKEN if not silent or not _BARE.fullmatch(left) else _WEAK if "h" in right else _SAID
 
 
 def _predicated(verdict: re.Match[str], right: str, *, negated: bool) -> float:
@@ -728,6 +732,11 @@ def _sides(clause: str) -> tuple[list[str], list[str]]:
     for between in parts[1:-1]:
         found = None
         alone = _PREDICATE.fullmatch(between) or _LONE.fullmatch(between)
+        said = _CLAIM.fullmatch(between)  # "A is right: the heart …"
+        if said is not None:
+            rights.append(said[1])
+            lefts.append(":")
+            continue
         if not alone or not _PREDICATE.match(parts[-1]):
             found = next((match for one in _LEFTS if (match := one.search(between[-60:]))), None)
         cut = len(between) if found is None else max(0, len(between) - 60) + found.start()
