@@ -51,10 +51,27 @@ def read_choice(text: str, choices: Sequence[str]) -> int | None:
         words = (plainly[2] or "").strip()
         if index is not None and (not words or words == choices[index].strip()):
             return index
+    marked = _with_marks(_plain(answer_in(text)), choices)
+    if not _may_mention(marked):  # most replies in a conversation: taking them apart would take ten times as long
+        return None
     reader = _Reader(len(choices))
-    for sentence in _sentences(_plain(answer_in(text)), choices):
+    for sentence in _sentences(marked, choices):
         reader.take(sentence)
     return reader.choice()
+
+
+def _may_mention(marked: str) -> bool:
+    """Return False if a text certainly mentions no choice: it is ASCII, so without a mark of a choice's words, and holds
+    no letter or digit by itself but lower-case ones in front of words, as articles are.
+    """
+    return not marked.isascii() or any(
+        match[1] not in _LOWER_CASE or not match[2] or _first_class(match[2]) in _FOLLOWS
+        for match in _ALONE.finditer(marked)
+    )
+
+
+_LOWER_CASE = frozenset("abcdefghijklmnopqrstuvwxyz")
+_ALONE = re.compile(r"(?<![A-Za-z0-9])([A-Za-z0-9])(?![A-Za-z0-9])(?: ([A-Za-z]{2,}))?")
 
 
 # What most models answer when they are asked for a letter; only such a text is read without taking it apart.
@@ -158,9 +175,10 @@ class _Sentence:
 
 
 def _sentences(text: str, choices: Sequence[str]) -> Iterator[_Sentence]:
+    """Yield the sentences of a text with marks (``_with_marks``)."""
     count = len(choices)
     numbered = 1 < count < 10 and not any(_NUMBERS.search(choice) for choice in choices)
-    for place, line in enumerate(_with_marks(text, choices).split("\n")):
+    for place, line in enumerate(text.split("\n")):
         yield from _Line(line, place, count, numbered=numbered).sentences()
 
 

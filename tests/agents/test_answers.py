@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from viva.agents import answers
 from viva.agents.answer_words import LEXICON
 from viva.agents.answers import read_choice
 
@@ -227,3 +228,14 @@ def test_no_word_stands_in_two_classes() -> None:
 )
 def test_a_correction_counts_and_a_contradiction_does_not(text: str, choice: int | None) -> None:
     assert read_choice(text, WATER) == choice
+
+
+_TRICKY = [*"aAbBcdiIe", *".,:;()/&-\n", "the", "answer", "is", "not", "or", "and", "would", "option", "wait", "no", "it's", "as",
+           "wrong", "right", "because", "choose", "moon", "2", "1."]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(_TRICKY), max_size=12).map(" ".join))
+def test_a_text_is_passed_over_only_if_it_mentions_no_choice(text: str) -> None:
+    marked = answers._with_marks(answers._plain(text), ("sun", "moon", "two"))
+    if not answers._may_mention(marked):
+        assert not any(sentence.choices for sentence in answers._sentences(marked, ("sun", "moon", "two")))
