@@ -61,8 +61,8 @@ def read_choice(text: str, choices: Sequence[str]) -> int | None:
 
 
 def _may_mention(marked: str) -> bool:
-    """Return False if a text certainly mentions no choice: it is ASCII, so without a mark of a choice's words, and holds
-    no letter or digit by itself but lower-case ones in front of words, as articles are.
+    """Return False if a text certainly mentions no choice: it is ASCII, so without a mark of a choice's words, and its
+    only letters by themselves are lower-case ones in front of words, as articles are.
     """
     return not marked.isascii() or any(
         match[1] not in _LOWER_CASE or not match[2] or _first_class(match[2]) in _FOLLOWS
