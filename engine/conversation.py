@@ -43,6 +43,7 @@ from .usage import WATCHED, RoleUsage
 from .watching import watched_answer
 
 _AFFINITIES = count()
+_MOST_FURTHER = 1_000  # calls that others make while one that is to end waits for them: they may go on for ever
 # Turns of the event loop in which a part of a protocol goes on from the end of one call to the begin of its next.
 _IDLE_TURNS = 32
 _LAST = "\U0010ffff"  # behind the path of every branch
@@ -176,6 +177,10 @@ class Conversation:
             if here.after == _MOVING:
                 raise self._refuse(f"branch({name!r}, continuing={continuing!r}): the branch that this is opened in "
                                    "continues the role itself; open both from where it began")  # fmt: skip
+            if self._traffic.under_way:
+                raise self._refuse(f"branch({name!r}, continuing={continuing!r}): calls are in flight, and which of "
+                                   "two parts has the next place would follow from latency; open all branches that "
+                                   "continue a role before any part begins")  # fmt: skip
             state = made._state_of(continuing)
             state.stored, state.branch, state.calls = here.stored, here.branch, here.calls
             state.after = _MOVING
@@ -459,12 +464,11 @@ class Conversation:
         step = role.startswith(STEP_PREFIX)
         name = role.removeprefix(STEP_PREFIX)
         what, call = (f"the step '{name}'", "compute") if step else (f"the role '{name}'", "generate")
-        where = f"branch '{self.path}'" if self.path else "conversation itself, outside of any branch"
+        where = f"in the same branch '{self.path}'" if self.path else "outside of any branch, too"
         raise self._refuse(
-            f"{what} is asked while its last {'step' if step else 'call'} is in flight in the same branch (the "
-            f"{where}): which of the two comes first in seeds and journal would follow from latency. Give each part "
-            'that runs at once a branch of its own: part = conversation.branch("NAME"), then '
-            f'part.{call}("{name}", …), or Agent(part, …)'
+            f"{what} is asked while its last {'step' if step else 'call'} is in flight {where}: which of the two comes "
+            "first in seeds and journal would follow from latency. Give each part that runs at once a branch of its "
+            f'own: part = conversation.branch("NAME"), then part.{call}("{name}", …), or Agent(part, …)'
         )
 
     def _refuse(self, problem: str) -> ConfigurationError:
@@ -501,18 +505,18 @@ class Conversation:
         first. So neither how far the others get nor which part ends a task group depends on latency. ``own`` is 1 where
         the caller is a call under way itself, else 0.
         """
-        traffic, idle = self._traffic, 0
+        traffic, idle, left = self._traffic, 0, _MOST_FURTHER
         path = self.path if path is None else path
         traffic.waiting.append(path)
         traffic.calls_waiting += own
         try:
-            while True:
+            while left:
                 if traffic.under_way > traffic.calls_waiting:
                     if traffic.ended is None:
                         traffic.ended = asyncio.Event()
                     traffic.ended.clear()
                     await traffic.ended.wait()
-                    idle = 0
+                    idle, left = 0, left - 1
                 elif not traffic.branched or idle == _IDLE_TURNS:
                     return
                 else:

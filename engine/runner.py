@@ -287,6 +287,8 @@ class Runner:
                     if conversation.fatal is not None and (ending is None or isinstance(ending, Exception)):
                         # A protocol that goes on with an interrupted part has no result that counts.
                         ending = decisive(ExceptionGroup("", [conversation.fatal, *([ending] if ending else [])]))
+                    if ending is None:
+                        conversation.close()  # what the protocol has left behind makes no further call
                     if (ending is not None or conversation.under_way) and not isinstance(ending, _INTERRUPTS):
                         await conversation.settle()  # `asyncio.gather` leaves the other parts going
                     if isinstance(ending, ConversationStopped):

@@ -136,7 +136,7 @@ def test_a_second_call_of_a_role_while_one_is_in_flight_in_its_branch_is_refused
     outcome, _ = run_talks(tmp_path, [None] * 5, 3, converse=converse, concurrency=1)
     assert (outcome.how, outcome.finished, outcome.failed, outcome.interrupted) == ("failed", 0, 0, 1)
     what = "the step 'a'" if kind == "compute" else "the role 'a'"
-    where = "branch 'pro'" if branch else "outside of any branch"
+    where = "in the same branch 'pro'" if branch else "outside of any branch"
     for said in ("conversation talk-0", what, where, 'part = conversation.branch("NAME")'):
         assert said in str(outcome.error), outcome.error
 
@@ -252,6 +252,29 @@ def test_a_stop_in_a_group_ends_its_branch_alone_and_the_others_go_on(tmp_path: 
     (_, _, first), (_, _, second) = ends(tmp_path)
     assert first == {"stopped": {"by": "protocol", "reason": "0.1 at 1"}}
     assert len(second) == 4
+
+
+@_GROUPS
+def test_a_part_that_never_ends_by_itself_holds_nothing_up(tmp_path: Path, manner: str) -> None:
+    async def converse(conversation: Conversation, _: Any) -> None:
+        async def watch(part: Conversation) -> None:
+            while True:
+                await _ask(part)
+
+        async def talk(part: Conversation) -> None:
+            part.stop("protocol", "enough")
+            await _ask(part)
+
+        parts = [partial(watch, conversation.branch("watch")), partial(talk, conversation.branch("talk"))]
+        if manner != "gathered":  # which waits for all of its parts
+            await MANNERS[manner](parts)
+        left_behind = asyncio.create_task(parts[0]())
+        await _ask(conversation)
+        assert not left_behind.done()
+
+    outcome, asked = run_talks(tmp_path, [None], 3, converse=converse)
+    assert (outcome.how, outcome.finished) == ("done", 1)
+    assert len(asked) < 2_500
 
 
 @_GROUPS
