@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import signal
@@ -17,7 +18,7 @@ import pytest
 from small_runs import SAMPLING, results, small_run
 
 from viva.engine.clock import RealClock
-from viva.engine.computation import Where
+from viva.engine.computation import Computer, Where
 from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError
 from viva.engine.events import CallFinished, Diverged, StepComputed
@@ -26,6 +27,7 @@ from viva.engine.messages import View
 from viva.engine.rerun import Exchange, Line, Step, held_again
 from viva.engine.runner import Coroutine, Runner
 from viva.engine.steps import Computed
+from viva.engine.stopping import RunStopping, Stop
 
 THREAD: Where = "thread"
 PROCESS: Where = "process"
@@ -289,3 +291,21 @@ def test_a_worker_process_does_not_outlive_its_program(tmp_path: Path) -> None:
         ready, _, _ = select.select([pipe], [], [], 30.0)
         assert ready
         assert pipe.read() == b""  # the worker has ended, for the pipe is closed
+
+
+def test_a_run_told_to_stop_finishes_the_step_that_is_computed_and_drops_those_that_wait(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+
+    async def main() -> list[Any]:
+        stop, computer = Stop(), Computer(RealClock(), processes=1)
+        stop.enter()
+        steps = [computer.run(functions.hang, (0,), 0.3, PROCESS)]
+        steps += [computer.run(functions.noted, (str(notes), number), 60.0, PROCESS) for number in range(3)]
+        tasks = [asyncio.create_task(one) for one in steps]
+        asyncio.get_running_loop().call_soon(stop.ask)
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    first, *others = asyncio.run(main())
+    assert b"no result after 0.3 s" in first[1]
+    assert [type(one) for one in others] == [RunStopping] * 3
+    assert not notes.exists()
