@@ -44,12 +44,19 @@ def _parts(depth: int) -> st.SearchStrategy[Part]:
     each=st.none() | st.integers(1, 6),
     whole=st.none() | st.integers(1, 12),
 )
-@example(
+@example(  # two parts of one group are stopped, in either order
     talks=[Part([("task group", [Part(["a", "a", "stop", "a"]), Part(["a", "stop", "a"]), Part(["a", "a", "a"])])])],
     schedule=3,
     kept=0.5,
     each=None,
     whole=4,
+)
+@example(  # an interruption that is caught within a group, and a step that depends on it
+    talks=[Part([("gather with errors", [Part([("task group", [Part(["a", "a"])])])]), "compute"])],
+    schedule=1,
+    kept=0.0,
+    each=None,
+    whole=1,
 )
 @settings(max_examples=60, deadline=None)
 def test_concurrent_protocols_make_the_same_calls_whatever_the_latency_and_wherever_they_are_killed(
