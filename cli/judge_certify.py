@@ -26,7 +26,8 @@ def register(app: typer.Typer) -> None:
 def _certify(
     run: Annotated[Path, typer.Argument(help="Folder of a run, or a CSV, TSV or JSONL file of key and score.")],
     labels: Annotated[
-        Path | None, typer.Option("--labels", help="People's grades: CSV, TSV or JSONL of key, grade, maybe round.")
+        Path | None,
+        typer.Option("--labels", help="People's grades: what --next wrote, or CSV, TSV or JSONL of key, grade."),
     ] = None,
     next_: Annotated[
         int | None, typer.Option("--next", metavar="N", help="Also choose N answers to have graded next (--out).")
@@ -58,7 +59,15 @@ def _certify(
     """
     from viva.engine.errors import ConfigurationError
     from viva.orchestration.graded_answers import graded_answers
-    from viva.orchestration.human_grades import HumanGrades, calibration_pairs, names_rounds, read_grades, write_next
+    from viva.orchestration.grading.labels import texts_of
+    from viva.orchestration.human_grades import (
+        HumanGrades,
+        calibration_pairs,
+        key_file,
+        names_rounds,
+        read_grades,
+        write_next,
+    )
     from viva.study.certificate import certificate_record, join, next_answers
     from viva.study.certificate_tables import notes, sentences, tables, write_csv
 
@@ -72,7 +81,9 @@ def _certify(
     if labels is None and next_ is None:
         raise ConfigurationError("give --labels FILE, or --next N --out FILE.csv for the first answers to grade")
     read = [path for path in (labels, calibration, run if run.is_file() else None) if path is not None]
-    check_targets({"--out": out, "--csv": csv}, read)
+    read += [] if labels is None else [key_file(labels)]
+    keys = None if out is None else key_file(out)
+    check_targets({"--out": out, "--csv": csv, "the key file of --out": keys}, read)
     if labels is not None:
         by_round = names_rounds(labels)
     answers = graded_answers(run, by_round=by_round, scale=_scale(scale))
@@ -80,10 +91,13 @@ def _certify(
     matched = join(answers, grades)
     if next_ is not None and out is not None:
         chosen, probabilities = next_answers(matched, next_, seed)
-        write_next(out, answers, grades, chosen, probabilities)
+        texts = texts_of(answers, chosen)
+        write_next(out, answers, grades, chosen, probabilities, texts, seed)
+        scale_words = "pass or fail" if answers.passes else f"{answers.low:g} to {answers.high:g}"
         print(
-            f"viva: note: {out}: {len(chosen)} answers to grade stand first; fill in 'grade' and give the whole file "
-            f"to --labels",
+            f"viva: note: {out}: {len(chosen)} answers to grade, without scores and candidates; fill in 'grade' "
+            f"({scale_words}) and give the file to --labels; {key_file(out).name} says whose answers they are: keep it "
+            "beside, and from graders",
             file=sys.stderr,
         )
     if labels is None:

@@ -23,7 +23,7 @@ from viva.scenarios.models import label_of
 from .launch import recorded_settings
 
 # Columns of a file of scores that are not numbers known of an answer.
-_COLUMNS = ("key", "score", "round", "candidate", "item")
+_COLUMNS = ("key", "score", "round", "candidate", "item", "question", "answer")
 _WORDS = {"pass": 1.0, "fail": 0.0, "true": 1.0, "false": 0.0}
 
 
@@ -123,7 +123,9 @@ def _from_file(path: Path, scale: tuple[float, float] | None) -> GradedAnswers:
 def _answer(raw: Mapping[str, Any], score: float | None) -> GradedAnswer:
     key = text_field(raw, "key")
     known = {name: value for name in raw if name not in _COLUMNS and (value := number(raw[name])) is not None}
-    return GradedAnswer(key, own_id(raw, "candidate") or "all", own_id(raw, "item") or key, score, round_of(raw), known)
+    texts = [value if isinstance(value := raw.get(name), str) else "" for name in ("question", "answer")]
+    candidate, item = own_id(raw, "candidate") or "all", own_id(raw, "item") or key
+    return GradedAnswer(key, candidate, item, score, round_of(raw), known, *texts)
 
 
 def _score(raw: Mapping[str, Any]) -> tuple[float | None, bool | None]:

@@ -6,17 +6,20 @@ What never belongs here: statistics, and where a judge's scores come from (``gra
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from viva.data.fields import FieldError, own_id, shown, text_field
+from viva.data.fields import FieldError, Raw, own_id, shown, text_field
 from viva.data.reading import read_records
+from viva.engine import seeds
 from viva.engine.errors import ConfigurationError, DatasetError
 from viva.engine.files import write_atomically
+from viva.reports.controls import spreadsheet_cell
 from viva.scenarios.graded import GradedAnswer
 
 from .graded_answers import GradedAnswers, number, passed_of, round_of
@@ -46,9 +49,7 @@ def names_rounds(path: Path) -> bool:
 
     :raises DatasetError: the file cannot be read.
     """
-    for _, raw in read_records(path, required=("key", "grade")):
-        if isinstance(raw, DatasetError):
-            raise raw
+    for _, _, raw in _grade_lines(path):
         return raw.get("round") not in (None, "")
     raise DatasetError("holds no grade; expected rows of key and grade", path=str(path))
 
@@ -65,9 +66,7 @@ def read_grades(path: Path, answers: GradedAnswers, *, unfinished: bool = False)
     for place, one in enumerate(answers.answers):
         places.setdefault((one.key, one.round), []).append(place)
     found, lines, without, waiting = HumanGrades(), dict[int, int](), 0, 0
-    for line, raw in read_records(path, required=("key", "grade")):
-        if isinstance(raw, DatasetError):
-            raise raw
+    for file, line, raw in _grade_lines(path):
         try:
             place = _joined(raw, places, answers)
             before = lines.setdefault(place, line)
@@ -92,7 +91,7 @@ def read_grades(path: Path, answers: GradedAnswers, *, unfinished: bool = False)
                 continue
             found.grades[place] = grade
         except FieldError as error:
-            raise DatasetError(str(error), path=str(path), line=line, field=error.field) from None
+            raise DatasetError(str(error), path=str(file), line=line, field=error.field) from None
     if found.probabilities and without:
         message = "is missing, though other grades have one; give it for all, or for none if all were drawn evenly"
         raise DatasetError(message, path=str(path), line=without, field="probability")
@@ -126,35 +125,125 @@ def calibration_pairs(path: Path, passes: bool, low: float, high: float) -> list
     return pairs
 
 
+def key_file(path: Path) -> Path:
+    """Return the file that says whose answers are graded in the file at ``path``, which has only ids."""
+    return path.with_name(f"{path.stem}.key.csv")
+
+
 def write_next(
     path: Path,
     answers: GradedAnswers,
     known: HumanGrades,
     chosen: Iterable[int],
     probabilities: Mapping[int, float],
+    texts: Mapping[int, tuple[str, str]],
+    seed: int,
 ) -> None:
-    """Write all answers with their probabilities: first those to grade now, then the graded ones, then the others.
+    """Write the answers to grade for people, in random order, and beside them the file that says whose they are.
 
-    :raises ConfigurationError: the file cannot be written.
+    People see an id, question and answer, and an empty grade. Keys, candidates, scores, probabilities and the grades so
+    far of all answers are in ``key_file``.
+
+    Args:
+        texts: question and answer of each chosen place; of one without texts its key is shown, for want of better.
+
+    Raises:
+        ConfigurationError: a file cannot be written.
     """
-    columns = ["key", *(["round"] if answers.rounds else []), "candidate", "score", "probability", "chosen", "grade"]
-    now = sorted(chosen)
-    rest = [place for place in probabilities if place not in set(now) and place not in known.grades]
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    for places, said in ((now, "yes"), (sorted(known.grades), "yes"), (sorted(rest), "no")):
+    now = sorted(chosen, key=lambda place: seeds.uniform(seed, "order", *_name(answers.answers[place])))
+    ids = {place: _id(answers.answers[place], seed) for place in probabilities}
+    pages = [[ids[place], *map(_text_cell, _texts(answers.answers[place], texts.get(place))), ""] for place in now]
+    _write_rows(path, ["id", "question", "answer", "grade"], pages)
+
+    columns = ["id", "key", *(["round"] if answers.rounds else []), "candidate", "score"]
+    columns += ["probability", "chosen", "grade"]
+    asked = set(now)
+    rest = [place for place in probabilities if place not in asked and place not in known.grades]
+    rows = []
+    for places, said in ((sorted(now), "yes"), (sorted(known.grades), "yes"), (sorted(rest), "no")):
         for place in places:
             one = answers.answers[place]
             assert one.score is not None
             grade = known.grades.get(place)
-            cells = [one.key, *([str(one.round)] if answers.rounds else []), one.candidate, _shown(one.score, answers)]
-            probability = repr(probabilities[place])
-            writer.writerow([*cells, probability, said, "" if grade is None else _shown(grade, answers)])
+            cells = [ids[place], one.key, *([str(one.round)] if answers.rounds else []), one.candidate]
+            cells += [_shown(one.score, answers), repr(probabilities[place]), said]
+            rows.append([*cells, "" if grade is None else _shown(grade, answers)])
+    _write_rows(key_file(path), columns, rows)
+
+
+def _write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
     try:
-        write_atomically(path, text.getvalue().encode())
+        write_atomically(path, text.getvalue().encode("utf-8", "replace"))
     except OSError as error:
         raise ConfigurationError(f"--out {path}: cannot be written: {error.strerror}") from None
+
+
+def _name(one: GradedAnswer) -> tuple[str, str, str]:
+    return one.candidate, one.key, "" if one.round is None else str(one.round)
+
+
+def _id(one: GradedAnswer, seed: int) -> str:
+    """A name of the answer that says nothing of its candidate."""
+    return hashlib.blake2b("\0".join([str(seed), *_name(one)]).encode(), digest_size=6).hexdigest()
+
+
+def _texts(one: GradedAnswer, texts: tuple[str, str] | None) -> tuple[str, str]:
+    question, answer = texts or (one.question, one.answer)
+    if question or answer:
+        return question, answer
+    return one.key + (f", round {one.round}" if one.round is not None else ""), ""
+
+
+def _text_cell(text: str) -> str:
+    return spreadsheet_cell(text, lines=True)
+
+
+def _grade_lines(path: Path) -> Iterator[tuple[Path, int, Raw]]:
+    """The lines of a file of grades with file and line, those of a file for people under the names of its key file.
+
+    :raises DatasetError: a line, or the key file, cannot be read, or an id is not in it.
+    """
+    if not _has_ids_alone(path):
+        for line, raw in read_records(path, required=("key", "grade")):
+            if isinstance(raw, DatasetError):
+                raise raw
+            yield path, line, raw
+        return
+    beside = key_file(path)
+    if not beside.exists():
+        message = f"says by 'id' what is graded, and {beside.name}, which was written with it, says whose answers these"
+        raise DatasetError(f"{message} are; put that file beside it under this name", path=str(path))
+    known: dict[str, tuple[int, Raw]] = {}
+    for line, raw in read_records(beside, required=("id", "key", "grade")):
+        if isinstance(raw, DatasetError):
+            raise raw
+        known[str(raw.get("id"))] = line, raw
+    given: dict[str, tuple[Path, int, Raw]] = {}
+    for line, raw in read_records(path, required=("id", "grade")):
+        if isinstance(raw, DatasetError):
+            raise raw
+        id_ = str(raw.get("id"))
+        if id_ in given:
+            message = f"{shown(id_)} is graded in line {given[id_][1]} already; keep one of them"
+            raise DatasetError(message, path=str(path), line=line, field="id")
+        if id_ not in known:
+            message = f"{shown(id_)} is not in {beside.name}; give the file that was written with it"
+            raise DatasetError(message, path=str(path), line=line, field="id")
+        given[id_] = path, line, {**known[id_][1], "grade": raw.get("grade")}
+    others = [(beside, line, raw) for id_, (line, raw) in known.items() if id_ not in given]
+    yield from (one for one in others if one[2].get("grade") not in (None, ""))  # they were made before
+    yield from given.values()
+    yield from (one for one in others if one[2].get("grade") in (None, ""))
+
+
+def _has_ids_alone(path: Path) -> bool:
+    for _, raw in read_records(path):
+        return not isinstance(raw, DatasetError) and "id" in raw and "key" not in raw
+    return False
 
 
 def _joined(raw: Mapping[str, Any], places: Mapping[Name, Sequence[int]], answers: GradedAnswers) -> int:

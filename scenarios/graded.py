@@ -16,7 +16,8 @@ class GradedAnswer:
 
     ``key``: the conversation's; ``round`` counts from 1 where rounds are graded. ``cluster`` names what answers have in
     common that are not independent, as a rule their item. ``score``: None where the judge's words could not be read.
-    ``known``: numbers that are known of it without a judge, by name.
+    ``known``: numbers that are known of it without a judge, by name. ``question`` and ``answer``: the texts that people
+    read to grade it, where they are known beforehand.
     """
 
     key: str
@@ -25,6 +26,8 @@ class GradedAnswer:
     score: float | None
     round: int | None = None
     known: Mapping[str, float] = field(default_factory=dict)
+    question: str = ""
+    answer: str = ""
 
 
 @dataclass(slots=True, frozen=True)

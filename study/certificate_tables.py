@@ -18,6 +18,7 @@ from viva.reports.text import Table
 Record = Mapping[str, Any]
 COLUMNS = ("candidate", "versus", "figure", "value", "low", "high", "answers", "labels", "worth")
 _NONE = "–"
+_TRIED = 10  # labels, in ``benches/certified.py``
 
 
 def sentences(record: Record) -> list[str]:
@@ -55,8 +56,16 @@ def notes(record: Record) -> list[str]:
     for name, one in record["candidates"].items():
         if one["corrected"] is None:
             said.append(f"{name}: {one['labels']} labels are too few to correct its figure; grade at least 3 items")
-        elif one["labels"] < 20:
-            said.append(f"{name}: intervals were tried out with 30 labels and more; this rests on {one['labels']}")
+        elif one["labels"] < _TRIED:
+            tried = f"intervals were tried out with {_TRIED} labels and more"
+            said.append(f"{name}: {tried}; this rests on {one['labels']}")
+    if record["scale"]["low"] is None or record["scale"]["high"] is None:
+        said.append(
+            "the ends of the scale are not known, so intervals do not allow for rare grades that no label shows and the "
+            "judge does not see; give --scale LOW:HIGH"
+        )
+    if record.get("correlations"):
+        said.append("intervals of correlations do not allow for rare grades that no label shows")
     if not record["probabilities"]:
         said.append("labels are taken for an even random draw of each candidate's answers; else give 'probability'")
     return said
@@ -99,7 +108,7 @@ def _of_candidate(name: str, one: Record, record: Record) -> str:
     beside = "which is within it" if inside else "which is outside"
     return (
         f"{name}: people's {what} would be {value} ({low} to {high}); the judge says {judged}, {beside}. "
-        f"The {one['labels']} labels are worth {one['worth']:.0f} without the judge."
+        f"These {one['labels']} labels tell as much as {one['worth']:.0f} labels alone."
     )
 
 

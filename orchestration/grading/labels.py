@@ -16,7 +16,7 @@ from viva.engine.files import write_atomically
 
 from ..graded_answers import GradedAnswers
 from ..human_grades import read_grades
-from .from_run import Chosen, Place, place_of
+from .from_run import Chosen, Place, What, place_of, run_questions
 from .records import Answer, Question
 from .store import GradeStore
 
@@ -39,6 +39,24 @@ def chosen_by(path: Path, answers: GradedAnswers) -> Chosen:
         {named[place]: probability for place, probability in grades.probabilities.items()},
         {named[place]: grade for place, grade in grades.grades.items()},
     )
+
+
+def texts_of(answers: GradedAnswers, places: Sequence[int]) -> dict[int, tuple[str, str]]:
+    """Return question and answer of these answers of a run, as graders may see them; nothing of a file of scores.
+
+    :raises ConfigurationError: a conversation cannot be shown, with the reason.
+    """
+    if not answers.source.is_dir():
+        return {}
+    named = {place_of(answers.answers[place]): place for place in places}
+    what: What = "rounds" if answers.rounds else "conversations"
+    found: dict[int, tuple[str, str]] = {}
+    for question in run_questions(answers.source, answers, what, Chosen(set(named)), overlap=1, labels=()):
+        asked = "\n\n".join([*(f"{said.role}: {said.text}" for said in question.context), question.text])
+        for answer in question.answers:
+            turns = [said.text if len(answer.turns) == 1 else f"{said.role}: {said.text}" for said in answer.turns]
+            found[named[answer.candidate, answer.key, answer.round]] = asked, "\n\n".join(turns)
+    return found
 
 
 def remember(store: GradeStore, answers: GradedAnswers, chosen: Chosen | None) -> None:

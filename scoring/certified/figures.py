@@ -6,7 +6,7 @@ What never belongs here: reading scores and grades, and how figures are shown.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -16,7 +16,7 @@ from ..intervals import Estimate, Floats
 from ..regression import pearson
 from .correlations import back, corrected_pearson, corrected_spearman
 from .means import corrected_difference, corrected_mean, mean_parts
-from .rates import Confusion, confusion, predictive_rate, rate_difference, remainder, rogan_gladen
+from .rates import Confusion, confusion, remainder, rogan_gladen
 from .sample import Sample
 from .tuned import Tuned, tune
 
@@ -28,6 +28,11 @@ class Scale:
     low: float = -math.inf
     high: float = math.inf
     passes: bool = False
+
+    def __post_init__(self) -> None:
+        if self.passes:
+            object.__setattr__(self, "low", 0.0)
+            object.__setattr__(self, "high", 1.0)
 
     def within(self, found: Estimate, *, difference: bool = False) -> Estimate:
         """An estimate with its ends within the bounds, or those of a difference."""
@@ -117,94 +122,81 @@ def _as_judged(sample: Sample) -> Sample:
 
 
 def _figure(sample: Sample, scale: Scale, level: float) -> Figure:
-    judged = _alone(_as_judged(sample), scale, level)
+    count = len(sample.scores)
+    judged = _interval(_untuned([_as_judged(sample)]), scale, level)
     if judged is None:  # one cluster alone
         mean = float(sample.scores.mean())
         judged = scale.within(Estimate(mean, -math.inf, math.inf))
-    alone = _alone(sample, scale, level) if sample.labels else None
-    tuned = _tried(sample)
-    if tuned is None:
-        return Figure(len(sample.scores), sample.labels, judged, None, alone, None)
-    corrected = predictive_rate(sample, level) if scale.passes else scale.within(_seen(tuned, sample, scale, level))
-    worth = _finite(tuned.worth(sample.labels), len(sample.scores))
-    return Figure(len(sample.scores), sample.labels, judged, corrected, alone, worth, tuned.powers)
-
-
-def _seen(tuned: Tuned, sample: Sample, scale: Scale, level: float) -> Estimate:
-    """The interval; where no label departs from what the judge's scores tell, one that allows for answers unseen.
-
-    A share u = z² / (n + z²) of answers may be off and not be among n labels, as in Wilson's interval of n right out of
-    n; how far is not known, at most the scale's width.
-    """
-    from scipy.stats import norm
-
-    found = tuned.interval(level)
-    residuals = (sample.grades - tuned.powers[0] * sample.scores)[sample.graded]
-    if float(np.ptp(residuals)) > 1e-9 * max(1.0, float(np.abs(residuals).max())) or math.isinf(scale.high - scale.low):
-        return found
-    z = float(norm.ppf((1.0 + level) / 2))
-    unseen = z * z / (sample.labels + z * z)
-    return Estimate(
-        found.value,
-        min(found.low, found.value - unseen * (found.value - scale.low)),
-        max(found.high, found.value + unseen * (scale.high - found.value)),
-    )
-
-
-def _alone(sample: Sample, scale: Scale, level: float) -> Estimate | None:
-    """The mean of the grades without any correction."""
-    if scale.passes:
-        constant = Sample(np.zeros_like(sample.scores), sample.grades, sample.weights, sample.clusters)
-        return predictive_rate(constant, level)
-    try:
-        return scale.within(tune([mean_parts(sample)], [1.0], [0.0]).interval(level))
-    except ValueError:
-        return None
-
-
-def _tried(sample: Sample) -> Tuned | None:
-    try:
-        return corrected_mean(sample)
-    except ValueError:
-        return None
+    plain, tuned = _untuned([sample]), _tuned([sample])
+    alone, corrected = _interval(plain, scale, level), _interval(tuned, scale, level)
+    if plain is None or tuned is None or alone is None or corrected is None:
+        return Figure(count, sample.labels, judged, None, alone, None)
+    worth = _worth(tuned, plain, (corrected, alone), sample.labels, scale, level)
+    return Figure(count, sample.labels, judged, corrected, alone, min(worth, float(count)), tuned.powers)
 
 
 def _difference(one: Sample, other: Sample, figures: tuple[Figure, Figure], scale: Scale, level: float) -> Figure:
+    pair = [one, other]
     answers, labels = len(one.scores) + len(other.scores), one.labels + other.labels
-    judged = _plain_difference(_as_judged(one), _as_judged(other), level)
-    first, second = figures[0].corrected, figures[1].corrected
-    if first is None or second is None:
-        return Figure(answers, labels, judged, None, None, None)
-    alone = _plain_difference(one, other, level)
-    if scale.passes:
-        corrected, tuned = rate_difference(one, other, (first, second), level)
-        worth = None if tuned is None else tuned.worth(labels)
-        return Figure(answers, labels, judged, corrected, alone, worth, () if tuned is None else tuned.powers)
-    try:
-        found = corrected_difference(one, other)
-    except ValueError:
-        return Figure(answers, labels, judged, None, alone, None)
-    corrected = scale.within(found.interval(level), difference=True)
-    return Figure(answers, labels, judged, corrected, alone, _finite(found.worth(labels), answers), found.powers)
-
-
-def _plain_difference(one: Sample, other: Sample, level: float) -> Estimate:
-    count = max(one.count, other.count)
-    try:
-        return tune([mean_parts(one, count), mean_parts(other, count)], [1.0, -1.0], [0.0, 0.0]).interval(level)
-    except ValueError:
+    judged = _interval(_untuned([_as_judged(sample) for sample in pair]), scale, level)
+    if judged is None:
         value = float(one.scores.mean() - other.scores.mean())
-        return Estimate(value, -math.inf, math.inf)
+        judged = scale.within(Estimate(value, -math.inf, math.inf), difference=True)
+    if figures[0].corrected is None or figures[1].corrected is None:
+        return Figure(answers, labels, judged, None, None, None)
+    plain, tuned = _untuned(pair), _tuned(pair)
+    alone, corrected = _interval(plain, scale, level), _interval(tuned, scale, level)
+    if plain is None or tuned is None or alone is None or corrected is None:
+        return Figure(answers, labels, judged, None, alone, None)
+    worth = _worth(tuned, plain, (corrected, alone), labels, scale, level)
+    return Figure(answers, labels, judged, corrected, alone, min(worth, float(answers)), tuned.powers)
+
+
+def _untuned(samples: Sequence[Sample]) -> Tuned | None:
+    """Return the mean of the grades alone, or the difference of two; None where too few clusters have grades."""
+    count = max(sample.count for sample in samples)
+    signs = [1.0, -1.0][: len(samples)]
+    try:
+        return tune([mean_parts(sample, count) for sample in samples], signs, [0.0] * len(samples))
+    except ValueError:
+        return None
+
+
+def _tuned(samples: Sequence[Sample]) -> Tuned | None:
+    try:
+        return corrected_mean(*samples) if len(samples) == 1 else corrected_difference(*samples)
+    except ValueError:
+        return None
+
+
+def _interval(found: Tuned | None, scale: Scale, level: float) -> Estimate | None:
+    if found is None:
+        return None
+    return scale.within(found.interval(level, scale.low, scale.high), difference=len(found.terms) > 1)
+
+
+def _worth(
+    tuned: Tuned, plain: Tuned, intervals: tuple[Estimate, Estimate], labels: int, scale: Scale, level: float
+) -> float:
+    """Return how many labels alone would give as short an interval as these ``labels`` do with the judge.
+
+    The widths of labels alone fall with some power of their number, between 1/2 and 1; four times as many tell which.
+    """
+    if math.isinf(scale.high - scale.low):
+        return tuned.worth(labels)
+    corrected, alone = (one.high - one.low for one in intervals)
+    more = plain.interval(level, scale.low, scale.high, times=4.0)
+    power = math.log(alone / (more.high - more.low)) / math.log(4.0)
+    times = (alone / corrected) ** (1.0 / min(max(power, 0.5), 1.0))
+    return float(labels * times)
 
 
 def _gap(sample: Sample, scale: Scale, level: float) -> Gap:
     graded = sample.graded
     score, grade, weight = sample.scores[graded], sample.grades[graded], sample.weights[graded]
-    off = Sample(score, score - grade, weight, sample.clusters[graded])
-    try:
-        mean = scale.within(tune([mean_parts(off)], [1.0], [0.0]).interval(level), difference=True)
-    except ValueError:
-        mean = None
+    off = _untuned([Sample(score, score - grade, weight, sample.clusters[graded])])
+    judged = float((weight * score).sum() / weight.sum())
+    mean = None if off is None else off.interval(level, judged - scale.high, judged - scale.low)
     absolute = float((weight * np.abs(score - grade)).sum() / weight.sum())
     r = pearson(score.tolist(), grade.tolist())
     if not scale.passes:
@@ -212,8 +204,3 @@ def _gap(sample: Sample, scale: Scale, level: float) -> Gap:
     told = confusion(sample)
     rate = rogan_gladen(remainder(sample), told.sensitivity, told.specificity, level)
     return Gap(mean, absolute, None if r is None else r[0], told, rate)
-
-
-def _finite(worth: float, answers: int) -> float:
-    """A worth that is not more than all answers with grades: more is never gained by labels."""
-    return min(worth, float(answers))

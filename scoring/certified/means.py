@@ -48,4 +48,6 @@ def mean_parts(sample: Sample, count: int | None = None) -> Parts:
         rows = [(whole[k] / whole[n], np.nan_to_num(whole[k] / whole[n] - left[:, k] / left[:, n]))
                 for k, n in ((1, 0), (2, 0), (4, 3))]  # fmt: skip
     (direct, directs), (on_graded, graded), (on_all, every) = rows
-    return Parts(float(direct), float(on_graded), float(on_all), directs, graded, every, totals[:, 0])
+    held = w[sample.graded]
+    evenness = float(held.mean() / held.max())
+    return Parts(float(direct), float(on_graded), float(on_all), directs, graded, every, totals[:, 0], evenness)

@@ -1,22 +1,16 @@
-"""Pass rates corrected for a judge that errs: by its sensitivity and specificity, and by its predictive values.
+"""Pass rates corrected for a judge that errs by its sensitivity and specificity, and the table of its errors.
 
-``rogan_gladen``       needs only that the judge finds as many of the good and of the bad answers here as where it was
-                       compared with people (Rogan and Gladen 1978), which may have been another run.
-``predictive_rate``    for grades of answers drawn from the run itself: what people say of those that the judge passed
-                       and of those that it failed, weighed by how many there are of each. That is the
-                       prediction-powered rate (of a judge with two scores), and the more exact of the two: Rogan and
-                       Gladen's leaves unused how many of the graded answers people passed.
+Rogan and Gladen's rate (1978) needs only that the judge finds as many of the good and of the bad answers here as where
+it was compared with people, which may have been another run. For grades of answers drawn from the run itself the
+prediction-powered rate (``means``) is the more exact: it also uses how many of the graded answers people passed.
 
-Both intervals come from draws of the three shares, each from the beta distribution of its counts with half a count
-more on either side (Jeffreys). In simulations (``benches/certified.py``) they hold for 30 labels, also where
-the delta method has a width of 0; intervals by Lang and Reiczigel 2014 were tried beside and covered up to 99% there.
-
-What never belongs here: scores of more than two values (``means``).
+The interval comes from draws of the three shares, each from the beta distribution of its counts with half a count more
+on either side (Jeffreys). In simulations (``benches/certified.py``) it holds for 30 labels, also where the delta method
+has a width of 0; intervals by Lang and Reiczigel 2014 were tried beside and covered up to 99% there.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -24,9 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..intervals import Estimate, Floats, check_level
-from .means import corrected_difference, corrected_mean
 from .sample import Sample
-from .tuned import Tuned
 
 Which: TypeAlias = NDArray[np.bool_]
 
@@ -101,70 +93,23 @@ def rogan_gladen(passed: Share, sensitivity: Share, specificity: Share, level: f
     return _within(value, rates, level)
 
 
-def predictive_rate(sample: Sample, level: float = 0.95) -> Estimate:
-    """The pass rate by predictive values, with its interval.
-
-    :raises ValueError: scores or grades are not 0 and 1, no answer has a grade, or ``level`` is not between 0 and 1.
-    """
-    check_level(level)
-    if not sample.labels:
-        raise ValueError("no answer has a grade")
-    told = confusion(sample)
-    everywhere = _share(sample, np.ones_like(sample.graded), sample.scores == 1.0, np.ones_like(sample.scores))
-    source = np.random.default_rng(_SEED)
-    q, good, bad = (one.draws(source) for one in (everywhere, told.passed, told.failed))
-    value = everywhere.value * told.passed.value + (1.0 - everywhere.value) * told.failed.value
-    return _within(value, q * good + (1.0 - q) * bad, level)
-
-
 def remainder(sample: Sample) -> Share:
     """The judge's pass rate among the answers without a grade; among all where each has one."""
     left = ~sample.graded if not sample.graded.all() else np.ones_like(sample.graded)
     return _share(sample, left, sample.scores == 1.0, left.astype(np.float64))
 
 
-def rate_difference(
-    first: Sample, second: Sample, ends: tuple[Estimate, Estimate], level: float = 0.95
-) -> tuple[Estimate, Tuned | None]:
-    """The difference of two rates from their intervals ``ends``, and the tuned difference that tells their correlation.
-
-    MOVER (Zou and Donner 2008, "Construction of confidence limits about effect measures", Statistics in Medicine 27,
-    equation 8), with the correlation of the two by the clusters that they share.
-
-    :raises ValueError: ``level`` is not between 0 and 1.
-    """
-    check_level(level)
-    one, other = ends
-    try:
-        tuned = corrected_difference(first, second)
-        alone = [corrected_mean(sample) for sample in (first, second)]
-    except ValueError:  # too few labels for a correlation: as if independent
-        tuned, together = None, 0.0
-    else:
-        together = _correlation(alone[0].deviations, alone[1].deviations)
-    value = one.value - other.value
-    down = _hypot(one.value - one.low, other.high - other.value, together)
-    up = _hypot(one.high - one.value, other.value - other.low, together)
-    return Estimate(value, max(-1.0, value - down), min(1.0, value + up)), tuned
-
-
-def _hypot(a: float, b: float, correlation: float) -> float:
-    return math.sqrt(max(0.0, a * a + b * b - 2.0 * correlation * a * b))
-
-
-def _correlation(one: Floats, other: Floats) -> float:
-    size = max(one.size, other.size)
-    a, b = (np.pad(row, (0, size - row.size)) for row in (one, other))
-    scale = math.sqrt(float(a @ a) * float(b @ b))
-    return float(a @ b) / scale if scale > 0.0 else 0.0
-
-
 def _share(sample: Sample, among: Which, which: Which, weights: Floats | None = None) -> Share:
     """The weighted share of ``which`` ``among`` answers, and of how many independent ones it is worth.
 
     That is Kish's effective number of clusters for weights, times or over what clustering adds to the variance (the
-    design effect, Korn and Graubard 1998); never more than there are answers.
+    design effect), its degrees of freedom adjusted to those of the clusters; never more than there are answers.
+
+    Source: Korn and Graubard 1998, "Confidence intervals for proportions with small expected number of positive
+        counts estimated from survey data", Survey Methodology 24, section 2.
     """
+    from scipy.stats import t
+
     w = np.where(among, sample.weights if weights is None else weights, 0.0)
     held = w > 0.0
     if not held.any():
@@ -179,7 +124,8 @@ def _share(sample: Sample, among: Which, which: Which, weights: Floats | None = 
     plain = value * (1.0 - value)
     if plain == 0.0 or variance == 0.0:  # nothing to see it by: as if each cluster were of one mind
         return Share(value, float(w.sum() ** 2 / (residuals[:, 1] ** 2).sum()))
-    return Share(value, min(answers, plain / variance))
+    freedom = t.ppf(0.975, max(answers - 1.0, 1.0)) / t.ppf(0.975, max(clusters - 1.0, 1.0))
+    return Share(value, min(answers, plain / variance * float(freedom) ** 2))
 
 
 def _within(value: float, draws: Floats, level: float) -> Estimate:

@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import random
+import shutil
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -55,20 +57,28 @@ def interviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
+def _key_rows(file: Path) -> list[Row]:
+    return _rows(file.with_name(f"{file.stem}.key.csv"))
+
+
+def _graded(file: Path, to: Path, grade: Callable[[Row], str]) -> Path:
+    """The file for people with the grades that they give, beside a copy of its key file."""
+    known = {row["id"]: row for row in _key_rows(file)}
+    shutil.copy(file.with_name(f"{file.stem}.key.csv"), to.with_name(f"{to.stem}.key.csv"))
+    return _write(to, [row | {"grade": grade(known[row["id"]])} for row in _rows(file)])
+
+
 def _graded_by_people(file: Path, to: Path, *, lenient: int = 1) -> Path:
-    """Each chosen answer with a person's grade: the judge is too lenient by a grade on a third of them."""
+    """The judge is too lenient by a grade on a third of the answers."""
     draw = random.Random(28)
-    rows = _rows(file)
-    for row in rows:
-        if row["chosen"] == "yes":
-            row["grade"] = str(max(1, int(row["score"]) - lenient * (draw.random() < 1 / 3)))
-    return _write(to, rows)
+    return _graded(file, to, lambda row: str(max(1, int(row["score"]) - lenient * (draw.random() < 1 / 3))))
 
 
 def test_rounds_are_drawn_graded_corrected_and_drawn_again(interviews: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first.csv", tmp_path / "second.csv"
     _viva("judge", "certify", interviews, "--rounds", "--next", "60", "--out", first)
-    rows = _rows(first)
+    rows = _key_rows(first)
+    assert len(_rows(first)) == 60
     assert [row["chosen"] for row in rows[:61]] == ["yes"] * 60 + ["no"]
     assert sum(float(row["probability"]) for row in rows) == pytest.approx(60)
     labels = _graded_by_people(first, tmp_path / "labels.csv")
@@ -96,12 +106,12 @@ def test_rounds_are_drawn_graded_corrected_and_drawn_again(interviews: Path, tmp
         assert one["corrected"]["value"] < one["judged"]["value"]
         assert one["corrected"]["low"] < one["corrected"]["value"] < one["corrected"]["high"]
         assert one["worth"] > one["labels"]
-        assert record["gaps"][name]["mean"]["low"] > 0
+        assert record["gaps"][name]["mean"]["value"] > 0
         assert -1 <= record["correlations"]["right"][name]["pearson"]["corrected"]["value"] <= 1
     [pair] = record["differences"]
     assert (pair["first"], pair["second"]) == ("a", "b")
 
-    again = _rows(second)
+    again = _key_rows(second)
     assert [row["grade"] for row in again[:30]] == [""] * 30
     assert sum(row["grade"] != "" for row in again) == 60
     before = {(row["key"], row["round"]): float(row["probability"]) for row in rows}
@@ -110,22 +120,75 @@ def test_rounds_are_drawn_graded_corrected_and_drawn_again(interviews: Path, tmp
     _, error = _viva("judge", "certify", interviews, "--labels", second, ok=False)
     assert f"{second}:2: field 'grade': is empty, though the answer was chosen" in error
     assert error.rstrip().endswith(": 30 still to grade")
-    for row in again[:30]:
-        row["grade"] = row["score"]
-    whole = _write(tmp_path / "whole.csv", again)
+    whole = _graded(second, tmp_path / "whole.csv", lambda row: row["score"])
     more = json.loads(_viva("judge", "certify", interviews, "--labels", whole, "--json")[0])
     assert more["labels"] == 90
     assert more["candidates"]["a"]["corrected"]["value"] < more["candidates"]["a"]["judged"]["value"]
 
 
+@pytest.mark.parametrize("rounds", [True, False])
+def test_people_are_shown_question_and_answer_in_random_order_and_nothing_of_judge_or_candidate(
+    interviews: Path, tmp_path: Path, rounds: bool
+) -> None:
+    file, other = tmp_path / "next.csv", tmp_path / "other.csv"
+    more = ["--rounds"] if rounds else []
+    _, said = _viva("judge", "certify", interviews, *more, "--next", "40", "--out", file)
+    assert "keep it beside" in " ".join(said.split())
+    rows, known = _rows(file), {row["id"]: row for row in _key_rows(file)}
+    assert list(rows[0]) == ["id", "question", "answer", "grade"]
+    assert all(row["question"] and row["answer"] and not row["grade"] for row in rows)
+    candidates = [known[row["id"]]["candidate"] for row in rows]
+    assert 5 < candidates[:20].count("a") < 15, "in the order of the run the first 20 would be one candidate's"
+    assert not any(f"{name}/" in file.read_text() for name in ("a", "b"))
+    assert not any(known[row["id"]]["key"] in "".join(row.values()) for row in rows)
+    _viva("judge", "certify", interviews, *more, "--next", "40", "--out", other)
+    assert other.read_text() == file.read_text()
+    # Half of them are graded by somebody whose program sorts the lines: nothing changes.
+    labels = _graded(file, tmp_path / "labels.csv", lambda row: row["score"])
+    told = _viva("judge", "certify", interviews, "--labels", labels, "--json")[0]
+    _write(labels, sorted(_rows(labels), key=lambda row: row["answer"]))
+    assert _viva("judge", "certify", interviews, "--labels", labels, "--json")[0] == told
+    # The key file alone, with grades in it, is a file of the former form.
+    former = _write(
+        tmp_path / "former.csv",
+        [{name: value for name, value in (row | {"grade": row["score"] if row["chosen"] == "yes" else ""}).items()
+          if name != "id"} for row in known.values()],
+    )  # fmt: skip
+    again = json.loads(_viva("judge", "certify", interviews, "--labels", former, "--json")[0])
+    assert again["candidates"] == json.loads(told)["candidates"]
+
+
+def test_grades_whose_key_file_is_not_theirs_are_refused(tmp_path: Path) -> None:
+    scores = _scores(tmp_path / "scores.csv", 10)
+    _viva("judge", "certify", scores, "--scale", "1:5", "--next", "4", "--out", tmp_path / "next.csv")
+    labels = _graded(tmp_path / "next.csv", tmp_path / "labels.csv", lambda row: "3")
+    rows = _rows(labels)
+    arguments: list[str | Path] = [scores, "--scale", "1:5", "--labels", labels]
+    assert json.loads(_viva("judge", "certify", *arguments, "--json")[0])["labels"] == 4
+    _write(labels, [*rows[:3], rows[0]])
+    assert f"{labels}:5: field 'id'" in _viva("judge", "certify", *arguments, ok=False)[1]
+    _write(labels, [*rows[:3], rows[3] | {"id": "ffff"}])
+    assert "'ffff' is not in labels.key.csv" in _viva("judge", "certify", *arguments, ok=False)[1]
+    labels.with_name("labels.key.csv").unlink()
+    assert "labels.key.csv, which was written with it" in _viva("judge", "certify", *arguments, ok=False)[1]
+
+
+def test_texts_of_a_file_of_scores_are_shown_and_are_no_formulas(tmp_path: Path) -> None:
+    rows = [
+        {"key": f"x/{n}", "candidate": "x", "score": str(n % 5 + 1), "question": f"What is {n}?", "answer": f"=1+{n}"}
+        for n in range(8)
+    ]
+    scores = _write(tmp_path / "scores.csv", rows)
+    _viva("judge", "certify", scores, "--scale", "1:5", "--next", "3", "--out", tmp_path / "next.csv")
+    shown = _rows(tmp_path / "next.csv")
+    assert all(row["question"].startswith("What is ") and row["answer"].startswith("'=1+") for row in shown)
+
+
 def test_the_answer_comes_first_and_tables_fit_80_columns(interviews: Path, tmp_path: Path) -> None:
     first, figures = tmp_path / "first.csv", tmp_path / "figures.csv"
     _viva("judge", "certify", interviews, "--next", "40", "--out", first)
-    rows = _rows(first)
-    assert "round" not in rows[0]
-    for row in rows[:40]:
-        row["grade"] = f"{0.9 * float(row['score']):.3f}"
-    labels = _write(tmp_path / "labels.csv", rows[:40])
+    assert "round" not in _key_rows(first)[0]
+    labels = _graded(first, tmp_path / "labels.csv", lambda row: f"{0.9 * float(row['score']):.3f}")
     out, _ = _viva("judge", "certify", interviews, "--labels", labels, "--csv", figures)
     lines = out.splitlines()
     assert lines[0].startswith("a: people's mean grade would be ")
@@ -144,11 +207,9 @@ def test_of_a_run_of_rulings_only_what_the_judge_was_asked_about_is_graded(tmp_p
     models = ["--candidate", "simulated:c?knowledge=0", "--judge", "simulated:j?noise=0.5", "--repeats", "12"]
     _viva("run", "functionchat", "--data", write_data(tmp_path / "data"), *models, "--out", tmp_path / "run")
     _viva("judge", "certify", tmp_path / "run", "--next", "20", "--out", tmp_path / "next.csv")
-    rows = _rows(tmp_path / "next.csv")
+    rows = _key_rows(tmp_path / "next.csv")
     assert {row["score"] for row in rows} == {"pass", "fail"}
-    for row in rows[:20]:
-        row["grade"] = "fail"
-    labels = _write(tmp_path / "labels.csv", rows)
+    labels = _graded(tmp_path / "next.csv", tmp_path / "labels.csv", lambda row: "fail")
     record = json.loads(_viva("judge", "certify", tmp_path / "run", "--labels", labels, "--json")[0])
     assert record["scale"] == {"low": 0.0, "high": 1.0, "passes": True}
     assert record["answers"] == len(rows) < 12 * 40

@@ -78,7 +78,8 @@ def test_rounds_of_a_run_are_graded_and_certify_its_figures(run: Path, tmp_path:
 def test_the_list_of_what_to_grade_next_opens_as_a_queue(run: Path, tmp_path: Path) -> None:
     first, queue, grades = tmp_path / "next.csv", tmp_path / "queue", tmp_path / "grades.csv"
     _viva("judge", "certify", run, "--next", "12", "--out", first)
-    chosen = {row["key"] for row in csv.DictReader(first.read_text().splitlines()) if row["chosen"] == "yes"}
+    known = csv.DictReader((tmp_path / "next.key.csv").read_text().splitlines())
+    chosen = {row["key"] for row in known if row["chosen"] == "yes"}
     _viva("grade", "queue", run, "--next", first, "--out", queue)
     with GradeStore.open(queue) as store:
         assert {answer.key for one in store.questions() for answer in one.answers} == chosen

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from viva.scoring.certified.figures import Scale, certify
@@ -170,3 +170,57 @@ def test_intervals_of_30_labels_hold_where_those_of_the_judge_do_not(skewed: boo
         plain += alone.low <= 60 <= alone.high
     assert 273 <= covered <= 297  # 95% ± 4 points
     assert plain < 30
+
+
+def _failing(seed: int, rate: float, labels: int, *, each: int = 1, count: int = 300) -> tuple[Sample, float]:
+    """Answers of which a share has the lowest grade, and a judge that sees none of these; and the true mean."""
+    source = np.random.default_rng([seed, labels])
+    failed = np.repeat(source.random(count // each) < rate, each)
+    usual = np.clip(source.normal(80, 6, count), 60, 100)
+    scores = np.clip(usual + source.normal(5, 3, count), 0, 100)
+    graded = np.repeat(source.permutation(count // each) < labels // each, each)
+    told = np.where(graded, np.where(failed, 0.0, usual), np.nan)
+    return Sample.of(scores, told, np.arange(count) // each), (1.0 - rate) * 80.0
+
+
+@pytest.mark.parametrize("labels", [10, 20, 40, 60])
+@pytest.mark.parametrize(("rate", "each"), [(0.02, 1), (0.05, 1), (0.10, 2)])
+def test_figures_cover_the_truth_where_failures_are_rare_and_the_judge_does_not_see_them(
+    rate: float, each: int, labels: int
+) -> None:
+    studies, covered = 100, 0
+    for seed in range(studies):
+        sample, truth = _failing(seed, rate, labels, each=each)
+        end = corrected_mean(sample).interval(low=0.0, high=100.0)
+        covered += end.low <= truth <= end.high
+    # With a coverage of 95% so few are found in 2 of 100 such tests; Student's intervals cover 10% to 80% here.
+    assert covered >= 0.9 * studies
+
+
+@settings(max_examples=25)
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([(1.0, 4.0), (0.0, 100.0), (-1.0, 1.0)]),
+    st.sampled_from([3, 5, 10, 40]),
+    st.sampled_from([1, 3]),
+    st.sampled_from([0.0, 0.05, 0.5, 1.0]),
+)
+def test_corrected_intervals_stay_on_the_scale_hold_their_figure_and_are_never_points(
+    seed: int, ends: tuple[float, float], labels: int, each: int, failing: float
+) -> None:
+    low, high = ends
+    source = np.random.default_rng(seed)
+
+    def sample() -> Sample:
+        grades = np.where(source.random(60) < failing, low, low + (high - low) * np.round(source.random(60), 1))
+        graded = np.isin(np.arange(60) // each, source.permutation(60 // each)[: max(labels // each, 4)])
+        scores = np.clip(grades + source.normal(0, 0.1 * (high - low), 60), low, high)
+        return Sample.of(scores, np.where(graded, grades, np.nan), np.arange(60) // each)
+
+    found = certify({"a": sample(), "b": sample()}, Scale(low, high))
+    figures = [*found.candidates.values(), *found.differences.values()]
+    for figure, (least, most) in zip(figures, [ends, ends, (low - high, high - low)], strict=True):
+        for one in (figure.corrected, figure.labels_alone):
+            assert one is not None
+            assert least <= one.low <= one.value <= one.high <= most
+            assert one.high - one.low > 0.01 * (high - low)
