@@ -7,6 +7,7 @@ command-line options follow from the decorator and the function's annotations.
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -23,7 +24,8 @@ from viva.engine.stopping import decisive
 
 from .contract import Aggregate, Converse, Prepared, Role, Scenario
 from .given import GivenTask, GivenTasks, given_tasks, task_of, tasks_in_file
-from .measures import SCORE, Measures, named_values
+from .graded import Grading
+from .measures import SCORE, Measures, Ranges, named_values
 from .registry import define
 from .returned import plain_value
 from .settings import RunSettings, full_file
@@ -31,6 +33,7 @@ from .shown import ResultSummary
 
 _NAME = re.compile(r"\w[\w-]*")
 Holding = Callable[..., Awaitable[Any]]
+Range = tuple[float | None, float | None]
 _TASKS = "Tasks as JSON lines, one a line, of the type that the scenario's function takes."
 
 
@@ -38,10 +41,11 @@ class FunctionScenario(Scenario[RunSettings, GivenTask]):
     """A scenario around a coroutine function ``function(conversation, task)`` or ``(conversation, task, settings)``.
 
     Made by the decorator ``scenario``. Calling it calls the function. ``file`` is the Python file that it stands in,
-    None in an interactive session.
+    None in an interactive session. ``ranges``: the ends of measures, as far as the decorator declares them.
     """
 
     function: ClassVar[Holding]
+    ranges: ClassVar[Ranges] = {}
     task_type: ClassVar[TypeAdapter[Any]]
     file: ClassVar[Path | None]
     data: ClassVar[str] = "tasks"
@@ -87,7 +91,9 @@ class FunctionScenario(Scenario[RunSettings, GivenTask]):
         async def converse(conversation: Conversation, task: GivenTask) -> dict[str, Any]:
             record: dict[str, Any] = {"task": task.id, "value": None}
             try:
-                record["value"] = plain_value(await function(conversation, task.payload, *more), self.name)
+                value = plain_value(await function(conversation, task.payload, *more), self.name)
+                self._check_ranges(value)
+                record["value"] = value
             except (ConversationStopped, ExceptionGroup) as error:
                 stop = decisive(error)
                 if not isinstance(stop, ConversationStopped):
@@ -99,6 +105,17 @@ class FunctionScenario(Scenario[RunSettings, GivenTask]):
 
         return converse
 
+    def _check_ranges(self, value: Any) -> None:
+        """:raises ValueError: a number lies outside of the range that the decorator declares for it."""
+        if not self.ranges:
+            return
+        for name, one in named_values(value).items():
+            low, high = self.ranges.get(name, (-math.inf, math.inf))
+            if isinstance(one, int | float) and not low <= one <= high:
+                raise ValueError(
+                    f"{self.name} returned {name} = {one!r}; its decorator declares {low:g} to {high:g} (score=…)"
+                )
+
     def task(self, record: Any) -> GivenTask:
         return task_of(record, self.task_type)
 
@@ -109,7 +126,7 @@ class FunctionScenario(Scenario[RunSettings, GivenTask]):
         return task.payload
 
     def aggregate(self, manifest: dict[str, Any], scoring: Any) -> Aggregate:
-        return Measures(manifest, next(role.name for role in self.roles if role.many))
+        return Measures(manifest, next(role.name for role in self.roles if role.many), self.ranges)
 
     def score_of(self, settings: RunSettings) -> Callable[[Any], float | None]:
         def score(result: Any) -> float | None:
@@ -117,6 +134,13 @@ class FunctionScenario(Scenario[RunSettings, GivenTask]):
             return None if value is None or isinstance(value, str) else float(value)
 
         return score
+
+    def grading(self, settings: RunSettings, *, by_round: bool = False) -> Grading | None:
+        found = super().grading(settings, by_round=by_round)
+        low, high = self.ranges.get(SCORE, (-math.inf, math.inf))
+        if found is None or math.isinf(low) or math.isinf(high):
+            return found
+        return Grading(low, high, found.answers)
 
     def summary_of(self, settings: RunSettings) -> Callable[[Any], ResultSummary]:
         return _summary
@@ -129,6 +153,7 @@ def scenario(
     judge: str | None = None,
     name: str | None = None,
     settings: type[RunSettings] = RunSettings,
+    score: Range | Mapping[str, Range] | None = None,
 ) -> Callable[[Holding], FunctionScenario]:
     """Make a scenario from a coroutine function.
 
@@ -141,8 +166,11 @@ def scenario(
     :param judge: the role that a fork may give to another model; it need not be named in ``one``.
     :param name: the scenario's name; the function's if None.
     :param settings: a subclass of ``RunSettings`` whose own fields become options too.
-    :raises ConfigurationError: a role comes twice, or is no name of an option.
+    :param score: the least and the greatest value that the score can have, such as ``(0, 1)``; None at an end: there is
+        none. Of named numbers a dict of such pairs. Intervals stay within, and what lies outside fails a conversation.
+    :raises ConfigurationError: a role comes twice, or is no name of an option; ``score`` is no range.
     """
+    ranges = _ranges(score)
     others = list(one) if isinstance(one, Sequence) and not isinstance(one, str) else [one]
     if judge is not None and judge not in others:
         others.append(judge)
@@ -171,6 +199,7 @@ def scenario(
                 "roles": roles,
                 "settings": _settings(title, roles, settings),
                 "function": staticmethod(function),
+                "ranges": ranges,
                 "task_type": _adapter(function, types[1]),
                 "file": _file_of(function),
                 "__doc__": function.__doc__,
@@ -190,6 +219,25 @@ def _summary(result: Any) -> ResultSummary:
         words.insert(0, f"{result['stopped']['by']}: {result['stopped']['reason']}")
     unscored = sum(value is None for value in values.values())
     return ResultSummary(numbers.pop(SCORE, None), ", ".join(words), numbers, unscored)
+
+
+def _ranges(score: Range | Mapping[str, Range] | None) -> dict[str, tuple[float, float]]:
+    """:raises ConfigurationError: something is no range."""
+    found: dict[str, tuple[float, float]] = {}
+    given: Mapping[str, Any] = {} if score is None else score if isinstance(score, Mapping) else {SCORE: score}
+    for name, ends in given.items():
+        try:
+            low, high = ends if isinstance(ends, Sequence) and not isinstance(ends, str) else ()
+            pair = -math.inf if low is None else float(low), math.inf if high is None else float(high)
+        except (TypeError, ValueError):
+            pair = math.nan, math.nan
+        if not (isinstance(name, str) and pair[0] < pair[1]):
+            raise ConfigurationError(
+                f"score: expected (least, greatest), such as (0, 1) or (0, None), or a dict of such pairs by the names "
+                f"that are returned; found {name!r}: {ends!r:.80}"
+            )
+        found[name] = pair
+    return found
 
 
 def _check(roles: Sequence[Role], settings: type[RunSettings]) -> None:

@@ -1,14 +1,16 @@
 """The aggregate of a scenario that brings none of its own: means and counts of whatever its conversations return.
 
 A conversation returns a number (its score), or a dict of named values. Numbers and truth values have a mean with an
-interval, texts are counted, None is *unscored*; everything else is recorded and not added up.
+interval, texts are counted, None is *unscored*; everything else is recorded and not added up. Intervals stay within the
+ranges that a scenario declares (``Ranges``); of a measure without one there is none below five tasks, and that of whole
+numbers of which none is negative does not go below 0.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from viva.reports.failed import failed_table
 from viva.reports.irregular import Irregular, add_irregular, irregular_of, irregular_record
@@ -16,19 +18,24 @@ from viva.reports.text import Table, number, ranged
 from viva.reports.usage import add_usage, usage_of, usage_table
 from viva.scoring.clusters import ClusteredMean, clustered_mean
 from viva.scoring.failures import Failures
+from viva.scoring.intervals import Estimate
 from viva.scoring.stream import Tally
 
 from .models import label_of, role_prices
 
 SCORE = "score"
+# By measure the least and the greatest value that it can have; infinite where there is none.
+Ranges: TypeAlias = Mapping[str, tuple[float, float]]
 
 
 class CandidateMeasures:
     """What the conversations of one of the compared models returned, in any order."""
 
-    def __init__(self) -> None:
+    def __init__(self, ranges: Ranges | None = None) -> None:
+        self.ranges = ranges or {}
         self.conversations = 0
         self.values: dict[str, list[tuple[str, float]]] = {}  # by measure: task and value
+        self._kinds: dict[str, set[type]] = {}  # by measure: of what type values are
         self.unscored, self.stops = Tally(), Tally()
         self.counts: dict[str, Tally] = {}
         self.failures = Failures()
@@ -46,6 +53,7 @@ class CandidateMeasures:
                 self.counts.setdefault(name, Tally()).add(value)
             else:
                 self.values.setdefault(name, []).append((record["task"], float(value)))
+                self._kinds.setdefault(name, set()).add(type(value))
         if "stopped" in record:
             self.stops.add(f"{record['stopped']['by']}: {record['stopped']['reason']}")
         add_usage(self.usage, record["usage"])
@@ -55,6 +63,18 @@ class CandidateMeasures:
         """The mean of a measure; conversations on one task are a cluster."""
         values = self.values.get(name, [])
         return clustered_mean([value for _, value in values], [task for task, _ in values])
+
+    def interval(self, name: str, mean: ClusteredMean) -> Estimate | None:
+        """Return the mean of a measure with its interval, None where none can be told."""
+        values = [value for _, value in self.values[name]]
+        kinds = self._kinds[name]
+        low, high = self.ranges.get(name, (-math.inf, math.inf))
+        if kinds == {bool}:
+            low, high = 0.0, 1.0
+        elif math.isinf(low) and float not in kinds and min(values) >= 0.0:
+            low = 0.0  # counts
+        rate = (low, high) == (0.0, 1.0) and set(values) <= {0.0, 1.0}
+        return mean.ends(low, high, rate=rate)
 
     def to_dict(self, prices: Mapping[str, list[float] | None]) -> dict[str, Any]:
         """Everything as plain data."""
@@ -74,7 +94,7 @@ class CandidateMeasures:
         mean = self.mean(name)
         found: dict[str, Any] = dict.fromkeys(("mean", "se", "low", "high"))
         if mean is not None:
-            ends = mean.interval()
+            ends = self.interval(name, mean)
             found |= {"mean": _rounded(mean.mean), "se": _rounded(mean.se)}
             found |= {} if ends is None else {"low": _rounded(ends.low), "high": _rounded(ends.high)}
         return found | {"n": 0 if mean is None else mean.n, "unscored": self.unscored.counts.get(name, 0)}
@@ -83,10 +103,10 @@ class CandidateMeasures:
 class Measures:
     """All of the compared models of a run. ``role`` is the one whose models are compared."""
 
-    def __init__(self, manifest: dict[str, Any], role: str) -> None:
+    def __init__(self, manifest: dict[str, Any], role: str, ranges: Ranges | None = None) -> None:
         self._manifest = manifest
         self._role = role
-        self.candidates = {label: CandidateMeasures() for label in manifest["models"][role]}
+        self.candidates = {label: CandidateMeasures(ranges) for label in manifest["models"][role]}
 
     def add(self, key: str, result: Any) -> None:
         self.candidates[label_of(key, list(self.candidates))].add(result)

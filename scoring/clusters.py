@@ -20,6 +20,8 @@ from .intervals import Estimate, bounded_ends, check_level
 # scipy.stats takes half a second to load: the functions that need it import it.
 
 Values = Sequence[float] | NDArray[np.floating]
+# Of fewer clusters of values without known ends no interval is told.
+FEWEST = 5
 # So many numbers are held at a time while resampling.
 _AT_ONCE = 1_000_000
 
@@ -52,6 +54,26 @@ class ClusteredMean:
             return None
         half = float(t.ppf((1.0 + level) / 2, self.clusters - 1)) * self.se
         return Estimate(self.mean, self.mean - half, self.mean + half)
+
+    def ends(
+        self, low: float = -math.inf, high: float = math.inf, *, rate: bool = False, level: float = 0.95
+    ) -> Estimate | None:
+        """Return the mean with an interval of values from ``low`` to ``high``; None where none can be told.
+
+        Between finite ends it is that of ``within``. Otherwise it is Student's, cut at the end that is known; below
+        ``FEWEST`` clusters it says little more than where its normal distribution was assumed, and where no cluster
+        departs from the mean, nothing.
+
+        Raises:
+            ValueError: ``level`` is not between 0 and 1.
+        """
+        if math.isfinite(low) and math.isfinite(high):
+            # A mean of rounded numbers may lie beyond their greatest one, by the last bit.
+            return self.within(min(low, self.mean), max(high, self.mean), rate=rate, level=level)
+        found = self.interval(level)
+        if found is None or self.clusters < FEWEST or not self.se:
+            return None
+        return Estimate(self.mean, max(found.low, min(low, self.mean)), min(found.high, max(high, self.mean)))
 
     def within(self, low: float, high: float, *, rate: bool = False, level: float = 0.95) -> Estimate:
         """The mean of values from ``low`` to ``high`` with an interval that stays between them (``bounded_ends``).

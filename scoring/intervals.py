@@ -63,9 +63,9 @@ def bounded_ends(
     of items that were not met could do if they all had 0, or all had 1: as Wilson's of 20 right out of 20 says that
     one sixth may still be wrong. So an interval has a width where no value differs from another.
     """
-    from scipy.stats import norm
+    from scipy.special import ndtri
 
-    z = float(norm.ppf((1.0 + level) / 2))
+    z = float(ndtri((1.0 + level) / 2))
     worth = np.maximum(items, items / (np.maximum(dispersions, 1e-12) * stretch**2))
     middle = (shares + z**2 / (2 * worth)) / (1 + z**2 / worth)
     half = z * np.sqrt(shares * (1 - shares) / worth + (z / (2 * worth)) ** 2) / (1 + z**2 / worth)

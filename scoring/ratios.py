@@ -48,7 +48,7 @@ class WeightedRatio:
 
         :raises ValueError: ``level`` is not between 0 and 1.
         """
-        from scipy.stats import norm, t
+        from scipy.special import ndtri, stdtrit
 
         check_level(level)
         value, items, dispersion, stretch = min(1.0, max(0.0, self.value)), self.even, 1.0, 1.0
@@ -58,7 +58,7 @@ class WeightedRatio:
                 else 1.0  # fmt: skip
             if dispersion > 1.0:  # more than one stratum of all could have: the weights say too much of the number
                 items, dispersion = items / dispersion, 1.0
-            stretch = float(t.ppf((1.0 + level) / 2, self.freedom) / norm.ppf((1.0 + level) / 2))
+            stretch = float(stdtrit(self.freedom, (1.0 + level) / 2) / ndtri((1.0 + level) / 2))
         numbers = np.array([[value], [dispersion], [items], [stretch]])
         low, high = bounded_ends(numbers[0], numbers[1], numbers[2], numbers[3], level)
         return Estimate(value, float(low[0]), float(high[0]))
@@ -123,44 +123,87 @@ def _dispersion(variances: Floats, weights: Floats, ratios: Floats, evens: Float
 
 @dataclass(slots=True, frozen=True)
 class RatioDifference:
-    """First minus second with its interval, -1 to 1; ``p`` two-sided, of there being none; None below two clusters."""
+    """First minus second: ``value`` from -1 to 1, and ``p``, two-sided, of there being none.
 
-    difference: Estimate
+    ``p`` is None below two clusters, and then there is no interval. ``ends`` gives an interval at any level, which
+    holds 0 exactly where ``p`` is not below 1 - level.
+    """
+
+    value: float
     p: float | None
+    sides: tuple[WeightedRatio, WeightedRatio]
+    rho: float
+
+    def ends(self, level: float = 0.95) -> Estimate | None:
+        """Return the difference with its interval; None where there is no test of it.
+
+        Where the test by signs does not refute 0 and the interval would, it reaches 0.
+
+        Raises:
+            ValueError: ``level`` is not between 0 and 1.
+        """
+        check_level(level)
+        if self.p is None:
+            return None
+        found = self._mover(level)
+        if self.p < 1.0 - level:
+            return found
+        return Estimate(found.value, min(found.low, 0.0), max(found.high, 0.0))
+
+    def _mover(self, level: float) -> Estimate:
+        one, other = (side.within(level) for side in self.sides)
+        low = self.value - _side(one.value - one.low, other.high - other.value, self.rho)
+        high = self.value + _side(one.high - one.value, other.value - other.low, self.rho)
+        return Estimate(self.value, max(-1.0, low), min(1.0, high))
 
 
-def ratio_difference(first: WeightedRatio, second: WeightedRatio, level: float = 0.95) -> RatioDifference:
+def ratio_difference(first: WeightedRatio, second: WeightedRatio) -> RatioDifference:
     """The difference of two ratios over the same clusters, which have the same codes.
 
     The interval is made of those of both and of the correlation of their influences (MOVER; Zou and Donner 2008,
-    Newcombe 1998 for pairs): it stays within ±1 and has a width where no cluster differs. ``p`` is that of the
-    sign-flip test up to ``signflips.MOST`` clusters, beyond of Student's t.
-
-    :raises ValueError: ``level`` is not between 0 and 1.
+    Newcombe 1998 for pairs): it stays within ±1 and has a width where no cluster differs. ``p`` is the greater of two:
+    that of the sign-flip test up to ``signflips.MOST`` clusters, beyond of Student's t; and the one at whose level the
+    interval ends at 0. Of few clusters each alone may refute too often, signs where losses are few and large, the
+    interval where strata have one cluster.
     """
     from scipy.stats import t
 
-    one, other = first.within(level), second.within(level)
+    value = min(1.0, max(0.0, first.value)) - min(1.0, max(0.0, second.value))
     wide = max(len(first.influence), len(second.influence))
     a, b = (np.pad(each, (0, wide - len(each))) for each in (first.influence, second.influence))
     product = math.sqrt(float(a @ a) * float(b @ b))
     rho = min(1.0, max(-1.0, float(a @ b) / product)) if product > 0 else 0.0
-    value = one.value - other.value
-    low = value - _side(one.value - one.low, other.high - other.value, rho)
-    high = value + _side(one.high - one.value, other.value - other.low, rho)
-    p = None
-    if min(first.clusters, second.clusters) > 1:
-        left, right = (np.pad(each, (0, wide - len(each))) for each in (first.parts, second.parts))
-        apart = (left - right)[(left != 0) | (right != 0) | (a != 0) | (b != 0)]
-        if not len(apart):
-            p = 1.0
-        elif len(apart) <= MOST:
-            p = sign_flips(apart)
-        else:
-            error = math.sqrt(float(((a - b) ** 2).sum()))
-            ratio = abs(value) / error if error else math.inf if value else 0.0
-            p = max(sys.float_info.min, float(2.0 * t.sf(ratio, min(first.freedom, second.freedom))))
-    return RatioDifference(Estimate(value, max(-1.0, low), min(1.0, high)), p)
+    if min(first.clusters, second.clusters) < 2:
+        return RatioDifference(value, None, (first, second), rho)
+    left, right = (np.pad(each, (0, wide - len(each))) for each in (first.parts, second.parts))
+    apart = (left - right)[(left != 0) | (right != 0) | (a != 0) | (b != 0)]
+    if not len(apart):
+        p = 1.0
+    elif len(apart) <= MOST:
+        p = sign_flips(apart)
+    else:
+        error = math.sqrt(float(((a - b) ** 2).sum()))
+        ratio = abs(value) / error if error else math.inf if value else 0.0
+        p = max(sys.float_info.min, float(2.0 * t.sf(ratio, min(first.freedom, second.freedom))))
+    return RatioDifference(value, _no_less(p, RatioDifference(value, p, (first, second), rho)), (first, second), rho)
+
+
+def _no_less(p: float, found: RatioDifference) -> float:
+    """Return ``p``, or the greater one at whose level the interval ends at 0."""
+
+    def holds_0(least: float) -> bool:
+        ends = found._mover(1.0 - least)
+        return ends.low <= 0.0 <= ends.high
+
+    least, most = max(p, 1e-12), 0.999
+    if least >= most or not holds_0(least):
+        return p
+    if holds_0(most):
+        return 1.0
+    while most > 1.001 * least:
+        middle = math.sqrt(least * most)
+        least, most = (middle, most) if holds_0(middle) else (least, middle)
+    return most
 
 
 def _side(own: float, others: float, rho: float) -> float:

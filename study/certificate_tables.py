@@ -61,8 +61,8 @@ def notes(record: Record) -> list[str]:
             said.append(f"{name}: {tried}; this rests on {one['labels']}")
     if record["scale"]["low"] is None or record["scale"]["high"] is None:
         said.append(
-            "the ends of the scale are not known, so intervals do not allow for rare grades that no label shows and the "
-            "judge does not see; give --scale LOW:HIGH"
+            "the ends of the scale are not known, so intervals do not allow for rare grades that no label shows and "
+            "that the judge does not see; give --scale LOW:HIGH"
         )
     if record.get("correlations"):
         said.append("intervals of correlations do not allow for rare grades that no label shows")

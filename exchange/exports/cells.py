@@ -48,8 +48,8 @@ class Criterion:
     unscored: int
 
     def interval(self) -> tuple[float, float] | None:
-        """The ends of the 95 % interval; None where there are too few conversations for one."""
-        ends = None if self.mean is None else self.mean.interval()
+        """The ends of the 95 % interval; None where there are too few tasks for one, or none departs from the mean."""
+        ends = None if self.mean is None else self.mean.ends()
         return None if ends is None else (ends.low, ends.high)
 
 

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viva.scoring.clusters import clustered_mean
-from viva.scoring.intervals import Estimate
 from viva.scoring.repeats import pass_hat_k
 
 from .scales import TRUTH, Scale, truth_values
@@ -26,7 +25,7 @@ def number_figures(collected: Collected, values: Values, scale: Scale | None = N
     """Mean with its interval (conversations are clusters), median, 98th percentile and ends of a series' numbers.
 
     The interval stays within ``scale``, the ends of the metric's scores; that of numbers which are 0 or 1 alone is a
-    share's. Without a scale it is Student's.
+    share's. Without a scale it is Student's, from five conversations on.
     """
     numbers = values.numbers
     found: dict[str, Any] = {"n": len(numbers)}
@@ -34,12 +33,8 @@ def number_figures(collected: Collected, values: Values, scale: Scale | None = N
         return found
     mean = clustered_mean(numbers, collected.dialogs(values.number_tests))
     assert mean is not None
-    if truth_values(numbers):
-        ends: Estimate | None = mean.within(*TRUTH, rate=True)
-    elif scale is not None:  # a mean of rounded numbers may lie beyond its greatest one, by the last bit
-        ends = mean.within(min(scale[0], mean.mean), max(scale[1], mean.mean))
-    else:
-        ends = mean.interval()
+    truth = truth_values(numbers)
+    ends = mean.ends(*(TRUTH if truth else scale or (-math.inf, math.inf)), rate=truth)
     median, high = (float(one) for one in np.percentile(numbers, (50, 98)))
     found |= {"mean": mean.mean, "se": mean.se, "low": ends and ends.low, "high": ends and ends.high}
     found |= {"median": median, "p98": high, "min": float(numbers.min()), "max": float(numbers.max())}

@@ -213,10 +213,10 @@ def _far(*means: Mapping[str, float]) -> float:
 
 
 def _student(own: Mapping[str, float], base: Mapping[str, float]) -> Estimate | None:
-    """The mean difference over the conversations of both, with Student's interval; None below two."""
+    """The mean difference over the conversations of both, with Student's interval; None below five."""
     shared = [item for item in own if item in base]
     mean = clustered_mean([own[item] - base[item] for item in shared], shared)
-    return None if mean is None else mean.interval()
+    return None if mean is None else mean.ends()
 
 
 def _means(collected: Collected, name: str) -> dict[str, float]:

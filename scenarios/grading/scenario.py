@@ -124,7 +124,8 @@ class Grading(Scenario[GradingSettings, GivenTask]):
         return "question" in raw and isinstance(raw.get("answer"), str) and "choices" not in raw
 
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> Aggregate:
-        return Measures(manifest, JUDGE)
+        scale = SCALES[manifest["settings"].get("scale", "1-10")]
+        return Measures(manifest, JUDGE, {SCORE: (scale.points(scale.labels[0]), scale.points(scale.labels[-1]))})
 
     def forecast(
         self, settings: GradingSettings, prepared: Prepared[GivenTask], pack: PromptPack | None

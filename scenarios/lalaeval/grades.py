@@ -16,7 +16,7 @@ import numpy as np
 from viva.scoring.comparison import corrected
 from viva.scoring.disputes import weights_of
 from viva.scoring.grade_table import Codes, Floats, GradeTable
-from viva.scoring.ratios import WeightedRatio, ratio_difference, weighted_ratio
+from viva.scoring.ratios import RatioDifference, WeightedRatio, ratio_difference, weighted_ratio
 
 OVERALL = "overall"
 LEVEL = 0.95
@@ -58,15 +58,16 @@ class CandidateGrades:
 @dataclass(slots=True, frozen=True)
 class GradeDifference:
     """First minus second in per cent points, on the ``questions`` that both have grades of; ``p_corrected`` by Holm
-    over the pairs of a group.
+    over the pairs of a group. The interval is corrected likewise: it holds 0 exactly where ``p_corrected`` is not below
+    1 - level. There is none where there is no p.
     """
 
     group: str
     first: str
     second: str
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     p: float | None
     p_corrected: float | None
     questions: int
@@ -182,16 +183,24 @@ def grade_differences(sums: GradeSums, level: float = LEVEL) -> list[GradeDiffer
                 for at in (first, second)
             ]
             if ratios[0] is not None and ratios[1] is not None:
-                compared.append((first, second, len(shared), ratio_difference(ratios[0], ratios[1], level)))
+                compared.append((first, second, len(shared), ratio_difference(ratios[0], ratios[1])))
         ps = corrected([one[3].p for one in compared])
-        found += [
-            GradeDifference(
-                group.name, table.candidates[first], table.candidates[second],
-                100 * one.difference.value, 100 * one.difference.low, 100 * one.difference.high, one.p, p, n,
-            )
-            for (first, second, n, one), p in zip(compared, ps, strict=True)
-        ]  # fmt: skip
+        for (first, second, n, one), p in zip(compared, ps, strict=True):
+            low, high = _corrected_ends(one, p, level)
+            pair = table.candidates[first], table.candidates[second]
+            found.append(GradeDifference(group.name, *pair, 100 * one.value, low, high, one.p, p, n))
     return found
+
+
+def _corrected_ends(one: RatioDifference, p: float | None, level: float) -> tuple[float | None, float | None]:
+    """The interval at the level at which it holds 0 exactly where the corrected p is not below 1 - level."""
+    if p is None or one.p is None:
+        return None, None
+    times = p / one.p if one.p > 0.0 else 1.0
+    found = one.ends(1.0 - (1.0 - level) / max(1.0, times))
+    assert found is not None
+    low, high = (found.low, found.high) if p < 1.0 - level else (min(found.low, 0.0), max(found.high, 0.0))
+    return 100 * low, 100 * high
 
 
 def _value(one: WeightedRatio | None) -> float:

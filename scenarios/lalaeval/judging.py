@@ -6,6 +6,7 @@ once more; then the grade is missing. What never belongs here: where grades are 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -135,7 +136,7 @@ class Judges(Scenario[JudgesSettings, GivenTask]):
         return result["grades"]
 
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> Aggregate:
-        return Measures(manifest, GRADER)
+        return Measures(manifest, GRADER, {"grade": (0.0, 100.0), "missing": (0.0, math.inf)})
 
     def forecast(
         self, settings: JudgesSettings, prepared: Prepared[GivenTask], pack: PromptPack | None

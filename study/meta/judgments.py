@@ -35,7 +35,10 @@ def judgments_of(sheet: Sheet, judge: str, criterion: str) -> dict[str, Any]:
 
 
 def _mean(rows: Sequence[SheetRow], key: tuple[str, str]) -> dict[str, Any]:
-    """The mean of what was scored, with Student's interval clustered by group; ``counts`` where scores are labels."""
+    """The mean of what was scored with Student's interval, clustered by group, from five groups on.
+
+    ``counts`` where scores are labels.
+    """
     scored = [(row.scores[key], row.group or f"line {row.line}") for row in rows if row.scores[key] is not None]
     record: dict[str, Any] = {
         "mean": None,
@@ -47,7 +50,7 @@ def _mean(rows: Sequence[SheetRow], key: tuple[str, str]) -> dict[str, Any]:
     numbers = [(score, group) for score, group in scored if isinstance(score, float)]
     found = clustered_mean([score for score, _ in numbers], [group for _, group in numbers])
     if found is not None:
-        ends = found.interval()
+        ends = found.ends()
         record["mean"] = rounded(found.mean)
         record |= {} if ends is None else {"low": rounded(ends.low), "high": rounded(ends.high)}
     return record

@@ -113,8 +113,9 @@ def _methods(report: Record) -> list[tuple[str, str]]:
         ("Accuracy", "The share of grades that are not zero, averaged over dimensions likewise."),
         ("Intervals", "95%, clustered by question, dimensions being strata; they stay between 0 and 100 and have a "
                       "width also where all grades are the same."),
-        ("Differences", "On the questions that both have grades of; p of the sign-flip test up to 100 questions, "
-                        "beyond of Student's t, corrected by Holm over all pairs."),
+        ("Differences", "On the questions that both have grades of; p is the greater of that of the sign-flip test (up "
+                        "to 100 questions, beyond of Student's t) and that of the interval, corrected by Holm over all "
+                        "pairs. Intervals are corrected likewise: they hold 0 exactly where p is 0.05 or more."),
         ("Disputes", "Of a grader: alone on one side of zero and not zero. Of an answer: half of the graders on each "
                      "side; of an odd number the smaller half has two at least. A folder's own rules replace these."),
         ("Severity", "An additive model of answers and graders, so that only grades of the same answers are compared; "

@@ -190,4 +190,4 @@ def _moved(one: Record) -> str:
 
 
 def _span(one: Record) -> str:
-    return f"{signed(one['low'])} to {signed(one['high'])}"
+    return DASH if one["low"] is None else f"{signed(one['low'])} to {signed(one['high'])}"

@@ -74,6 +74,9 @@ def test_intervals_hold_their_value_and_stay_in_bounds(rows: Rows) -> None:
                 assert figure.value - 1e-9 <= figure.high <= 100
                 assert figure.high - figure.low > 1, "no handful of questions is certain"
     for pair in grade_differences(sums):
+        assert (pair.low is None) is (pair.high is None) is (pair.p is None)
+        if pair.low is None or pair.high is None:
+            continue
         assert -100 <= pair.low <= pair.value + 1e-9
         assert pair.value - 1e-9 <= pair.high <= 100
         assert pair.p is None or 0 <= pair.p <= (pair.p_corrected or 0) <= 1
@@ -156,9 +159,47 @@ def test_intervals_cover_as_often_as_they_say() -> None:
                       for given in (first, second))  # fmt: skip
         assert one is not None
         assert other is not None
-        ends, apart = one.within(), ratio_difference(one, other).difference
+        ends, apart = one.within(), ratio_difference(one, other).ends()
+        assert apart is not None
         held += ends.low <= truth <= ends.high
         held_differences += apart.low <= 0.1 * truth <= apart.high
     assert held >= 0.92 * 400
     assert held_differences >= 0.92 * 400
     assert not math.isnan(ends.low)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10_000), st.integers(1, 12), st.integers(1, 3), st.floats(0, 1))
+def test_the_interval_of_a_difference_holds_0_exactly_where_p_says_that_there_may_be_none(
+    seed: int, questions: int, dimensions: int, fall: float
+) -> None:
+    draws = np.random.default_rng(seed)
+    strata = np.arange(questions) % dimensions
+    first = draws.integers(0, 4, questions).astype(float)
+    second = np.clip(first - (draws.random(questions) < fall) * 2.0, 0, 3)
+    attainable, cluster, weights = np.full(questions, 3.0), np.arange(questions), np.ones(dimensions)
+    one, other = (weighted_ratio(given, attainable, strata, cluster, weights) for given in (first, second))
+    assert one is not None
+    assert other is not None
+    found = ratio_difference(one, other)
+    for level in (0.5, 0.9, 0.95, 0.99):
+        ends = found.ends(level)
+        assert (ends is None) is (found.p is None) is (questions == 1)
+        if ends is not None and found.p is not None:
+            assert -1.0 <= ends.low <= found.value <= ends.high <= 1.0
+            assert (not ends.low <= 0.0 <= ends.high) is (found.p < 1.0 - level)
+            assert ends.high > ends.low
+
+
+def test_dimensions_with_one_question_show_no_interval_that_their_p_contradicts() -> None:
+    rows = [
+        GradeRow(f"d{at}", f"q{at}", candidate, str(grader), float(value), 3.0)
+        for at, values in enumerate([(3, 0), (2, 1), (3, 2), (1, 1)])
+        for candidate, value in zip("AB", values, strict=True)
+        for grader in range(2)
+    ]
+    for one in grade_differences(GradeSums(GradeTable.of(rows), None)):
+        assert one.p_corrected is not None
+        assert one.low is not None
+        assert one.high is not None
+        assert (not one.low <= 0.0 <= one.high) is (one.p_corrected < 0.05)
