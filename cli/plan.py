@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from .exit_codes import DONE, FAILURES, INTERRUPTED, guarded
+from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, guarded
 from .lazy_command import example_of
 
 
@@ -38,7 +38,7 @@ def _plan(
         typer.Option("--limit", help="Other bounds of a model: LABEL=rpm:500,concurrency:8. May be repeated."),
     ] = None,
     budget: Annotated[
-        float | None, typer.Option("--budget", min=0.0, help="What it may cost; exit code 3 if it may cost more.")
+        float | None, typer.Option("--budget", min=0.0, help="What it may cost; exit code 1 if it may cost more.")
     ] = None,
     concurrency: Annotated[
         int | None, typer.Option("--concurrency", min=1, help="Conversations in flight, over all cells.")
@@ -48,7 +48,10 @@ def _plan(
     ] = 20,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Say what a sweep will take: time, tokens, money, and what holds it up."""
+    """Say what a sweep will take: time, tokens, money, and what holds it up.
+
+    Needs no API keys without --pilot. Exit code 1: it may cost more than the budget; 3: a cell cannot run.
+    """
     from viva.engine.errors import ConfigurationError
     from viva.orchestration.plan.plan import Plan
     from viva.orchestration.plan.told import Told
@@ -79,7 +82,7 @@ def _plan(
         print(f"viva: error: {name}: {error}", file=sys.stderr)
     if not told.within_budget():
         print(f"viva: warning: the sweep may cost more than the budget of {budget:g}", file=sys.stderr)
-    sys.exit(FAILURES if plan.forecast.problems or not told.within_budget() else DONE)
+    sys.exit(FAILURES if plan.forecast.problems else DONE if told.within_budget() else FAILED)
 
 
 def _hold_pilot(file: Path, out: Path | None, share: float, concurrency: int | None, budget: float | None) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode
 
@@ -70,6 +72,19 @@ class Place:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
 
+_keyless: ContextVar[bool] = ContextVar("keyless", default=False)
+
+
+@contextmanager
+def without_keys() -> Iterator[None]:
+    """Have models of endpoints made without their keys: they can be looked at, and answer nothing."""
+    token = _keyless.set(True)
+    try:
+        yield
+    finally:
+        _keyless.reset(token)
+
+
 def place_of(spec: ModelSpec, service: Service) -> Place:
     """The place that a model's name means; reads the options ``key_env``, ``header.KEY`` and ``query.KEY``.
 
@@ -78,7 +93,7 @@ def place_of(spec: ModelSpec, service: Service) -> Place:
     base_url, model, usual = _address(spec, service)
     variable = spec.take("key_env", usual)
     key = (os.environ.get(variable) or "").strip() or None if variable else None
-    if variable and key is None and (variable != usual or base_url == service.url):
+    if variable and key is None and (variable != usual or base_url == service.url) and not _keyless.get():
         raise ConfigurationError(f"model '{spec.text}': no key in the environment variable {variable}; set it")
     if key is not None and not usable_key(key):
         raise ConfigurationError(
@@ -103,6 +118,8 @@ def _header(spec: ModelSpec, name: str, value: str, secrets: list[str]) -> str:
 
 def _filled(spec: ModelSpec, option: str, value: str, secrets: list[str]) -> str:
     """Return an option's value with ``$NAME`` and ``${NAME}`` read from the environment, which are kept as secrets."""
+    if _keyless.get():
+        return value
     filled, values = from_environment(_REFERENCE.sub(r"${\1}", value), option, f"model '{spec.text}'")
     secrets += values
     return filled

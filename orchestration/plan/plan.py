@@ -2,7 +2,8 @@
 
 Conversations to come are taken to be like those that have been held: in the sweep's folder (by a pilot, or by the sweep
 itself), in earlier runs, or, where there are none, by guesses that are named as such. They are led through several
-simulated sweeps, each from another resample of them. What never belongs here: words and tables (``told``).
+simulated sweeps, each from another resample of them. Of guesses the sweep is simulated with the least and with the most
+of what is guessed as well, and that is the range. What never belongs here: words and tables (``told``).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from viva.engine.backends.endpoint_name import without_keys
 from viva.engine.errors import ConfigurationError
 from viva.engine.folder import RunFolder
 from viva.scenarios.contract import many_role
@@ -30,7 +32,7 @@ from ..sweep.progress import CellRun
 from ..sweep.results import cells_of
 from ..sweep.sweep import Sweep, planned_sweep
 from .disk import GUESSED_BYTES, GUESSED_PER_TOKEN, bytes_per_call
-from .guesses import guessed_talks
+from .guesses import Guess, guessed_talks
 from .pilot import FEWEST
 from .prices import Price, check_all_priced, price_of
 from .simulation import Course, PlannedCell, PlannedUnit, World, simulated
@@ -41,6 +43,7 @@ from .talks import NEAR, PROCESSOR, Kin, Talk, heard
 
 _MOST_CALLS = 6_000  # in one simulation; of longer sweeps the beginning is simulated, and the rest follows from it
 _ROUNDS = 4  # of all slots at least are filled in it
+_ENDS = 3  # simulations of the least and of the most that is guessed
 GUESSED = "guessed"
 
 
@@ -54,8 +57,8 @@ class Source:
 
 @dataclass(slots=True, frozen=True)
 class Outlook:
-    """What a sweep is expected to take; intervals are those of ``summary.predicted``. ``cost`` is None where a model
-    has no price.
+    """What a sweep is expected to take; intervals are those of ``summary.predicted``, and reach from the least to the
+    most that is guessed where a cell rests on guesses. ``cost`` is None where a model has no price.
     """
 
     seconds: Estimate
@@ -100,7 +103,34 @@ class Plan:
         for one in reversed(self.heard):
             slowing |= one.slowing
         self.world = World(concurrency or self.file.concurrency, self.file.local_models, slowing, renamed)
-        self.outlook = self.expected(self.world, self.simulations)
+        self.outlook = self._with_guesses(self.expected(self.world, self.simulations))
+
+    @property
+    def guessed(self) -> bool:
+        """Whether a cell rests on guesses: then no share of sweeps is promised to be within an interval."""
+        return any(source.words == GUESSED for source in self.sources.values())
+
+    def _with_guesses(self, outlook: Outlook) -> Outlook:
+        """Return an outlook whose intervals reach from the least to the most that is guessed."""
+        if not self.guessed:
+            return outlook
+        found, cells = [outlook], self.cells
+        for guess in ("least", "most"):
+            self.cells = {name: self._guessed(cell, guess) for name, cell in cells.items()}
+            found.append(self.expected(self.world, min(_ENDS, self.simulations)))
+        self.cells = cells
+        costs = [one.cost for one in found if one.cost is not None]
+        return replace(
+            outlook,
+            seconds=_spanned([one.seconds for one in found]),
+            tokens=_spanned([one.tokens for one in found]),
+            cost=_spanned(costs) if len(costs) == len(found) else None,
+        )
+
+    def _guessed(self, cell: PlannedCell, guess: Guess) -> PlannedCell:
+        if self.sources[cell.name].words != GUESSED:
+            return cell
+        return replace(cell, talks=guessed_talks(self.forecast.each[cell.name], guess))
 
     @property
     def journal_bytes(self) -> float:
@@ -220,6 +250,10 @@ class _Each(Forecast):
         self.each: dict[str, dict[str, Use]] = {}
         super().__init__(sweep)
 
+    def _reads_one(self, model: str) -> bool:
+        with without_keys():  # a plan asks no endpoint
+            return super()._reads_one(model)
+
     def _count(self, run: CellRun, by_kin: dict[str, dict[str, Use]]) -> None:
         before, used = self.conversations, self.models
         self.models = {}
@@ -235,6 +269,11 @@ class _Each(Forecast):
         for model, use in self.models.items():
             used[model] = used.get(model, Use()) + use
         self.models = used
+
+
+def _spanned(estimates: Sequence[Estimate]) -> Estimate:
+    """Return the first estimate with the ends of all."""
+    return Estimate(estimates[0].value, min(one.low for one in estimates), max(one.high for one in estimates))
 
 
 def _tokens(course: Course) -> float:

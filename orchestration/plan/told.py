@@ -47,7 +47,7 @@ class Told:
             "tokens": _record(outlook.tokens),
             "cost": None if outlook.cost is None else _record(outlook.cost),
             "journal_bytes": round(plan.journal_bytes),
-            "level": LEVEL,
+            "level": None if plan.guessed else LEVEL,
             "simulations": plan.simulations,
             "most_conversations_in_flight": max((course.most for course in outlook.courses), default=0),
             "models": {model: self._model(model) for model in plan.models},
@@ -95,11 +95,12 @@ class Told:
         held = [[self._hold(one), f"{one.share:.0%}"] for one in self.holds]
         changes = [[one.change, duration(one.seconds), "–" if one.cost is None else f"{one.cost:,.2f}"]
                    for one in self.changes]  # fmt: skip
+        heads = ("guessed", "from", "to") if plan.guessed else ("expected", f"{LEVEL:.0%} from", "to")
         title = (
             f"Planned: {plan.conversations:,} conversations, at most {report['most_conversations_in_flight']:,} at once"
         )
         return [
-            (title, ["", "expected", f"{LEVEL:.0%} from", "to"], whole),
+            (title, ["", *heads], whole),
             ("By model", ["model", "calls", "prompt tokens", "completion tokens", "cost", "most in flight"], models),
             (f"Bottleneck: {report['bottleneck']}", ["holds calls back", "share of the time"], held),
             ("What if", ["change", "duration", "cost"], changes),
@@ -113,7 +114,8 @@ class Told:
             some = [source.talks for source in plan.sources.values() if source.words == words]
             whose = f"{counted(cells, 'cell')}: "
             if words == GUESSED:
-                notes.append(f"{whose}{WORDS}; a pilot (--pilot 0.05) or an earlier run (--from) replaces this")
+                notes.append(f"{whose}{WORDS}; what sweeps take is promised to be in that range only as far as this "
+                             "holds; a pilot (--pilot 0.05) or an earlier run (--from) replaces it")  # fmt: skip
             else:
                 notes.append(f"{whose}from {span(some)} conversations of {words}")
         for model, price in plan.prices.items():

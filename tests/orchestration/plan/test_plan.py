@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +108,45 @@ def test_guesses_are_called_guesses(tmp_path: Path) -> None:
     report = Told(Plan(_file(tmp_path), tmp_path / "out", simulations=3)).report()
     assert {one["from"] for one in report["cells"].values()} == {"guessed"}
     assert any("a call takes 0.5 s" in note for note in report["notes"])
+    assert report["level"] is None
     low, value, high = (report["seconds"][name] for name in ("low", "value", "high"))
     assert 0 < low < value < high
     assert report["cost"]["value"] > 0
     assert not (tmp_path / "out").exists()  # nothing was begun
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_the_range_of_guesses_contains_what_is_guessed_and_what_the_sweep_takes(tmp_path: Path, early: bool) -> None:
+    file = _file(tmp_path, interviews={**TALKS, "rounds": 4, "early_stop": early})
+    plan = Plan(file, tmp_path / "out", simulations=3)
+    most = sum(use.prompt + use.completion for use in plan.forecast.models.values())
+    tokens = plan.outlook.tokens
+    assert tokens.high == pytest.approx(most, rel=0.02), "every conversation to its end, every answer to its limit"
+    assert tokens.low < 0.2 * most, "conversations that end early, with answers of a fifth of their limits"
+    assert plan.outlook.cost is not None
+    assert plan.outlook.cost.low < plan.outlook.cost.value < plan.outlook.cost.high
+    assert Told(plan).tables()[0][1] == ["", "guessed", "from", "to"]
+    swept(file, tmp_path / "out", VirtualClock())
+    [cell] = cells_of(tmp_path / "out")
+    assert cell.folder is not None
+    with contextlib.closing(sqlite3.connect(cell.folder.journal)) as journal:
+        [(used,)] = journal.execute("select sum(prompt_tokens + completion_tokens) from calls")
+    assert tokens.low < used < tokens.high
+    # What is known of one cell is no guess.
+    assert Plan(file, tmp_path / "new", earlier=[tmp_path / "out"], simulations=2).guessed is False
+
+
+def test_a_plan_without_a_pilot_needs_no_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "AZURE_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    talks = {**TALKS, "interactor": "anthropic:claude-3-5-haiku-latest"}
+    azure = "openai:https://azure.example/v1#m?key_env=AZURE_KEY&header.x-id=$AZURE_KEY"
+    file = _file(tmp_path, candidate="openai:gpt-4o-mini", interviews={**talks, "evaluator": azure})
+    plan = Plan(file, tmp_path / "out", simulations=2)
+    assert plan.forecast.problems == {}
+    assert plan.conversations == 20
+    wrong = Plan(_file(tmp_path / "wrong", candidate="simulated:a?surprise=1"), tmp_path / "other", simulations=2)
+    assert list(wrong.forecast.problems) == ["simulated:a?surprise=1"]
 
 
 def test_a_rule_that_stops_early_is_among_what_could_be(tmp_path: Path) -> None:
