@@ -49,7 +49,7 @@ def read_choice(text: str, choices: Sequence[str]) -> int | None:
     if plainly is not None:
         index = _index(plainly[1], len(choices))
         words = (plainly[2] or "").strip()
-        if index is not None and (not words or words == choices[index].strip()):
+        if index is not None and (not words or words.removesuffix(".") == choices[index].strip().removesuffix(".")):
             return index
     marked = _with_marks(_plain(answer_in(text)), choices)
     if not _may_mention(marked):  # most replies in a conversation: taking them apart would take ten times as long
@@ -75,7 +75,10 @@ _ALONE = re.compile(r"(?<![A-Za-z0-9])([A-Za-z0-9])(?![A-Za-z0-9])(?: ([A-Za-z]{
 
 
 # What most models answer when they are asked for a letter; only such a text is read without taking it apart.
-_PLAINLY = re.compile(r"\s{0,9}\(?([A-Z])(?:[.):][ \n]?([^\n]{0,200}))?\s{0,9}")
+_PLAINLY = re.compile(
+    r"\s{0,9}(?:(?:The )?(?:[Cc]orrect )?[Aa]nswer(?: is|:|: | is: ))?\s?"
+    r"\(?([A-Z])(?:[.):][ \n]?([^\n]{0,200}))?\s{0,9}"
+)
 
 
 def _index(letter: str, count: int) -> int | None:
