@@ -50,7 +50,7 @@ def _told(detail: Any, kind: type[BaseModel], name: str | Path, line: LineOf) ->
     if detail["type"] == "extra_forbidden":
         known = ", ".join(map(str, _fields(kind, loc[:-1])))
         near = did_you_mean(str(loc[-1]), map(str, _fields(kind, loc[:-1])))
-        return told + f"unknown field{near}{f'; known here: {known}' if known else ''}"
+        return told + f"unknown field{f'; known here: {known}' if known else ''}{near}"
     if detail["type"] == "missing":
         return told + "is missing"
     message = str(detail["msg"]).removeprefix("Value error, ")
