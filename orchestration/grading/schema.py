@@ -15,6 +15,7 @@ import orjson
 from viva.engine.errors import ConfigurationError
 from viva.engine.escapes import readable
 from viva.engine.formats import other_version
+from viva.engine.sound_file import damage_of
 
 FILE = "grades.sqlite"
 VERSION = "1"
@@ -115,11 +116,19 @@ def open_file(path: Path) -> sqlite3.Connection:
         connection = _connect(path)
         found = connection.execute("select value from meta where name = 'version'").fetchone()
     except sqlite3.Error as error:
-        raise ConfigurationError(f"{path}: cannot be read as grades: {error}") from None
+        raise unreadable(path, f"{error}; restore the file from a copy") from None
     if found is None or found[0] != VERSION:
         connection.close()
         raise ConfigurationError(f"{path}: {other_version('grades of version', found and found[0], [VERSION])}")
+    if damage := damage_of(connection, _TABLES):
+        connection.close()
+        raise unreadable(path, damage)
     return connection
+
+
+def unreadable(path: Path, why: object) -> ConfigurationError:
+    """The error where a file of grades is damaged."""
+    return ConfigurationError(f"{path}: cannot be read as grades: {why}")
 
 
 def _connect(path: Path) -> sqlite3.Connection:

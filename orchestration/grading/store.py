@@ -22,7 +22,7 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.escapes import readable
 
 from .records import Answer, Decision, Grade, Grader, GraderKind, GraderRole, GraderState, Label, Question, Said
-from .schema import FILE, as_json, create, open_file
+from .schema import FILE, as_json, create, open_file, unreadable
 
 Clock = Callable[[], float]
 _GRADER = "select number, name, kind, role, state, model from graders"
@@ -71,9 +71,38 @@ class GradeStore:
     def open(cls, folder: Path, clock: Clock = time.time) -> GradeStore:
         """A folder that is there.
 
-        :raises ConfigurationError: it is no grading folder.
+        :raises ConfigurationError: it is no grading folder, or damaged.
         """
-        return cls(folder, open_file(folder / FILE), clock)
+        store = cls(folder, open_file(folder / FILE), clock)
+        try:
+            store._check_records()
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def _check_records(self) -> None:
+        """:raises ConfigurationError: a record has not the fields that it was written with."""
+        where = "its table 'meta'"
+        try:
+            about = self.meta("about")
+            if not isinstance(self.meta("title"), str) or not isinstance(about, dict) or self.meta("seed") is None:
+                raise ValueError("title, seed or about is not there")
+            for number, name in self.connection.execute("select number, id from questions order by number").fetchall():
+                where = f"question '{name}'"
+                question = self.question(number)
+                texts = [
+                    question.text,
+                    question.dimension,
+                    *(one.text for said in question.answers for one in said.turns),
+                ]
+                if not all(isinstance(text, str) for text in texts) or not question.labels:
+                    raise ValueError("its texts or labels are not there")
+                for label in question.labels:
+                    float(label.value)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            told = f"{where} cannot be read ({type(error).__name__}: {error}); restore the file from a copy"
+            raise unreadable(self.folder / FILE, told) from None
 
     def close(self) -> None:
         """Close the file."""

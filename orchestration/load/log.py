@@ -30,7 +30,7 @@ from .records import LoadStep, Sent
 
 FILE = "load.sqlite"
 VERSION = 1
-_SCHEMA = """
+SCHEMA = """
 create table if not exists meta (key text primary key, value text not null) without rowid;
 create table if not exists steps (
     place integer primary key, step integer not null unique, plan text not null, began real not null, ends text);
@@ -222,7 +222,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     connection.execute("pragma journal_mode = wal")
     connection.execute("pragma synchronous = normal")
     connection.execute("pragma wal_autocheckpoint = 4000")
-    connection.executescript(_SCHEMA)
+    connection.executescript(SCHEMA)
     connection.execute("insert or ignore into meta values ('schema', ?)", (str(VERSION),))
     check_version(path, connection)
     return connection

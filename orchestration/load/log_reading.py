@@ -6,7 +6,7 @@ May be used while the test goes on, in another process too. What never belongs h
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ import orjson
 
 from viva.engine.errors import JournalError
 from viva.engine.journal_errors import journal_error
+from viva.engine.sound_file import damage_of
 from viva.scoring.load.speed import Timing
 
-from .log import FILE, check_version
+from .log import FILE, SCHEMA, check_version
 from .records import LoadStep, Sent
 
 _AT_ONCE = 1024
@@ -57,7 +58,8 @@ class LoadHistory:
     :raises JournalError: there is no log, or it cannot be read.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, checked: bool = False) -> None:
+        """Open the log; ``checked``: look at all of it first, which takes as long as to read it."""
         self.path = folder / FILE
         if not self.path.exists():
             raise JournalError(f"{self.path}: there is no log of a load test")
@@ -66,6 +68,9 @@ class LoadHistory:
             check_version(self.path, self._connection)
         except sqlite3.Error as error:
             raise journal_error(self.path, error) from error
+        if checked and (damage := damage_of(self._connection, SCHEMA)):
+            self._connection.close()
+            raise JournalError(f"{self.path}: cannot be read as the log of a load test: {damage}")
 
     def __enter__(self) -> LoadHistory:
         return self
@@ -80,16 +85,13 @@ class LoadHistory:
     def steps(self) -> list[LoggedStep]:
         """All steps that have begun, in the order in which they ran."""
         found = []
-        for number, plan, began, ends in self._rows("select step, plan, began, ends from steps order by place"):
-            parts = tuple(
-                LoggedPart(part, seconds, orjson.loads(watched) if watched else {})
-                for part, seconds, watched in self._rows(
-                    "select part, seconds, watched from parts where step = ? order by part", number
-                )
-            )
-            fields = orjson.loads(plan)
-            fields["judges"] = tuple(fields["judges"])
-            found.append(LoggedStep(LoadStep(**fields), began, orjson.loads(ends) if ends else None, parts))
+        for number, *row in self._rows("select step, plan, began, ends from steps order by place"):
+            parts = self._rows("select part, seconds, watched from parts where step = ? order by part", number)
+            try:
+                found.append(_step(row, parts))
+            except (ValueError, TypeError, KeyError) as error:
+                told = f"the record of step {number} cannot be read ({type(error).__name__}: {error})"
+                raise JournalError(f"{self.path}: {told}; restore the file from a copy") from None
         return found
 
     def finished(self, step: int, judge: str) -> bytearray:
@@ -130,3 +132,20 @@ class LoadHistory:
                 yield from rows
         except sqlite3.Error as error:
             raise journal_error(self.path, error) from error
+
+
+def _step(row: Sequence[Any], parts: Iterable[tuple[Any, ...]]) -> LoggedStep:
+    """:raises ValueError, TypeError, KeyError: a record has not the form in which it was written."""
+    plan, began, ends = row
+    fields = orjson.loads(plan)
+    fields["judges"] = tuple(fields["judges"])
+    logged = []
+    for part, seconds, watched in parts:
+        seen = orjson.loads(watched) if watched else {}
+        if not isinstance(seen, dict):
+            raise TypeError("what was watched is no object")
+        logged.append(LoggedPart(part, seconds, seen))
+    reasons = orjson.loads(ends) if ends else None
+    if reasons is not None and not isinstance(reasons, dict):
+        raise TypeError("the reasons of its end are no object")
+    return LoggedStep(LoadStep(**fields), began, reasons, tuple(logged))

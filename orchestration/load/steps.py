@@ -106,7 +106,7 @@ class LoadTest:
         """
         if not (self.folder / FILE).exists():
             return True
-        with LoadHistory(self.folder) as history:
+        with LoadHistory(self.folder, checked=True) as history:
             self._history = history
             return (
                 bool(self._take_ended())

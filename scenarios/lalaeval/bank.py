@@ -20,6 +20,7 @@ import orjson
 from viva.engine.errors import ConfigurationError
 from viva.engine.escapes import readable
 from viva.engine.formats import other_version
+from viva.engine.sound_file import damage_of
 
 from .bank_rows import Pair
 from .project import Project, digest_of
@@ -106,12 +107,31 @@ class Bank:
                     connection.execute("insert into meta values ('version', ?)", (VERSION,))
             [found] = connection.execute("select value from meta where name = 'version'").fetchone() or ["unknown"]
         except sqlite3.Error as error:
-            raise ConfigurationError(f"{path}: cannot be used as a question bank: {error}") from None
+            damage = f"{error}; restore the file from a copy"
+            raise ConfigurationError(f"{path}: cannot be used as a question bank: {damage}") from None
         if found != VERSION:
             connection.close()
             raise ConfigurationError(f"{path}: {other_version('question bank of version', found, [VERSION])}")
+        damage = damage_of(connection, _TABLES) or bank._wrong_record()
+        if damage:
+            connection.close()
+            raise ConfigurationError(f"{path}: cannot be used as a question bank: {damage}")
         bank._note_rubric(project)
         return bank
+
+    def _wrong_record(self) -> str:
+        """What is wrong with a record that has not the fields that it was written with; empty without one."""
+        what = "the rubrics"
+        try:
+            self.rubrics()
+            for table, key in (("pairs", "id"), ("history", "pair")):
+                rows = self.connection.execute(f"select {key}, record from {table} order by number")
+                for name, record in rows:
+                    what = f"question '{name}'"
+                    _read(record)
+        except (ValueError, TypeError, KeyError, AttributeError, ConfigurationError) as error:
+            return f"{what} cannot be read ({type(error).__name__}: {error}); restore the file from a copy"
+        return ""
 
     def close(self) -> None:
         """Close the file."""

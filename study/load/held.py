@@ -19,7 +19,7 @@ from .record import load_record
 
 def held_record(test: LoadTest, work: OpenedWork) -> dict[str, Any]:
     """The record of a test's ended steps."""
-    with LoadHistory(test.folder) as history:
+    with LoadHistory(test.folder, checked=True) as history:
         passes = all_passes(history, work)
         steps = [one.step for one in history.steps() if one.ends is not None]
     most = max((result.measured.record["sent"] for result in test.results.values()), default=0)

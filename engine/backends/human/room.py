@@ -277,10 +277,10 @@ class Room:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """:raises ConfigurationError: SQLite cannot do it."""
+        """:raises ConfigurationError: SQLite cannot do it, or a record has not the form in which it was written."""
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
             raise unusable(self.folder / FILE, error) from error
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ...errors import ConfigurationError
 from ...formats import other_version
+from ...sound_file import damage_of
 
 FILE = "room.sqlite"
 VERSION = "1"
@@ -53,8 +54,8 @@ def open_file(folder: Path) -> sqlite3.Connection:
     return connection
 
 
-def unusable(file: Path, error: sqlite3.Error) -> ConfigurationError:
-    """What is raised where SQLite cannot do what is asked of it."""
+def unusable(file: Path, error: Exception) -> ConfigurationError:
+    """What is raised where SQLite cannot do what is asked of it, or a record cannot be read."""
     return ConfigurationError(f"{file}: cannot be used as a room: {error}")
 
 
@@ -69,6 +70,8 @@ def _prepare(connection: sqlite3.Connection, file: Path) -> None:
     if found is None or found[0] != VERSION:
         said = other_version("room of version", found and found[0], [VERSION])
         raise ConfigurationError(f"{file}: {said}; or name another folder")
+    if damage := damage_of(connection, _TABLES):
+        raise ConfigurationError(f"{file}: cannot be used as a room: {damage}")
     _use_wal(connection)
     connection.execute("pragma synchronous = full")  # an answer that was confirmed outlives a power cut
 
