@@ -28,7 +28,8 @@ LEXICON = {
     "b": "be being been sein être ser sea sean essere быть",
     "P": """it that this which these he she they er sie ce ça cela ceci eso esto questo quello isto isso 这 那 它
         これ それ""",
-    "PB": "it's that's c'est il_s'agit_de il_s'agit_d'un es_handelt_sich_um se_trata_de si_tratta_di речь_идёт_о",
+    "PB": """makes_it it's that's c'est il_s'agit_de il_s'agit_d'un es_handelt_sich_um se_trata_de si_tratta_di
+        речь_идёт_о""",
     "C": """choose chose choosing pick picks select selected selecting picked picking opt lean leaning meant mean
         go_with goes_with going_with go_for going_for settle_on settle_for bet_on wähl* nehme entscheide choisis
         sélectionne elijo escojo selecciono elegiría выбираю выберу выбрал scelgo sceglierei escolho escolheria 选择
@@ -47,7 +48,8 @@ LEXICON = {
         ではありません ない ません じゃない ではない いいえ いや 아닙니다 아니 아닌 않 없 못""",
     "W": """wrong incorrect* mistaken invalid eliminate eliminated eliminates eliminating exclude excluded excludes
         excluding discard* reject* impossible unlikely irrelevant unrelated inaccurate distractor* trap fails
-        contradict* absurd nonsense flawed misleading inappropriate unsuitable implausible red_herring nothing_to_do
+        contradict* absurd nonsense flawed misleading inappropriate unsuitable implausible red_herring
+        nothing_to_do worst least_likely
         no_sense rule_out rules_out ruled_out ruling_out cross_out crossed_out scratch_that ✗ ✘ ❌ ✖ falsch*
         inkorrekt* unzutreffend* entfällt fällt_weg kommt_nicht_in_frage trifft_nicht_zu unmöglich* scheide*
         ausgeschlossen ausschließen schließe faux élimine éliminer éliminé* éliminons exclu exclut exclure exclus
@@ -56,31 +58,38 @@ LEXICON = {
         escludo escluso esclusa 错误 错 錯誤 錯 不对 不對 不正确 不正確 不符 不符合 无关 不相关 不合适 不妥 不当
         不成立 不选 不選 排除 有误 間違い 間違っ 誤り 誤っ 違います 違う 不正解 不適切 除外 틀렸 틀린 틀립 틀리 오답
         제외 부적절 배제""",
-    "W;": "제외하면 제외하고 除いて",
+    "W;": "틀렸고 틀리고 제외하면 제외하고 除いて",
     "BW": "is_out are_out is_off be_a_mistake is_a_mistake",
     "f": "false untrue falso falsa falsos falsas fausse fausses ложно ложн* 假",
     # Words that affirm.
-    "R": """correct right fits fit matches best_fit what_we_want what_we_need looking_for ✓ ✔ ✅ ☑ richtig*
+    "R": """correct right fits fit matches best_fit what_we_want what_we_need looking_for satisfies
+        satisfy fulfills fulfils better_supported better_fit ✓ ✔ ✅ ☑ richtig*
         korrekt* stimmt zutreffend* passt juste bonne exacte correcte correctes corrects correct* acertada convient
-        правильн* верн* верен подходит corrett* giust* corret* certa 正确 正確 对 對 符合 成立 合适 正しい 正しく
-        正しき 適切 맞습니다 맞다 맞는 맞아 맞지 옳은 옳습니다 옳지 올바른 적절""",
-    "RA": "best_answer best_choice best_option right_choice right_option correct_choice correct_option",
+        правильн* верн* верен подходит corrett* giust* corret* certa 正确 正確 更准确 更合适 更合理 对 對
+        符合 成立 合适 正しい
+        正しく 正しき 適切 맞습니다 맞다 맞는 맞아 맞지 옳은 옳습니다 옳지 올바른 적절""",
+    "RA": """better_answer better_choice better_option best_answer best_choice best_option right_choice right_option
+        correct_choice correct_option""",
     "t": "true wahr vrai vraie verdader* cierto cierta истинно vero vera verdadeir*",
     "Y": "yes yeah yep ja oui sí да sì sim はい 네 没错",
     "X": """except besides all_but anything_but everything_but other_than apart_from aside_from außer sauf excepto
         salvo кроме exceto tranne""",
-    "D": """over unlike than rather_than instead_of as_opposed_to statt anstatt au_lieu_de en_vez_de en_lugar_de
+    "D": """over beats unlike than rather_than instead_of as_opposed_to statt anstatt au_lieu_de en_vez_de en_lugar_de
         вместо а_не 而不是 而非""",
     # Words of those who only consider a choice; words that weaken; words that say nothing; verbs of thinking.
     "H": """if suppose supposing assume assuming whether imagine many some someone people students popular tempting
-        tempted at_first_glance wenn falls ob viele manche beaucoup certains muchos algunos mucha многие
-        некоторые если molti alcuni muitos alguns 如果 假如 假设 是否 除非 以为 若 もし 만약""",
+        tempted common_mistake common_error common_misconception typical_mistake at_first_glance wenn falls ob
+        viele manche beaucoup certains muchos algunos mucha многие
+        некоторые частая_ошибка häufiger_fehler erreur_fréquente erreur_courante error_común erro_comum
+        errore_comune 常见错误 常见的错误 よくある間違い 흔한_실수 если molti alcuni muitos alguns
+        如果 假如 假设 是否 除非 以为 若 もし 만약""",
     "h": """could may might perhaps maybe possibly könnte vielleicht peut pourrait podría может возможно poderia
         potrebbe""",
     "i": """i i'd i'll i'm we well ok okay best elimination all_right right_next right_after right_before right_now
         sure definitely clearly obviously certainly probably likely surely simply only just really exactly
         would should will also too then here indeed of_course not_only turns_out_to_be no_doubt_that no_doubt
-        without_doubt without_a_doubt no_question_about_it no_question not_sure don't_know don't_know_for_certain
+        without_doubt nothing_but none_but after_all without_a_doubt no_question_about_it no_question not_sure
+        don't_know don't_know_for_certain
         don't_know_for_sure ich wir wohl sicher eindeutig natürlich wahrscheinlich daran auch nur denn ohne_zweifel
         je nous dirais seul seule probablement certainement évidemment sans_doute sans_aucun_doute yo diría solo
         probablemente seguramente sin_duda я мы конечно наверное вероятно точно без_сомнения penso probabilmente
@@ -94,12 +103,15 @@ LEXICON = {
         认为 認為 觉得""",
     "L": "so_are so_is so_do so_does same_for same_goes_for likewise",
     # Words that turn away from what was said; words that join; words that begin another clause.
-    "k": """wait hmm hm but however actually sorry oops correction instead mistake on_second_thought on_reflection
+    "k": """wait hmm hm but however actually sorry oops correction instead mistake specifically more_specifically
+        more_precisely namely to_be_precise on_second_thought on_reflection
         double-check double_check recheck or_rather aber jedoch moment halt doch sondern mais attendez pardon plutôt
-        pero espera perdón sino но а подождите постойте стоп ma però aspetta mas porém espere 但 但是 不过 可是 等等
+        genauer_gesagt plus_précisément más_precisamente точнее а_именно pero espera perdón sino но а подождите
+        постойте стоп ma però aspetta mas porém espere 但 但是 不过 可是 等等
         等一下 而是 其实 しかし でも ただし すみません 하지만 그러나 잠깐 잠깐만요 지만""",
     "Nk": "ではなく じゃなく でなく 아니라 아니고 않지만 아니지만 ませんが ありませんが",
-    "J": """and or & / plus y o e u und oder et ou и или ed od como quanto as_well_as together_with but_also
+    "J": """and or through thru bis & / plus y o e u und oder et ou и или ed od como quanto as_well_as
+        together_with but_also
         als_auch sondern_auch así_como ainsi_que 和 或 或者 与 與 以及 还是 跟 と や または もしくは および 와 과 및
         또는 혹은 、""",
     "s": """because since as for although though while whereas when where weil da während obwohl car puisque parce
@@ -112,6 +124,30 @@ LEXICON = {
 
 # Characters of languages that are written without blanks, or whose words carry their particles.
 EAST = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+
+# Cyrillic letters that stand for a choice; two of them could each stand for two choices.
+CYRILLIC = {"А": 0, "Б": 1, "С": 2, "Г": 3, "Д": 4, "В": -1, "Е": -1}
+# Nouns whose letter names something else.
+KINDS = frozenset(["vitamin", "hepatitis", "type", "group", "class", "point", "plan", "grade", "section", "figure"])
+# Choices that hold a number: of such a question no bare number is a label.
+NUMBERS = re.compile(
+    r"\d|[一二三四五六七八九十两하한둘두셋세넷네]|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|zero|none|eins?|zwei|drei"
+    r"|vier|fünf|deux|trois|quatre|cinq|une?|un[oa]|dos|tres|cuatro|cinco|due|tre|quattro|cinque|один|два|три|пять)\b",
+    re.IGNORECASE,
+)
+# Words for the first four places of a list, as in "the second option".
+_ORDINALS = (
+    "first erste première primera prima primeira первый 第一个 第一個 첫_번째 最初の",
+    "second zweite deuxième segunda seconda второй 第二个 第二個 두_번째 二番目の",
+    "third dritte troisième tercera terza terceira третий 第三个 第三個 세_번째 三番目の",
+    "fourth vierte quatrième cuarta quarta четвёртый 第四个 第四個 네_번째 四番目の",
+)
+PLACES = {word.replace("_", " "): place for place, words in enumerate(_ORDINALS) for word in words.split()}
+BY_PLACE = re.compile(
+    rf"(?:\b|(?<=[{EAST}]))({'|'.join(PLACES)}|last)\s?"
+    r"(?:answer option|option|opción|opzione|opção|вариант|选项|選項|選択肢|선택지|보기)(?![A-Za-z])(?! [A-Z]\b)",
+    re.IGNORECASE,
+)
 
 
 def _by_kind() -> tuple[dict[str, str], list[tuple[str, str]], re.Pattern[str], dict[str, str], re.Pattern[str]]:

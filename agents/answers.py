@@ -22,21 +22,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .answer_words import EAST, EASTERN, PHRASE, SEVERAL, SINGLE, class_of
+from .answer_words import BY_PLACE, CYRILLIC, EAST, EASTERN, KINDS, NUMBERS, PHRASE, PLACES, SEVERAL, SINGLE, class_of
 from .reading import answer_in
 
 _LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-# Cyrillic letters that stand for a choice; two of them could each stand for two choices.
-_CYRILLIC = {"А": 0, "Б": 1, "С": 2, "Г": 3, "Д": 4, "В": -1, "Е": -1}
-# Nouns whose letter names something else, and signs that make a letter a quantity.
-_KINDS = frozenset(["vitamin", "hepatitis", "type", "group", "class", "point", "plan", "grade", "section", "figure"])
+# Signs that make a letter a quantity.
 _OPERATORS = frozenset("+*^°#~%×÷<>")
-# Choices that hold a number: of such a question no bare number is a label.
-_NUMBERS = re.compile(
-    r"\d|[一二三四五六七八九十两하한둘두셋세넷네]|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|zero|none|eins?|zwei|drei"
-    r"|vier|fünf|deux|trois|quatre|cinq|une?|un[oa]|dos|tres|cuatro|cinco|due|tre|quattro|cinque|один|два|три|пять)\b",
-    re.IGNORECASE,
-)
 _MOST = 4000  # mentions of choices; a text with more of them names none
 # How plainly a choice is affirmed, spoken of, or denied: that it is not something else, is false, or is the wrong one.
 _FINAL, _STATEMENT, _SAID, _NOUN, _WEAK, _ASKED, _SPOKEN = 4.0, 3.0, 2.0, 1.5, 1.0, 0.5, 0.0
@@ -51,7 +42,7 @@ def read_choice(text: str, choices: Sequence[str]) -> int | None:
         words = (plainly[2] or "").strip()
         if index is not None and (not words or words.removesuffix(".") == choices[index].strip().removesuffix(".")):
             return index
-    marked = _with_marks(_plain(answer_in(text)), choices)
+    marked = _with_places(_with_marks(_plain(answer_in(text)), choices), len(choices))
     if not _may_mention(marked):  # most replies in a conversation: taking them apart would take ten times as long
         return None
     reader = _Reader(len(choices))
@@ -180,7 +171,7 @@ class _Sentence:
 def _sentences(text: str, choices: Sequence[str]) -> Iterator[_Sentence]:
     """Yield the sentences of a text with marks (``_with_marks``)."""
     count = len(choices)
-    numbered = 1 < count < 10 and not any(_NUMBERS.search(choice) for choice in choices)
+    numbered = 1 < count < 10 and not any(NUMBERS.search(choice) for choice in choices)
     for place, line in enumerate(text.split("\n")):
         yield from _Line(line, place, count, numbered=numbered).sentences()
 
@@ -202,6 +193,16 @@ def _with_marks(text: str, choices: Sequence[str]) -> str:
         if pieces:
             text = "".join([*pieces, text[done:]])
     return text
+
+
+def _with_places(text: str, count: int) -> str:
+    """Return the text with marks for choices that are named by their place: "the second option"."""
+
+    def marked(match: re.Match[str]) -> str:
+        place = PLACES.get(match[1].lower(), count - 1)
+        return f" {_TEXT}{chr(_FIRST_MARK + place)} " if place < count else match[0]
+
+    return BY_PLACE.sub(marked, text)
 
 
 _ARTICLE = re.compile(r"(?:(?:the|an?|l[ae]s?|el|los|il|lo|gli|d(?:er|ie|as)|une?|una|eine?|os?|as?)\s|l')(?=\S\S)")
@@ -245,7 +246,14 @@ def _stands_alone(text: str, start: int, end: int, words: str) -> bool:
         return len(words) > 1 or not part
     if first.isalnum() and (_is_west(before) or _is_tied(text, start, -1)):
         return False
+    if first.isdigit() and len(words) == 1 and _COUNTED.search(text, max(0, start - 20), start):
+        return False  # "option 2" of 2, 4, 8, 16 is the second one, or the one that says 2
     return not (last.isalnum() and (_is_west(after) or _is_tied(text, end - 1, 1)))
+
+
+_COUNTED = re.compile(
+    r"(?:option|choice|answer choice|opción|opzione|opção|вариант|选项|選項|選択肢)\s$", re.IGNORECASE
+)
 
 
 def _is_tied(text: str, place: int, step: int) -> bool:
@@ -269,10 +277,11 @@ def _is_east(character: str) -> bool:
 
 _EASTERN_CHARACTER = re.compile(f"[{EAST}]")
 _TOKEN = re.compile(rf"{_TEXT}.|[{EAST}]+|\d+(?:[.,]\d+)+|[^\W_{EAST}]+(?:['-][^\W_{EAST}]+)*|\.{{2,}}|\S", re.DOTALL)
+_VERDICTS = re.compile(r"M:?[Bi]*[NYRWft](?:.*[NYRWft])?\(M")
 _PUNCTUATION = {",": ",", ";": ";", ":": ":", "-": ":", "|": ":", "(": "(", "、": "J"}
 _CLOSING = frozenset(".,;:!?)]\"'|-")
 # What makes a single letter a label: the row of classes before it, or the class of the word behind it.
-_LEADS = re.compile(r"(?:[AC:]|[ARF].{0,6}B)[BniPS]{0,2}$|n$")
+_LEADS = re.compile(r"(?:[AC:]|[ARF].{0,6}B)[BniPS]{0,2}$|n$|iT$|^PB$")
 _FOLLOWS = frozenset("BNWRfJskSZYh")
 
 
@@ -326,12 +335,15 @@ class _Line:
             if label is not None:
                 self._mention(label, unsure=self._may_be_word(at))
             else:
-                self._row += class_of(token.lower()) if len(token) > 1 or token in "yeouиа" else "w"
+                self._row += self._class_of_word(at, token)
         elif self._row in ("M", "nM") and token in ").:-" and self._after(at):
             self._entry, self._row = True, "M:"
         elif token == ")":
             if self._bracket:
-                self._row = f"{self._row[:-2]}M" if self._row.endswith("(M") else f"{self._row})"
+                if self._row.endswith("(M"):  # "(A) no (B) yes": the verdict before it belongs to the other
+                    self._row = f"{self._row[:-2]}{';' * (_VERDICTS.fullmatch(self._row) is not None)}M"
+                else:
+                    self._row += ")"
             self._bracket = False
         elif token == "." and self._row.endswith("M") and self._is_mark(self._after(at), self._choices[-1]):
             pass  # "not B. Mars": the label's own words
@@ -381,6 +393,8 @@ class _Line:
         leads = _LEADS.search(self._row[-12:]) is not None
         bracketed = before in ("(", "[", '"', "'") and after in (")", "]", '"', "'")
         ends = not after or after in _CLOSING or (not after[0].isalnum() and after not in ("/", "&"))
+        if letter in "Aa" and after[:1] == _TEXT and not self._is_mark(after, 0):
+            return None  # an article
         marked = self._single or bracketed or (ends and leads)
         if letter.isdigit():
             if not self._numbered or not 1 <= int(letter) <= self._count:
@@ -390,20 +404,33 @@ class _Line:
         marked = marked or (after == ")" and not self._bracket) or (at == 0 and after in (".", ":"))
         follows = not after[:1].isalnum() or _first_class(after) in _FOLLOWS
         marked = marked or (follows and (self._row.endswith("n") or after in ("/", "&")))
-        if letter in _CYRILLIC:
-            return (
-                min(_CYRILLIC[letter], self._count - 1 if _CYRILLIC[letter] < self._count else -1) if marked else None
-            )
+        if self._single:
+            letter = letter.upper()
+        if letter in CYRILLIC:
+            return min(CYRILLIC[letter], self._count - 1 if CYRILLIC[letter] < self._count else -1) if marked else None
         if letter not in _LABELS:
             return _index(letter.upper(), self._count) if marked and letter.upper() in _LABELS else None
-        if before.lower() in _KINDS or (letter == "A" and after[:1] == _TEXT and not self._is_mark(after, 0)):
+        if before.lower() in KINDS:
             return None
-        if letter in "AEIO" and after[:1].isalpha() and not _is_east(after[0]) and (letter == "I" or not follows):
+        if (
+            letter in "AEIO"
+            and not (letter == "A" and self._row.endswith("n"))
+            and after[:1].isalpha()
+            and not _is_east(after[0])
+            and (letter == "I" or not follows)
+        ):
             return None  # an article, a pronoun, or the like
         index = _index(letter, self._count)
         if index is None and (letter == "I" or not marked):
             return None
         return -1 if index is None else index
+
+    def _class_of_word(self, at: int, word: str) -> str:
+        if len(word) > 1 or not word.isascii() or word == "I":
+            return class_of(word.lower())
+        if word == "a":
+            return "" if self._row.endswith("k") and self._after(at)[:1] == _TEXT else "w"
+        return class_of(word) if word.islower() else "w"
 
     def _may_be_word(self, at: int) -> bool:
         """Return True if a letter stands among words, with no verb and no end of a clause behind it."""
@@ -430,7 +457,7 @@ _STATED = re.compile(
     r"(?P<head>(?:[RWftFZ][niwPNFqJ]{0,4})?A[nwiPNFTqhZ]{0,6}|[RWftZF][nF]{0,2}[PiwN]{0,2}|n)[Bb:]+"
     r"(?P<tail>[ABbinPSNh:]*(?:w[ABbinPSNh:]*){0,2})$"
 )
-_CALLED = re.compile(r"(?P<head>[RWfFt]?[nFi]?)A[n:]?(?P<tail>)$")
+_CALLED = re.compile(r"(?P<head>[RWfFt]?[nFi]?(?=A)|[RWf](?=n))(?:A[n:]?|n)(?P<tail>)$")
 _CHOSEN = re.compile(r"C[nPbi:qBA]*(?:w[nPbi:qBA]*){0,2}$")
 _CONCLUDED = re.compile(r"[SZ][nPBbiYST:]*(?:w[nPBbiYST:]*){0,2}$")
 _EXCEPTED = re.compile(r"X[wni]?$")
@@ -460,7 +487,8 @@ def _weigh(left: str, right: str) -> float:
     if set("BSC") & set(explained) and not set("Wf") & set(before):  # "it is no organ at all: it is the skin"
         left = explained
     if _EXCEPTED.search(left):
-        return _STATEMENT if {"W", "N"} & set(left + right) else _CALLED_WRONG
+        around = set(left + right)
+        return _STATEMENT if {"W", "N"} & around else _NOUN if "f" in around else _CALLED_WRONG
     negated, supposed = _NEGATED.search(left) is not None, "H" in left
     verdict = _PREDICATE.match(right)
     if verdict is not None and (verdict["what"] not in "AC" or "w" not in verdict["head"]):
@@ -620,6 +648,8 @@ class _Reader:
     ) -> None:
         """Note what a clause says of its groups; ``before`` is what parts it from the clause before."""
         for place, ((choices, unsure), left, right) in enumerate(zip(groups, *_sides(clause), strict=True)):
+            if place == 0 and before == "k":
+                left = left.removeprefix("N:")  # "but no: C"
             weight = _weigh(left, right) if "L" not in left else self._likewise()
             first, last = place == 0, place == len(groups) - 1
             begins = opens and first and last and not left and not unsure and len(choices) == 1
@@ -700,7 +730,7 @@ class _Reader:
         last = tier[-1]
         later = [event for event in kept[kept.index(last) :] if event.right and event.choices != last.choices]
         if later:
-            if any(event.turn == last.turn for event in later):
+            if any(event.turn == last.turn and not event.choices < last.choices for event in later):
                 return None
             tier, last = later, later[-1]
         for event in tier[:-1]:
@@ -717,12 +747,16 @@ class _Reader:
         for labels in (self._entries, [(min(one.choices), one.line) for one in bare if one.line not in lettered]):
             listed: set[int] = set()
             run: list[int] = []
+            window: list[tuple[int, int]] = []
             for choice, line in labels:
                 if choice != len(run):
                     run = []
                 if choice == len(run):
                     run.append(line)
                     listed.update(run if len(run) == 2 else run[-1:] if len(run) > 2 else ())
+                window.append((choice, line))
+                if self._count > 2 and len({choice for choice, _ in window[-self._count :]}) == self._count:
+                    listed.update(line for _, line in window[-self._count :])  # the whole list in another order
             for event in bare:
                 if event.line in listed:
                     event.weight = _SPOKEN
@@ -738,6 +772,8 @@ class _Reader:
         left = {choice for event in self._events if event.sure for choice in event.choices} - denied - {-1}
         others = {choice for event in self._events for choice in event.choices} - denied - left - {-1}
         implied = len(wrong) == self._count - 1
+        if self._count == 2 and implied and not left:  # "it is not true"
+            return 1 - min(wrong)
         if len(left) != 1 or not (implied or (not others and self._fallen < 0)):
             return None
         return left.pop()
