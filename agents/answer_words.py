@@ -7,6 +7,7 @@ other. What the classes mean together, ``answers`` knows.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 LEXICON = {
@@ -135,6 +136,8 @@ NUMBERS = re.compile(
     r"|vier|fünf|deux|trois|quatre|cinq|une?|un[oa]|dos|tres|cuatro|cinco|due|tre|quattro|cinque|один|два|три|пять)\b",
     re.IGNORECASE,
 )
+# Nouns whose number is the place of a choice, or its text.
+COUNTED = re.compile(r"(?:option|choice|answer choice|opción|opzione|opção|вариант|选项|選項|選択肢)\s$", re.IGNORECASE)
 # Words for the first four places of a list, as in "the second option".
 _ORDINALS = (
     "first erste première primera prima primeira первый 第一个 第一個 첫_번째 最初の",
@@ -142,12 +145,22 @@ _ORDINALS = (
     "third dritte troisième tercera terza terceira третий 第三个 第三個 세_번째 三番目の",
     "fourth vierte quatrième cuarta quarta четвёртый 第四个 第四個 네_번째 四番目の",
 )
-PLACES = {word.replace("_", " "): place for place, words in enumerate(_ORDINALS) for word in words.split()}
-BY_PLACE = re.compile(
-    rf"(?:\b|(?<=[{EAST}]))({'|'.join(PLACES)}|last)\s?"
+_PLACES = {word.replace("_", " "): place for place, words in enumerate(_ORDINALS) for word in words.split()}
+_BY_PLACE = re.compile(
+    rf"(?:\b|(?<=[{EAST}]))({'|'.join(_PLACES)}|last)\s?"
     r"(?:answer option|option|opción|opzione|opção|вариант|选项|選項|選択肢|선택지|보기)(?![A-Za-z])(?! [A-Z]\b)",
     re.IGNORECASE,
 )
+
+
+def with_places(text: str, marks: Sequence[str]) -> str:
+    """Return the text with a choice's mark for each that is named by its place: "the second option"."""
+
+    def marked(match: re.Match[str]) -> str:
+        place = _PLACES.get(match[1].lower(), len(marks) - 1)
+        return marks[place] if place < len(marks) else match[0]
+
+    return _BY_PLACE.sub(marked, text)
 
 
 def _by_kind() -> tuple[dict[str, str], list[tuple[str, str]], re.Pattern[str], dict[str, str], re.Pattern[str]]:

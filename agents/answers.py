@@ -22,7 +22,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .answer_words import BY_PLACE, CYRILLIC, EAST, EASTERN, KINDS, NUMBERS, PHRASE, PLACES, SEVERAL, SINGLE, class_of
+from .answer_words import (
+    COUNTED,
+    CYRILLIC,
+    EAST,
+    EASTERN,
+    KINDS,
+    NUMBERS,
+    PHRASE,
+    SEVERAL,
+    SINGLE,
+    class_of,
+    with_places,
+)
 from .reading import answer_in
 
 _LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -42,7 +54,8 @@ def read_choice(text: str, choices: Sequence[str]) -> int | None:
         words = (plainly[2] or "").strip()
         if index is not None and (not words or words.removesuffix(".") == choices[index].strip().removesuffix(".")):
             return index
-    marked = _with_places(_with_marks(_plain(answer_in(text)), choices), len(choices))
+    marks = [f" {_TEXT}{chr(_FIRST_MARK + index)} " for index in range(len(choices))]
+    marked = with_places(_with_marks(_plain(answer_in(text)), choices), marks)
     if not _may_mention(marked):  # most replies in a conversation: taking them apart would take ten times as long
         return None
     reader = _Reader(len(choices))
@@ -195,16 +208,6 @@ def _with_marks(text: str, choices: Sequence[str]) -> str:
     return text
 
 
-def _with_places(text: str, count: int) -> str:
-    """Return the text with marks for choices that are named by their place: "the second option"."""
-
-    def marked(match: re.Match[str]) -> str:
-        place = PLACES.get(match[1].lower(), count - 1)
-        return f" {_TEXT}{chr(_FIRST_MARK + place)} " if place < count else match[0]
-
-    return BY_PLACE.sub(marked, text)
-
-
 _ARTICLE = re.compile(r"(?:(?:the|an?|l[ae]s?|el|los|il|lo|gli|d(?:er|ie|as)|une?|una|eine?|os?|as?)\s|l')(?=\S\S)")
 
 
@@ -246,14 +249,9 @@ def _stands_alone(text: str, start: int, end: int, words: str) -> bool:
         return len(words) > 1 or not part
     if first.isalnum() and (_is_west(before) or _is_tied(text, start, -1)):
         return False
-    if first.isdigit() and len(words) == 1 and _COUNTED.search(text, max(0, start - 20), start):
+    if first.isdigit() and len(words) == 1 and COUNTED.search(text, max(0, start - 20), start):
         return False  # "option 2" of 2, 4, 8, 16 is the second one, or the one that says 2
     return not (last.isalnum() and (_is_west(after) or _is_tied(text, end - 1, 1)))
-
-
-_COUNTED = re.compile(
-    r"(?:option|choice|answer choice|opción|opzione|opção|вариант|选项|選項|選択肢)\s$", re.IGNORECASE
-)
 
 
 def _is_tied(text: str, place: int, step: int) -> bool:

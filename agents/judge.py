@@ -180,8 +180,10 @@ def _from_lines(body: str) -> tuple[bool, str]:
 
 
 def _line(line: str) -> bool | None:
-    """The verdict that a line is; None if it is something else."""
-    if len(line) > _LONGEST_LINE or line.count("}") > line.count("{"):  # the end of an object
+    """The verdict that a line is; None if it is something else, such as a quotation, an object or the end of one."""
+    if len(line) > _LONGEST_LINE or line.count("}") > line.count("{") or line.lstrip().startswith(">"):
+        return None
+    if "{" in line and next(decoded_objects(line), None) is not None:
         return None
     plain = " ".join(_DECORATION.sub(" ", line).split())
     match = _LINE.fullmatch(plain)

@@ -198,7 +198,7 @@ def _in_line(body: str, exact: Mapping[str, str], judged: str) -> tuple[str, str
     """The choice that is the last line; words that name no choice may follow it."""
     lines = body.split("\n")
     for number in range(len(lines) - 1, -1, -1):
-        if _OBJECT.search(lines[number]):
+        if _OBJECT.search(lines[number]) or lines[number].lstrip().startswith(">"):  # a quotation
             return None
         line = _LABEL.sub("", lines[number].strip(_DECORATION)).strip(_DECORATION).casefold()
         choice = exact.get(line)
