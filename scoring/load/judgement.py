@@ -120,7 +120,8 @@ def judged_rates(
     draws: int = DRAWS,
     seed: int = 1993,
 ) -> list[RateJudgement]:
-    """A judge at each rate beside two unloaded passes. Intervals are at the level 1 - ``alpha``, each by itself.
+    """A judge at each rate beside two unloaded passes. Intervals are at the level 1 - ``alpha``, each by itself, and
+    hold 0 where the figure's p, which is of all figures and rates at once, is not below ``alpha``.
 
     ``scales`` has the ends of the scales that are known; of others the least and the greatest score that was given are
     taken for them. Figures that rest on no request are left out.
@@ -201,6 +202,10 @@ def _changed(one: _Named, place: int, p: float, level: float) -> ChangedFigure |
     if mean is None:
         return None
     change = _ends(mean, one, level)
+    if (
+        p >= 1.0 - level
+    ):  # the interval is of this figure alone, p of all figures and rates: what it does not refute is in
+        change = Estimate(change.value, min(change.low, 0.0), max(change.high, 0.0))
     floor, bound = None, one.bound
     if one.values.kind == "level":
         values = float(loaded.mean()), float((first + second).mean() / 2)
@@ -251,7 +256,7 @@ def failure_shares(
     found = []
     for kind in FAILURES:
         named = _Named("unreadable", kind, columns.clusters, PassValues("level", columns.failures([kind])), 1.0)
-        one = _changed(named, 0, 1.0, level)
+        one = _changed(named, 0, 0.0, level)  # nothing is tested
         if one is not None:
             found.append(FailureShare(kind, one.loaded, one.unloaded, one.change))
     return found

@@ -250,7 +250,11 @@ def _methods(report: Record) -> list[tuple[str, str]]:
             "same, passes could be exchanged request by request; all figures of all loads are compared with what they "
             f"are under such exchanges, so that {percent(alpha)} of sound judges are flagged at any load.",
         ),
-        ("Intervals", f"{100 * (1 - alpha):g}%, Student's, clustered by item; each by itself."),
+        (
+            "Intervals",
+            f"{100 * (1 - alpha):g}%, Student's, clustered by item; each by itself, and with 0 in it where p, "
+            f"which is of all figures and loads at once, is {alpha:g} or more.",
+        ),
         (
             "Drift",
             "As a share of the scale the larger of two: the size of the change of the mean score, and how much farther "

@@ -102,6 +102,14 @@ def test_where_many_requests_fail_nothing_is_claimed_about_verdicts(lost: float,
     assert load_tables(found)[0][2][-1][1] == "many failed"
 
 
+def test_no_interval_excludes_0_beside_a_p_that_does_not(report: dict[str, Any]) -> None:
+    figures = [one for judge in report["judges"] for step in judge["judgement"]["steps"] for one in step["figures"]]
+    assert figures
+    for one in figures:
+        assert one["change"]["low"] <= one["change"]["value"] <= one["change"]["high"]
+        assert one["p"] < report["alpha"] or one["change"]["low"] <= 0.0 <= one["change"]["high"], one
+
+
 def test_a_fall_is_told_with_its_size_and_interval() -> None:
     def harsh(at: int, load: float, generator: Any) -> tuple[str, str]:
         from judged_load import grade
