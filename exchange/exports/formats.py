@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from viva.engine.errors import ConfigurationError
 
 from .exported import Exported
+from .writing import whole_place
 
 if TYPE_CHECKING:
     from .cells import ExportCell
@@ -47,7 +48,8 @@ FORMATS = {
 
 def export(folder: Path, to: str, out: Path | None = None) -> Exported:
     """Export a run or a sweep. ``out`` is the file or folder that is made; None: one in the current folder that is
-    called after the run and the format. No model is called.
+    called after the run and the format. It is there only when it is whole; after a kill the same command begins anew.
+    No model is called.
 
     :raises ConfigurationError: the format is unknown, ``out`` exists, a package is missing, or nothing has ended yet.
     :raises JournalError: a journal is damaged.
@@ -62,4 +64,8 @@ def export(folder: Path, to: str, out: Path | None = None) -> Exported:
 
     module, _, name = form.where.partition(":")
     write: Callable[[Sequence[ExportCell], Path], Exported] = getattr(import_module(f".{module}", __package__), name)
-    return write(open_cells(folder), place)
+    cells = open_cells(folder)
+    with whole_place(place) as part:
+        done = write(cells, part)
+    done.files = [place / file.relative_to(part) for file in done.files]
+    return done

@@ -5,7 +5,10 @@ What never belongs here: what is in a file.
 
 from __future__ import annotations
 
+import glob
+import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
@@ -81,6 +84,46 @@ def whole_file(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             part.unlink()
+
+
+@contextmanager
+def whole_place(path: Path) -> Iterator[Path]:
+    """A place beside a file or folder to write it to; moved there when the block ends well, else taken away. What a
+    killed process has left of the same name is taken away first.
+
+    :raises ConfigurationError: it cannot be put there.
+    """
+    for leftover in path.parent.glob(f".{glob.escape(path.stem)}.*.part{glob.escape(path.suffix)}"):
+        process = leftover.name.removesuffix(path.suffix).split(".")[-2]
+        if process.isdecimal() and not _is_alive(int(process)):
+            _take_away(leftover)
+    part = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")  # some writers go by the ending
+    try:
+        _take_away(part)
+        yield part
+        part.rename(path)
+    except OSError as error:
+        raise _unwritten(path, error) from None
+    finally:
+        _take_away(part)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return process != os.getpid()
+
+
+def _take_away(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
 
 
 def _unwritten(path: Path, error: OSError) -> ConfigurationError:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -250,3 +254,51 @@ def test_the_verb_names_formats_and_never_writes_over_anything(run: Path, tmp_pa
     with pytest.raises(ConfigurationError, match="--to csv: expected one of inspect, every-eval-ever"):
         export(run, "csv")
     assert not list(tmp_path.glob("*.part*"))
+
+
+def _killed_export(run: Path, to: str, out: Path, at: int) -> bool:
+    """Export in a process of its own that is killed as it opens its ``at``-th file for writing; whether it was."""
+    pid = os.fork()
+    if not pid:
+        opened = 0
+
+        def kill(event: str, given: tuple[Any, ...]) -> None:
+            nonlocal opened
+            if event == "open" and str(out.parent) in str(given[0]) and isinstance(given[1], str) and "w" in given[1]:
+                opened += 1
+                if opened == at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            if event == "os.rename" and at == 0 and str(given[1]) == str(out):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(kill)
+        try:
+            export(run, to, out)
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.parametrize("to", [name for name in FORMATS if name not in ("datasets", "inspect")])
+def test_a_killed_export_leaves_nothing_that_the_same_command_refuses(run: Path, tmp_path: Path, to: str) -> None:
+    ending = FORMATS[to].ending
+    whole, out = tmp_path / "whole" / f"e{ending}", tmp_path / "mine" / f"e{ending}"
+    whole.parent.mkdir()
+    out.parent.mkdir()
+    wanted = [file.relative_to(whole) for file in export(run, to, whole).files]
+    killed = 0
+    for at in (0, 1, 2, 3):  # 0: when all of it is written, before it gets its name
+        killed += _killed_export(run, to, out, at)
+        if out.exists():  # so few files were opened that nobody was killed
+            _clear(out)
+        assert len(list(out.parent.iterdir())) <= 1, "one leftover at most"
+        done = export(run, to, out)
+        assert [file.relative_to(out) for file in done.files] == wanted
+        assert all(file.is_file() for file in done.files)
+        assert list(out.parent.iterdir()) == [out], "and it is taken away"
+        _clear(out)
+    assert killed
+
+
+def _clear(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
