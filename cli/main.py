@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from viva.engine.descriptors import raise_limit
+from viva.engine.permissions import OPTION
 from viva.engine.plugins import registered
 
 from . import (
@@ -54,6 +55,10 @@ def _viva(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Say more on stderr, e.g. how local models are loaded; anywhere.")
     ] = False,
+    python_tools: Annotated[
+        list[str] | None,
+        typer.Option(OPTION, metavar="MODULE|FILE.py", help="Python code that files may name; anywhere, repeatable."),
+    ] = None,
 ) -> None:
     """Examine language models by talking with them."""
 

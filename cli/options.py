@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 
 from viva.engine.backends.credentials import shown_value
 from viva.engine.errors import ConfigurationError, did_you_mean
+from viva.engine.permissions import check_names
 from viva.engine.yamlfile import read_yaml
 from viva.scenarios.settings import RunSettings
 
@@ -42,7 +43,7 @@ def with_settings(
     An option that is not used is None and absent from ``given``, so that a file or the default can speak. Fields
     ``without`` an option are those that the command itself decides on.
     """
-    names = [name for name in settings.model_fields if name not in without]
+    names = [name for name, field in settings.model_fields.items() if name not in without and not field.exclude]
 
     def wrapper(**values: Any) -> None:
         given = {name: value for name in names if (value := values.pop(name)) not in (None, [])}
@@ -97,6 +98,7 @@ def read_settings(settings: type[S], given: dict[str, Any], file: Path | None) -
             written = {}
         if not isinstance(written, dict):
             raise ConfigurationError(f"{file}: expected a mapping of settings, found {type(written).__name__}")
+        check_names(written, str(file))
     for name, field in settings.model_fields.items():  # the models that are compared: one stands for a list of one
         if field.is_required() and get_origin(field.annotation) is list and isinstance(written.get(name), str):
             written[name] = [written[name]]

@@ -52,6 +52,14 @@ def _serve(
     allow_origin: Annotated[
         list[str] | None, typer.Option("--allow-origin", help="Site whose pages may ask, e.g. https://example.org.")
     ] = None,
+    allow_endpoint: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-endpoint",
+            help="Endpoint that clients may name in runs: https://HOST[:PORT][/PATH], an address, or a network such as "
+            "10.0.0.0/8. It gets no key.",
+        ),
+    ] = None,
     max_tokens: Annotated[
         int, typer.Option("--max-tokens", min=1, help="Longest answer to a client that sets no bound.")
     ] = 4096,
@@ -62,6 +70,7 @@ def _serve(
     from viva.engine.backends.registry import full_path
     from viva.engine.collector import tuned_collector
     from viva.engine.errors import ConfigurationError
+    from viva.engine.permissions import Endpoints
     from viva.web.openai.served import served_names
     from viva.web.server.access import Access
     from viva.web.server.application import ServerOptions
@@ -75,7 +84,8 @@ def _serve(
     hosts = [name.lower() for name in allow_host or []]
     access = Access(read_tokens(token_file), hosts, allow_origin or [])
     models = served_names(full_path(text) for text in model or [])
-    options = ServerOptions(access, runs, models, host, port, int(max_body * 1e6), max_tokens, grace)
+    options = ServerOptions(access, runs, models, host, port, int(max_body * 1e6), max_tokens, grace,
+                            Endpoints.parse(allow_endpoint or []))  # fmt: skip
     with tuned_collector():
         _until_signal(options)
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from .lazy_command import CommandGroup
 
+from viva.engine.permissions import OPTION, begin_command
+
 _RUNNING = "Running"
 _TOPICS = {
     "run": _RUNNING,
@@ -40,6 +42,12 @@ _ORDER = (_RUNNING, "Looking", "Judging", "Serving", "Exchange", "Data")
 class Topics(CommandGroup):
     """Commands by topic, and within one in the order of the topic's; what systems bring of their own is running."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Permit the code that the words of the command name; ``--python-tools`` may stand behind whichever verb."""
+        begin_command(args, _taken_out(OPTION, args))
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
+
     def list_commands(self, ctx: Any) -> list[str]:
         known = list(_TOPICS)
 
@@ -54,6 +62,20 @@ class Topics(CommandGroup):
             if not self.commands[name].hidden:
                 found.setdefault(_topic(name), []).append(name)
         return found
+
+
+def _taken_out(option: str, words: list[str]) -> list[str]:
+    """Remove an option from a command's words, wherever it stands; returns its values."""
+    values, at = [], 0
+    while at < len(words) and words[at] != "--":
+        if words[at].startswith(f"{option}="):
+            values.append(words.pop(at).partition("=")[2])
+        elif words[at] == option and at + 1 < len(words):
+            values.append(words[at + 1])
+            del words[at : at + 2]
+        else:
+            at += 1
+    return values
 
 
 def _topic(name: str) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from viva.engine.errors import DatasetError
+from viva.engine.permissions import permissions
 
 LIMIT = 8 * 2**20
 _PIECE = 2**20
@@ -70,6 +71,7 @@ def check_regular(path: Path) -> None:
 
     :raises DatasetError: it cannot be found or looked at, is a folder, or a pipe or device.
     """
+    permissions().check_file(path)
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name

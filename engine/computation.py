@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from typing import Any, Literal
 
 import anyio
@@ -97,7 +98,8 @@ class Computer:
             except RuntimeError:  # the loop was closed: nobody waits for it any more
                 pass
 
-        thread = threading.Thread(target=lambda: give(work()), name="viva-compute", daemon=True)
+        context = copy_context()  # what may be named there is what may be named here
+        thread = threading.Thread(target=lambda: give(context.run(work)), name="viva-compute", daemon=True)
         timer = None
         if limit is not None and function is not None:
             # The loop's own timers may be virtual ones, and stand still while a thread is waited for.

@@ -23,13 +23,14 @@ from .history import has_begun, has_records, is_unmade
 from .journal import open_database
 from .journal_errors import making_advice, missing_journal
 from .manifest import MANIFEST_VERSION, RunManifest, checked, read_manifest
+from .permissions import SEAL, permissions, recall, sealed
 
 _JOURNAL = "journal.sqlite"
 _JOURNAL_FILES = (_JOURNAL, f"{_JOURNAL}-wal", f"{_JOURNAL}-shm", f"{_JOURNAL}-journal")
 # What a kill leaves where nothing has begun.
 _LEFTOVERS = ("lock", "manifest.json.part", *_JOURNAL_FILES)  # and what ``write_atomically`` leaves
 # Facts about one making of a run; two runs that differ only here are the same experiment.
-_CIRCUMSTANCES = ("versions", "manifest", "journal")
+_CIRCUMSTANCES = ("versions", "manifest", "journal", SEAL)
 
 
 def versions() -> dict[str, str]:
@@ -62,7 +63,7 @@ class RunFolder:
             of the manifest is not UTF-8.
         :raises JournalError: the folder cannot be written.
         """
-        folder = cls(path, {"manifest": MANIFEST_VERSION, "journal": _JOURNAL, **manifest})
+        folder = cls(path, sealed({"manifest": MANIFEST_VERSION, "journal": _JOURNAL, **manifest}))
         data = _as_json(folder.manifest)
         try:
             _check_free(path, manifest)
@@ -91,8 +92,10 @@ class RunFolder:
         :raises ConfigurationError: there is none here, or its manifest cannot be read.
         """
         file = path / "manifest.json"
+        permissions().check_file(path)
         manifest = read_manifest(file, "a run folder")
         checked(RunManifest, manifest, file)
+        recall(manifest)
         return cls(path, manifest)
 
     @property

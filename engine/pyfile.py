@@ -1,19 +1,23 @@
-"""Python files of the user's, run as modules of their own: scenarios and models may stand in one.
-
-What never belongs here: what is looked for in such a file.
+"""Python code that is named: files, run as modules of their own, and modules. Every import by a name is made here, and
+only of what ``permissions`` allow.
 """
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import sys
+from collections.abc import Callable
 from contextvars import ContextVar
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from .blame import place_of
 from .errors import ConfigurationError
+from .permissions import OPTION, NotPermitted, permissions
 
 # The file that is run in this context at the moment.
 _loading: ContextVar[Path | None] = ContextVar("viva_loading", default=None)
@@ -31,9 +35,11 @@ def refuse_while_loading() -> None:
 def module_of(file: Path) -> ModuleType:
     """The module that a Python file makes. It is run once in a process; its folder is on the path while it runs.
 
+    :raises NotPermitted: nobody has granted it.
     :raises ConfigurationError: it is not there, or raises; the message names the line.
     """
     path = file.expanduser().resolve()
+    permissions().check_code(path)
     name = f"viva_file_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     if name in sys.modules:
         return sys.modules[name]
@@ -56,3 +62,44 @@ def module_of(file: Path) -> ModuleType:
         _loading.reset(before)
         sys.path.remove(folder)
     return module
+
+
+def module_named(name: str) -> ModuleType:
+    """Import a module by its name.
+
+    Raises:
+        NotPermitted: Nobody has granted it.
+        ConfigurationError: It is not there, or raises.
+    """
+    permissions().check_code(name)
+    try:
+        return import_module(name)
+    except (Exception, SystemExit) as error:  # whatever a module does when it is imported
+        told = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+        raise ConfigurationError(told) from None
+
+
+def function_of(module: ModuleType, name: str) -> Callable[..., Any] | None:
+    """Return what can be called by this name in a module; None if there is nothing.
+
+    Raises:
+        NotPermitted: The module has it from another one.
+    """
+    found: Callable[..., Any] | None = getattr(module, name, None)
+    if not callable(found):
+        return None
+    check_own(module, found, name)
+    return found
+
+
+def check_own(module: ModuleType, found: Any, name: str) -> None:
+    """Check that a function is a module's own: a grant of ``shop`` is none of what ``shop`` imports.
+
+    Raises:
+        NotPermitted: It is another module's.
+    """
+    own = found.__module__ if inspect.isroutine(found) or inspect.isclass(found) else None
+    if own is not None and own != module.__name__ and not own.startswith(f"{module.__name__}."):
+        raise NotPermitted(
+            f"{name}: {module.__name__} imports it from {own}; name {own}:{name}, and grant that with {OPTION} {own}"
+        )

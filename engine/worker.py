@@ -27,6 +27,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+from .permissions import bounded, permissions
 from .steps import COMPUTED, RAISED, Result, defined_at, failure, result_of_call, timed_out
 
 _LENGTH = struct.Struct("!cQ")  # kind of the message, and how many bytes follow
@@ -127,7 +128,7 @@ def request_for(function: Callable[..., Any], arguments: Sequence[Any]) -> bytes
     module = getattr(plain, "__module__", None) or type(plain).__module__
     file = getattr(sys.modules.get(module), "__file__", None)
     try:
-        return pickle.dumps((module, file, pickle.dumps((function, tuple(arguments)))))
+        return pickle.dumps((module, file, permissions(), pickle.dumps((function, tuple(arguments)))))
     except Exception as error:  # whatever the objects' own reducing raises
         message = f"cannot be sent to a worker process: {error}; give a function of a module, and arguments that pickle"
         return failure(type(error).__name__, message, defined_at(function))
@@ -157,13 +158,14 @@ def _take(connection: socket.socket, requests: queue.SimpleQueue[bytes]) -> None
 
 
 def _answer(request: bytes) -> Result:
-    module, file, payload = pickle.loads(request)
-    try:
-        _provide(module, file)
-        function, arguments = pickle.loads(payload)
-    except BaseException as error:
-        return failure(type(error).__name__, f"cannot be loaded in a worker process: {error}", f"{file or module}")
-    return result_of_call(function, arguments)
+    module, file, granted, payload = pickle.loads(request)
+    with bounded(granted):  # what may be named is the same in both processes
+        try:
+            _provide(module, file)
+            function, arguments = pickle.loads(payload)
+        except BaseException as error:
+            return failure(type(error).__name__, f"cannot be loaded in a worker process: {error}", f"{file or module}")
+        return result_of_call(function, arguments)
 
 
 def _provide(name: str, file: str | None) -> None:

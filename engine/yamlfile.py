@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from .errors import ConfigurationError
+from .permissions import permissions
 
 LineOf = Callable[[Sequence[str | int]], int]  # the line of a field, by its path of keys and places
 
@@ -37,6 +38,7 @@ def read_text(path: Path) -> str:
 
     :raises ConfigurationError: it cannot be read, is larger than ``MOST_BYTES``, or is not UTF-8.
     """
+    permissions().check_file(path)
     try:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)

@@ -17,6 +17,7 @@ from viva.engine.backends.base import Backend, ModelSpec
 from viva.engine.backends.registry import GIVEN
 from viva.engine.clock import Clock
 from viva.engine.errors import ConfigurationError, did_you_mean
+from viva.engine.permissions import grant, grant_typed
 from viva.scenarios.contract import Scenario
 from viva.scenarios.function import FunctionScenario
 from viva.scenarios.registry import AnyScenario, scenario
@@ -43,6 +44,9 @@ def new_launch(
 
     :raises ConfigurationError: something of this is wrong; nothing has been asked of any model.
     """
+    settings = dict(settings)
+    tools = settings.pop("python_tools", None) or ()
+    grant(*([tools] if isinstance(tools, str) else tools))
     chosen = scenario_of(which)
     files: dict[str, bytes] = {}
     path = (Path(out) if out is not None else fresh_folder(chosen.name)).absolute()
@@ -71,6 +75,7 @@ def scenario_of(which: object) -> AnyScenario:
     :raises ConfigurationError: it is none.
     """
     if isinstance(which, str | PathLike):
+        grant_typed(str(which))
         return scenario(str(which))
     if isinstance(which, type) and issubclass(which, Scenario) and which is not Scenario:
         return which()
@@ -112,6 +117,7 @@ def named_models(models: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, B
 
     def name(model: Model) -> str:
         if isinstance(model, str):
+            grant_typed(model)
             return model
         if not isinstance(model, Backend):
             made = isinstance(model, type) and issubclass(model, Backend)

@@ -21,6 +21,7 @@ from viva.engine.clock import Clock, VirtualClock
 from viva.engine.errors import ConfigurationError
 from viva.engine.events import Event
 from viva.engine.folder import RunFolder
+from viva.engine.permissions import grant
 from viva.engine.pyfile import refuse_while_loading
 from viva.engine.stream import Subscription
 from viva.scenarios.registry import AnyScenario
@@ -222,6 +223,7 @@ async def resume(
     :raises ConfigurationError: there is no run here, or what it was made from has changed since.
     """
     _check_place(clock)
+    grant(*changes.pop("python_tools", ()))
     names, given = named_models(models or {})
     launch = resumed_run(Path(path), clock, retry_failed=retry_failed, changes=changes, given=given)
     for role, named in names.items():

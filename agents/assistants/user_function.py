@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 
 from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError
-from viva.engine.pyfile import module_of
+from viva.engine.pyfile import function_of, module_of
 
 from .assistant import Assistant, number_of
 from .example import Example
@@ -73,26 +73,26 @@ class UserFunction(Assistant):
         return number_of(step)
 
     def check(self) -> None:
-        function_of(self.file, self.function)
+        scoring_function(self.file, self.function)
 
     def facts(self) -> dict[str, Any]:
         return super().facts() | {"digest": hashlib.sha256(self.file.read_bytes()).hexdigest()[:16]}
 
 
-def function_of(file: Path, name: str) -> Callable[[dict[str, Any]], Any]:
+def scoring_function(file: Path, name: str) -> Callable[[dict[str, Any]], Any]:
     """The function of a name in a Python file.
 
     :raises ConfigurationError: the file cannot be run, or holds none.
     """
-    found = getattr(module_of(file), name, None)
-    if not callable(found):
+    found = function_of(module_of(file), name)
+    if found is None:
         raise ConfigurationError(f"{file}: has no function '{name}'")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def call(file: str, name: str, example: dict[str, Any]) -> Any:
     """What the function gives for an example; runs in the worker process, where the file is run once."""
-    return function_of(Path(file), name)(example)
+    return scoring_function(Path(file), name)(example)
 
 
 def _number(spec: str, key: str, text: str | None, default: float) -> float:

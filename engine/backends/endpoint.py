@@ -8,6 +8,7 @@ looks seldom during a run, so nothing may be left to it. What never belongs here
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,7 +19,8 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from ..descriptors import Gate
-from ..errors import AnswerTooLarge, BackendError, ConfigurationError, Redirected, Unavailable
+from ..errors import AnswerTooLarge, BackendError, ConfigurationError, Redirected, Rejected, Unavailable
+from ..permissions import NotPermitted, permissions
 from .allowance import Hear, allowances
 from .endpoint_errors import Dialect, error_from_response, loosen, transport_error
 from .network import Proxies, Proxy, trusted_certificates
@@ -164,6 +166,8 @@ class Endpoint:
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(10.0, timeout))
         self._session: aiohttp.ClientSession | None = None
         self._proxies: Proxies | None = None
+        self._guard = permissions().guard
+        self._refused = ""
         self._gate = Gate(base_url)
         self.hear_allowance: Hear | None = None
 
@@ -171,9 +175,13 @@ class Endpoint:
         """Make the session."""
         # limit=0: the pool's default of 100 connections would silently cap concurrency; the gate bounds them.
         tls = trusted_certificates() if self.base_url[:5].lower() == "https" else None
-        connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300, keepalive_timeout=60, ssl=tls or True)
+        guarded = None if self._guard is None else self._guarded_socket
+        connector = aiohttp.TCPConnector(
+            limit=0, ttl_dns_cache=300, keepalive_timeout=60, ssl=tls or True, socket_factory=guarded
+        )
         proxies = Proxies()
-        self._proxies = proxies if proxies else None
+        # A proxy would look the name up itself: an endpoint that a client has named is asked directly.
+        self._proxies = proxies if proxies and self._guard is None else None
         reuse = aiohttp.TraceConfig()
         reuse.on_connection_reuseconn.append(_mark_reused)
         self._session = aiohttp.ClientSession(
@@ -185,6 +193,20 @@ class Endpoint:
             cookie_jar=aiohttp.DummyCookieJar(),  # kept cookies would go with every later request, and grow
         )
         self._gate.open()
+
+    def _guarded_socket(self, address: Any) -> socket.socket:
+        """A socket for an address that was resolved: the very one that is then connected to.
+
+        :raises PermissionError: a client has named the endpoint, and it lies where clients may ask nothing.
+        """
+        family, kind, protocol, _, place = address
+        assert self._guard is not None
+        try:
+            self._guard(place[0])
+        except NotPermitted as error:
+            self._refused = str(error)
+            raise PermissionError(str(error)) from None  # which the connector expects; another address may do
+        return socket.socket(family, kind, protocol)
 
     async def close(self) -> None:
         """Close it."""
@@ -229,6 +251,8 @@ class Endpoint:
         except (TimeoutError, aiohttp.ClientError, OSError, UnicodeError) as error:  # UnicodeError: no host is named so
             proxy = None if self._proxies is None else self._proxies.of(url)
             failure = transport_error(label, self._place(url), error, self.redact, proxy)
+            if self._refused:
+                failure = Rejected(f"{self._place(url)}: {self._refused}", model=label)
             loosen(error)
         try:
             raise failure  # not in the handler: an error keeps nothing of what led to it

@@ -7,7 +7,6 @@ other endpoint that speaks like it. What never belongs here: requests, and a key
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode
 
 from ..errors import ConfigurationError
+from ..permissions import permissions
 from .application.placeholders import from_environment
 from .base import ModelSpec
 from .credentials import url_credentials
@@ -92,7 +92,7 @@ def place_of(spec: ModelSpec, service: Service) -> Place:
     """
     base_url, model, usual = _address(spec, service)
     variable = spec.take("key_env", usual)
-    key = (os.environ.get(variable) or "").strip() or None if variable else None
+    key = (permissions().variable(variable) or "").strip() or None if variable else None
     if variable and key is None and (variable != usual or base_url == service.url) and not _keyless.get():
         raise ConfigurationError(f"model '{spec.text}': no key in the environment variable {variable}; set it")
     if key is not None and not usable_key(key):
@@ -148,7 +148,7 @@ def _address(spec: ModelSpec, service: Service) -> tuple[str, str, str | None]:
         raise ConfigurationError(
             f"model '{spec.text}': name a model ({kind}:{service.example}) or a URL ({kind}:http://…{service.path}#name)"
         )
-    base_url = os.environ.get(service.url_variable, service.url)
+    base_url = permissions().variable(service.url_variable) or service.url
     _check_variable(base_url, service)
     return base_url, spec.where, service.key_variable
 

@@ -22,6 +22,7 @@ from ..clock import Clock
 from ..errors import BackendError, ConfigurationError, Unavailable
 from ..events import EndpointBack, EndpointLost
 from ..limits import Limits, Rate
+from ..permissions import bounded, permissions
 from ..plugins import registered
 from ..thoughts import ThoughtMarks
 from .base import Backend, EventSink, ModelSpec
@@ -65,10 +66,12 @@ def build(
     ``price_in``, ``price_out``, ``price_cached`` (per million tokens), ``thoughts`` (a mark of the model's own).
     ``patience``: seconds for which calls wait for an endpoint that is gone; ``chaos``: faults to meet on purpose.
 
-    :raises ConfigurationError: unknown kind or option, or a value out of range.
+    :raises ConfigurationError: unknown kind or option, or a value out of range; or it may not be named here.
     """
     spec = ModelSpec.parse(text)
-    inner = _factory(spec)(spec, clock)
+    permissions().check_model(text)
+    with bounded(permissions().for_model(text)):
+        inner = _factory(spec)(spec, clock)
     inner.label = spec.label
     inner.price_in, inner.price_out = spec.number("price_in", 0.0), spec.number("price_out", 0.0)
     inner.price_cached = spec.number("price_cached", inner.price_in)
@@ -245,7 +248,8 @@ class BackendPool:
                     if made is None
                     else self._governed(made)
                 )
-                self._open[text] = await made.__aenter__()
+                with bounded(permissions().for_model(text)):
+                    self._open[text] = await made.__aenter__()
         return self._open[text]
 
     def _governed(self, backend: Backend) -> Backend:

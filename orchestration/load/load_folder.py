@@ -15,6 +15,7 @@ from viva.engine.errors import ConfigurationError, JournalError
 from viva.engine.files import write_atomically
 from viva.engine.folder import RunFolder, versions
 from viva.engine.formats import other_version
+from viva.engine.permissions import recall, sealed
 
 from .log import FILE
 
@@ -47,7 +48,8 @@ class LoadFolder:
         made = [path / NAME, path / _LOCK, *([] if path.exists() else [path])]
         try:
             path.mkdir(parents=True, exist_ok=True)
-            data = orjson.dumps({"load_test": _FORM, **fields, "versions": versions()}, option=orjson.OPT_INDENT_2)
+            record = sealed({"load_test": _FORM, **fields, "versions": versions()})
+            data = orjson.dumps(record, option=orjson.OPT_INDENT_2)
             write_atomically(path / NAME, data)
         except OSError as error:
             raise JournalError(f"{path}: cannot make the folder of the load test: {error.strerror}") from error
@@ -71,6 +73,7 @@ class LoadFolder:
         if not isinstance(fields, dict) or fields.get("load_test") != _FORM:
             found = fields.get("load_test") if isinstance(fields, dict) else None
             raise ConfigurationError(f"{file}: {other_version('load_test', found, [_FORM])}")
+        recall(fields)
         return cls(path, fields)
 
     def lock(self) -> None:

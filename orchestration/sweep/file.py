@@ -27,6 +27,7 @@ from viva.data.sources import full_source
 from viva.engine.backends.credentials import refuse_credentials, shown_value
 from viva.engine.backends.registry import full_path
 from viva.engine.errors import ConfigurationError, did_you_mean
+from viva.engine.permissions import check_names
 from viva.engine.yamlfile import read_yaml
 from viva.scenarios.models import model_labels
 from viva.scenarios.settings import folder_of, full_file
@@ -196,6 +197,7 @@ def check_file(written: dict[str, Any], folder: Path, shown: str) -> SweepFile:
         if not isinstance(name, str):
             raise ConfigurationError(f"{shown}: {name}: unknown setting; names are text")
     _refuse_credentials(written, shown)
+    check_names(written, shown, folder)
     try:
         return SweepFile.model_validate(written, context={"folder": folder})
     except ValidationError as error:

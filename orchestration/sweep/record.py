@@ -16,6 +16,7 @@ from viva.engine.errors import ConfigurationError, JournalError
 from viva.engine.files import write_atomically
 from viva.engine.formats import other_version
 from viva.engine.manifest import read_manifest
+from viva.engine.permissions import recall, sealed
 from viva.scoring.sequential import Until
 
 from .cells import Cell
@@ -49,7 +50,7 @@ def write_sweep(out: Path, recorded: Recorded) -> None:
         "file": recorded.written,
         "cells": [cell.to_record() for cell in recorded.cells],
     }
-    text = orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str)
+    text = orjson.dumps(sealed(data), option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str)
     try:
         if not (out / NAME).exists() or (out / NAME).read_bytes() != text:
             write_atomically(out / NAME, text)
@@ -67,6 +68,7 @@ def read_sweep(out: Path) -> Recorded:
     found = data.get("sweep") if isinstance(data, dict) else None
     if found not in READABLE or isinstance(found, bool):
         raise ConfigurationError(f"{file}: {other_version('sweep', found, READABLE)}")
+    recall(data)
     try:
         rule = data["file"].get("until")
         until = None if rule is None else Until.parse(rule)

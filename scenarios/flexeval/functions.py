@@ -7,7 +7,6 @@ belongs here: calling them (``measuring``), and the functions that are built in 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,8 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from viva.engine.errors import ConfigurationError
-from viva.engine.pyfile import module_of
+from viva.engine.permissions import NotPermitted
+from viva.engine.pyfile import check_own, module_named, module_of
 
 from .builtin import BUILTIN
 from .units import LEVEL_OF, Level
@@ -43,18 +43,19 @@ class Found:
 def load(reference: str) -> Function:
     """The function of a reference.
 
-    :raises ConfigurationError: there is none.
+    :raises ConfigurationError: there is none, or nobody has granted its module or file.
     """
     file, hash_, name = reference.partition("#")
     if hash_:
-        holder: Any = module_of(Path(file))
+        holder = module_of(Path(file))
     elif ":" in reference:
         module, _, name = reference.partition(":")
         try:
-            holder = importlib.import_module(module)
-        except (Exception, SystemExit) as error:  # it runs code of its own
-            told = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
-            raise ConfigurationError(f"function '{reference}': {told}") from None
+            holder = module_named(module)
+        except NotPermitted:
+            raise
+        except ConfigurationError as error:
+            raise ConfigurationError(f"function '{reference}': {error}") from None
     else:
         if reference not in BUILTIN:
             raise ConfigurationError(f"there is no function '{reference}'; built in: {', '.join(BUILTIN)}")
@@ -64,6 +65,7 @@ def load(reference: str) -> Function:
         there = ", ".join(_defined(holder)) or "none"
         told = f"there is no function '{name}'" if function is None else f"'{name}' is {wrong}, not a function"
         raise ConfigurationError(f"function '{reference}': {told}; functions there: {there}")
+    check_own(holder, function, name)
     return function  # type: ignore[no-any-return]
 
 

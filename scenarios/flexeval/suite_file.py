@@ -15,6 +15,7 @@ from typing import Any
 from viva.engine.backends.application.mapping import check_mapping
 from viva.engine.backends.registry import full_path
 from viva.engine.errors import ConfigurationError
+from viva.engine.permissions import check_names, permissions
 from viva.engine.yamlfile import LineOf, parse_places, read_text
 
 from ..yaml_form import checked, kind_of
@@ -56,7 +57,7 @@ def read_suite(path: Path, name: str | None = None) -> SuiteFile:
 
 def _self_contained(suite: Suite, folder: Path, path: Path, line: LineOf) -> Suite:
     rubrics = _rubrics(suite, folder, path, line)
-    functions = [str(_there(folder, one, path, line(["functions", place])))
+    functions = [str(_granted(folder, one, path, line(["functions", place]), f"functions.{place}"))
                  for place, one in enumerate(suite.functions)]  # fmt: skip
     metrics = []
     for place, metric in enumerate(suite.metrics):
@@ -68,8 +69,11 @@ def _self_contained(suite: Suite, folder: Path, path: Path, line: LineOf) -> Sui
             rubrics[metric.rubric] = shipped_rubric(metric.rubric)
         if metric.function is not None and metric.function.partition("#")[0].endswith(".py"):
             file, _, wanted = metric.function.partition("#")
-            full = _there(folder, file, path, line(["metrics", place]))
+            full = _granted(folder, file, path, line(["metrics", place, "function"]), f"metrics.{place}.function")
             metric = metric.model_copy(update={"function": f"{full}#{wanted or metric.name}"})
+        elif metric.function is not None and ":" in metric.function:
+            at = f"{path}:{line(['metrics', place, 'function'])}: metrics.{place}.function: "
+            permissions().check_code(metric.function.partition(":")[0], at)
         metrics.append(metric)
     for within, mapping in _applications(suite):
         check_mapping(mapping, str(path), partial(_line_within, line, within))
@@ -79,6 +83,7 @@ def _self_contained(suite: Suite, folder: Path, path: Path, line: LineOf) -> Sui
         "system": _full(suite.system, folder),
     }
     baseline = None if suite.baseline is None else str((folder / suite.baseline).absolute())
+    check_names({name: one for name, one in models.items() if one is not None}, str(path), folder, line)
     return suite.model_copy(
         update={"rubrics": rubrics, "functions": functions, "metrics": metrics, "baseline": baseline, **models}
     )
@@ -137,3 +142,10 @@ def _there(folder: Path, name: str, path: Path, line: int) -> Path:
     if not file.is_file():
         raise ConfigurationError(f"{path}:{line}: there is no file {file}")
     return file.resolve()
+
+
+def _granted(folder: Path, name: str, path: Path, line: int, field: str) -> Path:
+    """As ``_there``, of a Python file that is going to run."""
+    file = _there(folder, name, path, line)
+    permissions().check_code(file, f"{path}:{line}: {field}: ")
+    return file

@@ -53,7 +53,7 @@ class FunctionChat(Scenario[FunctionChatSettings, "DialogTurn | DialogTask"]):
         if s.mode == "turns":
             turns = open_turns(s.data, s.subset, limit=s.n, seed=s.seed, skip_bad=s.skip_bad_items)
             return Prepared(turns, self._records(s, turns.to_record(), turns.language), turns.notes)
-        tasks = DialogTasks(s.data, limit=s.n, seed=s.seed, modules=s.python_tools)
+        tasks = DialogTasks(s.data, limit=s.n, seed=s.seed)
         played = [task.id for task in tasks if task.goal is not None]
         if played and s.interactor is None:
             raise ConfigurationError(f"interactor: task {played[0]} needs a model that plays its user; name one")
@@ -73,7 +73,7 @@ class FunctionChat(Scenario[FunctionChatSettings, "DialogTurn | DialogTask"]):
         answering = Sampling(temperature=s.temperature, max_tokens=s.candidate_tokens)
         if s.mode == "user":
             asking = Sampling(temperature=s.interactor_temperature, max_tokens=s.interactor_tokens)
-            return UserProtocol(words, answering, asking, s.exchanges, s.steps, s.python_tools).hold
+            return UserProtocol(words, answering, asking, s.exchanges, s.steps).hold
         # Rubrics from a folder say themselves in which form a verdict is to come: no schema is asked for.
         schema = RULING_SCHEMA if s.rubrics is None else None
         judging = Sampling(temperature=s.judge_temperature, max_tokens=s.judge_tokens, schema=schema)

@@ -7,8 +7,7 @@ What never belongs here: the dialog itself (``users``).
 from __future__ import annotations
 
 import copy
-import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import nsmallest
@@ -21,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from viva.data.reading import read_records
 from viva.engine import seeds
 from viva.engine.errors import ConfigurationError, DatasetError, MalformedOutput
+from viva.engine.pyfile import function_of, module_named
 from viva.engine.tools import Toolbox, ToolCall
 from viva.engine.yamlfile import parse_list, read_text
 
@@ -115,24 +115,19 @@ class DialogTask(BaseModel):
         return self.model_dump(mode="json", exclude_unset=True)
 
 
-def python_tool(name: str, modules: Sequence[str]) -> PythonTool:
-    """The function that ``module:function`` names.
+def python_tool(name: str) -> PythonTool:
+    """Return the function ``module:function`` of a task.
 
-    :param modules: those that the user trusts; a file of tasks alone makes nothing run.
-    :raises ValueError: it is of another module, or there is none.
+    Raises:
+        ValueError: Nobody has granted the module, or there is no such function.
     """
     module, _, function = name.partition(":")
-    if module not in modules:
-        raise ValueError(
-            f"'{name}': tasks may run functions only of modules that you name; if you trust this one, add "
-            f"--python-tools {module}"
-        )
     try:
-        found: PythonTool = getattr(importlib.import_module(module), function)
-    except Exception as error:  # whatever a module of somebody else's does when it is imported
+        found: PythonTool | None = function_of(module_named(module), function)
+    except ConfigurationError as error:
         raise ValueError(f"'{name}': {error}") from None
-    if not callable(found):
-        raise ValueError(f"'{name}': is no function")
+    if found is None:
+        raise ValueError(f"'{name}': {module} has no function '{function}'")
     return found
 
 
@@ -145,13 +140,12 @@ class Workshop:
 
     task: DialogTask
     state: dict[str, Any]
-    modules: Sequence[str] = ()
     calls: list[Made] = field(default_factory=list)
 
     @classmethod
-    def of(cls, task: DialogTask, modules: Sequence[str] = ()) -> Workshop:
-        """The workshop at the beginning of a dialog; ``modules`` as in ``python_tool``."""
-        return cls(task, copy.deepcopy(task.state), modules)
+    def of(cls, task: DialogTask) -> Workshop:
+        """The workshop at the beginning of a dialog."""
+        return cls(task, copy.deepcopy(task.state))
 
     def answer(self, call: ToolCall) -> str:
         """The result of a call as the candidate is told it; what cannot be done is told as ``{"error": …}``."""
@@ -171,7 +165,7 @@ class Workshop:
         if absent:  # a tool may rely on them
             return _text({"error": f"{call.name} requires {', '.join(absent)}"})
         try:
-            return _text(python_tool(self.task.python, self.modules)(call.name, copy.deepcopy(arguments), self.state))
+            return _text(python_tool(self.task.python)(call.name, copy.deepcopy(arguments), self.state))
         except ValueError as error:  # how a tool refuses; anything else is a fault of its own
             return _text({"error": str(error)})
 
@@ -208,9 +202,8 @@ def _text(result: Any) -> str:
 class DialogTasks:
     """The chosen tasks of a file, all held: a task is small, and dialogs share it."""
 
-    def __init__(self, data: str, *, limit: int | None, seed: int, modules: Sequence[str] = ()) -> None:
+    def __init__(self, data: str, *, limit: int | None, seed: int) -> None:
         """
-        :param modules: as in ``python_tool``.
         :raises ConfigurationError: the file or a task in it is wrong, or an id comes twice.
         """
         path = SHIPPED if data == EXAMPLES else Path(data)
@@ -221,7 +214,7 @@ class DialogTasks:
             task = _task(raw, path, line)
             if task.python is not None:
                 try:
-                    python_tool(task.python, modules)
+                    python_tool(task.python)
                 except ValueError as error:
                     raise DatasetError(str(error), path=str(path), line=line, field="python") from None
             if task.id in every:

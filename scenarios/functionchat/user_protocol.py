@@ -6,7 +6,6 @@ What never belongs here: the form of tasks and their tools (``tasks``), wording 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,16 +24,13 @@ DONE = "[DONE]"  # how a played user says that the dialog is over
 
 @dataclass(slots=True)
 class UserProtocol:
-    """What all dialogs of a run share. ``exchanges`` bounds the user's messages, ``steps`` the answers to one;
-    ``modules`` are those whose functions tasks may name.
-    """
+    """What all dialogs of a run share. ``exchanges`` bounds the user's messages, ``steps`` the answers to one."""
 
     words: Words
     answering: Sampling
     asking: Sampling
     exchanges: int
     steps: int
-    modules: Sequence[str] = ()
 
     async def hold(self, conversation: Conversation, task: DialogTask) -> dict[str, Any]:
         """The dialog's record. ``ended_by``: user, exchanges, steps, or who stopped it: a budget, the candidate
@@ -73,7 +69,7 @@ class Dialog:
 
     def __init__(self, conversation: Conversation, protocol: UserProtocol, task: DialogTask) -> None:
         self._conversation, self._protocol, self._task = conversation, protocol, task
-        self.workshop = Workshop.of(task, protocol.modules)
+        self.workshop = Workshop.of(task)
         self.exchanges = 0
         self._seen_by_candidate = View()
         self._seen_by_candidate.append("system", task.system or protocol.words.system)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.permissions import check_names
 from viva.engine.yamlfile import LineOf, parse_places, read_text
 
 from ..yaml_form import Part, checked
@@ -150,6 +151,7 @@ def read_project_file(path: Path) -> ProjectFile:
     value, line = parse_places(read_text(path), str(path))
     if value is None:
         raise ConfigurationError(f"{path}:1: is empty; `viva grade init` writes an example")
+    check_names(value, str(path), line=line)
     file = checked(ProjectFile, value, path, line)
     _check_names(file, path, line)
     return file

@@ -10,6 +10,7 @@ from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.errors import BackendError, ConfigurationError, Rejected, TimedOut
 from viva.engine.messages import Completion, Request, Sampling, View, request_digest
+from viva.engine.permissions import grant
 
 _CLOCK = RealClock()
 _FILE = '''
@@ -47,6 +48,7 @@ def two(messages, temperature):
 
 def answered(file: Path, name: str) -> Completion:
     """What the function says to two messages."""
+    grant(file)
     view, sampling = View(), Sampling()
     view.append("system", "Be brief.")
     view.append("user", "hello")
@@ -100,6 +102,7 @@ def test_what_goes_wrong_is_an_error_of_the_call(file: Path, name: str, kind: ty
     ],
 )
 def test_a_wrong_name_says_what_the_file_has(file: Path, name: str, said: str) -> None:
+    grant(file)
     with pytest.raises(ConfigurationError) as caught:
         build(f"python:{file}#{name}", _CLOCK)
     assert said in str(caught.value)

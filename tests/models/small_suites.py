@@ -14,6 +14,7 @@ import yaml
 
 from viva.engine.clock import Clock, VirtualClock
 from viva.engine.folder import RunFolder
+from viva.engine.permissions import grant
 from viva.engine.runner import Outcome
 from viva.orchestration.launch import new_run, recorded_results, resumed_run
 from viva.scenarios.flexeval.scenario import SCENARIO
@@ -35,6 +36,7 @@ def write_suite(folder: Path, talks: Sequence[Any], functions: str = "", **suite
     (folder / "talks.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     if functions:
         (folder / "mine.py").write_text(functions, encoding="utf-8")
+        grant(folder / "mine.py")
         suite.setdefault("functions", ["mine.py"])
     suite = {"name": "small", "conversations": ["talks.jsonl"], "system": "simulated:app", **suite}
     path = folder / "suite.yaml"

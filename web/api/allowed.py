@@ -1,35 +1,32 @@
-"""What a client may name in a run: models and files within bounds. Nothing that it names is code.
+"""The settings and models of a client's run, checked before anything is made of them.
 
-Clients name files by paths from the folder in which the server was started, and may not leave it. ``python:`` models
-and scenarios in files are refused; so are rooms (``human:``), which would be made there, and ``key_env=``, by which a
-model's name could send any variable of the server's environment to any place. The models that the server was started
-with are allowed as they are.
-What never belongs here: making the run.
+What a name may mean is decided in ``engine.permissions``, which also holds for what files name in turn.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from viva.engine.backends.base import ModelSpec
 from viva.engine.backends.registry import GROUP, KINDS
 from viva.engine.errors import ConfigurationError
+from viva.engine.permissions import NotPermitted, permissions
 from viva.engine.plugins import registered
 
 from ..server.problems import Problem
 
 _PARTS = re.compile(r"[:?#&=;,\s]+")
+_MOST_TEXTS = 1_000  # in the settings of a run
 
 
 class Allowed:
-    """``served``: full model names by served names. ``folders``: what lies in them may be named."""
+    """``served``: full model names by served names."""
 
-    def __init__(self, served: Mapping[str, str], folders: Collection[Path]) -> None:
+    def __init__(self, served: Mapping[str, str]) -> None:
         self._served = served
-        self._folders = [folder.resolve() for folder in folders]
 
     def models(self, models: Mapping[str, str | list[str]]) -> dict[str, str | list[str]]:
         """The models by role under their full names.
@@ -45,62 +42,60 @@ class Allowed:
         return found
 
     def settings(self, settings: Mapping[str, Any], roles: Collection[str]) -> None:
-        """:raises Problem: a setting names a model, or a file outside of the folders."""
-        for name, value in settings.items():
+        """:raises Problem: a setting names a model, or a file outside of the folders, or grants something."""
+        for name in settings:
             field = f"settings.{name}"
             if name in roles:
                 raise Problem(422, f"{field}: is a role; name its models under models.{name}", field=field)
-            self._check_value(value, field)
-
-    def _check_value(self, value: Any, field: str) -> None:
-        if isinstance(value, dict):
-            for name, one in value.items():
-                self._check_value(name, field)
-                self._check_value(one, f"{field}.{name}")
-        elif isinstance(value, list):
-            for one in value:
-                self._check_value(one, field)
-        elif isinstance(value, str):
-            if value.partition(":")[0] in {*KINDS, *registered(GROUP)}:
-                self._model(value, field)
+            if name == "python_tools":
+                raise Problem(403, f"{field}: is code, and a client may name none", field=field)
+        kinds = {*KINDS, *registered(GROUP)}
+        for count, (field, text) in enumerate(_texts(settings, "settings"), 1):
+            if count > _MOST_TEXTS:
+                raise Problem(422, f"settings: expected at most {_MOST_TEXTS:,} texts", field="settings")
+            if text.partition(":")[0] in kinds:
+                self._model(text, field)
             else:
-                self._check_paths(value, field)
+                for part in (text, *_PARTS.split(text)):
+                    _check_path(part, field)
 
     def _model(self, named: str, field: str) -> str:
         text = self._served.get(named, named)
         if text in self._served.values():
             return text
+        served = ", ".join(self._served) or "none"
         try:
+            if "\0" in text:
+                raise ConfigurationError("the name of no model: it holds the character NUL")
+            permissions().check_model(text)
             spec = ModelSpec.parse(text)
+        except NotPermitted as error:
+            raise Problem(403, f"{field}: {error}; served here: {served}", field=field) from None
         except ConfigurationError as error:
-            raise Problem(409, f"{field}: {error}; served here: {', '.join(self._served) or 'none'}") from None
-        if spec.kind in ("python", "human"):
-            what = "code" if spec.kind == "python" else "a room on the server's disk"
-            raise Problem(403, f"{field}: {what} is not taken over HTTP: start the server with this --model",
-                          field=field)  # fmt: skip
-        if "key_env" in spec.options:
-            raise Problem(403, f"{field}: key_env is not taken over HTTP: start the server with this --model",
-                          field=field)  # fmt: skip
-        if spec.kind not in ("openai", "anthropic", "gemini"):  # whose places are no files
-            for part in (spec.where, spec.fragment):
-                self._check_path(part, field)
+            raise Problem(409, f"{field}: {error}; served here: {served}") from None
+        if spec.kind == "replay":
+            _check_path(spec.where, field)
         for value in spec.options.values():
-            self._check_path(value, field)
+            _check_path(value, field)
         return text
 
-    def _check_paths(self, text: str, field: str) -> None:
-        for part in (text, *_PARTS.split(text)):
-            self._check_path(part, field)
 
-    def _check_path(self, text: str, field: str) -> None:
-        if not text:
-            return
+def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
+    """Every text in settings with its field; the names of fields, too."""
+    if isinstance(value, str):
+        yield field, value
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield field, name
+            yield from _texts(one, f"{field}.{name}")
+    elif isinstance(value, list):
+        for one in value:
+            yield from _texts(one, field)
+
+
+def _check_path(text: str, field: str) -> None:
+    if text:
         try:
-            path = Path(text)
-            # What leaves the folders is refused before it is looked at: the answer must not tell what is there.
-            inside = text[0] != "~" and any(path.resolve().is_relative_to(folder) for folder in self._folders)
-        except (OSError, RuntimeError, ValueError):  # too long for a path, a NUL, links in a circle: no file at all
-            return
-        if not inside:
-            raise Problem(403, f"{field}: {text[:100]!r} lies outside of the folders that this server may read from",
-                          field=field)  # fmt: skip
+            permissions().check_file(Path(text))
+        except NotPermitted as error:
+            raise Problem(403, f"{field}: {error}", field=field) from None

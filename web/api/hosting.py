@@ -17,6 +17,7 @@ from pathlib import Path
 from viva.engine.errors import ConfigurationError, VivaError
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
+from viva.engine.permissions import NotPermitted
 from viva.orchestration.arguments import new_launch
 from viva.orchestration.folders import fresh_folder
 from viva.orchestration.launch import Launch, recorded_results, resumed_run
@@ -44,7 +45,7 @@ class RunHost:
         except OSError as error:
             raise ConfigurationError(f"--runs {folder}: cannot make the folder: {error.strerror}") from None
         self.folder = folder.resolve()
-        self._allowed = Allowed(served, [Path.cwd(), self.folder])
+        self._allowed = Allowed(served)
         self._hosted: OrderedDict[str, HostedRun] = OrderedDict()
         self._making = asyncio.Lock()
         self._closing = False
@@ -90,6 +91,8 @@ class RunHost:
                 launch = await asyncio.to_thread(
                     new_launch, wanted.scenario, models, wanted.tasks, wanted.seed, path, None, wanted.settings
                 )
+            except NotPermitted as error:
+                raise Problem(403, f"the run cannot begin: {error}") from None
             except (VivaError, *_UNFIT) as error:
                 raise Problem(409, f"the run cannot begin: {error}") from None
             return self._host(launch)
@@ -109,6 +112,8 @@ class RunHost:
                 raise Problem(409, f"run {id_} is carried by another process")
             try:
                 launch = await asyncio.to_thread(resumed_run, self.folder / id_, retry_failed=retry_failed)
+            except NotPermitted as error:
+                raise Problem(403, f"run {id_} cannot go on: {error}") from None
             except (VivaError, *_UNFIT) as error:
                 raise Problem(409, f"run {id_} cannot go on: {error}") from None
             return self._host(launch)

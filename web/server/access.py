@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 
+from viva.engine.permissions import Permissions, bounded
+
 from .hosts import is_address, is_own_origin
 from .problems import Problem, problem_of
 from .tokens import Tokens
@@ -75,8 +77,10 @@ class Access:
             )
 
 
-def guard(access: Access) -> Middleware:
-    """The middleware that checks each request, and answers every error in the form of its path."""
+def guard(access: Access, granted: Permissions) -> Middleware:
+    """The middleware that checks each request, and answers every error in the form of its path. What a request names
+    means no more than is ``granted``, for all that follows from it.
+    """
 
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -86,7 +90,8 @@ def guard(access: Access) -> Middleware:
                 answer: web.StreamResponse = _preflight()
             else:
                 access.check(request)
-                answer = await handler(request)
+                with bounded(granted):
+                    answer = await handler(request)
         except ConnectionError:  # the client has gone
             raise
         except Exception as error:

@@ -17,10 +17,11 @@ from aiohttp import web
 from viva.engine.backends.registry import BackendPool
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError
+from viva.engine.permissions import Client, Endpoints, Permissions, permissions
 
 from ..api.endpoints import Api
 from ..api.hosting import RunHost
-from ..openai.endpoints import Endpoints
+from ..openai.endpoints import Endpoints as ModelEndpoints
 from ..openai.served import opened_models
 from .access import Access, guard, usual_headers
 from .hosts import is_loopback
@@ -32,6 +33,7 @@ from .tokens import VARIABLE
 class ServerOptions:
     """How a server runs. ``models``: full names by served names. ``port`` 0 takes any free one. ``max_body``: bytes.
     ``most_tokens``: of an answer to a client that sets no bound. ``grace``: seconds for calls under way at the end.
+    ``endpoints``: those that clients may name besides the models.
     """
 
     access: Access
@@ -42,6 +44,7 @@ class ServerOptions:
     max_body: int = 16_000_000
     most_tokens: int = 4096
     grace: float = 10.0
+    endpoints: Endpoints = field(default_factory=Endpoints)
 
     def check(self) -> None:
         """:raises ConfigurationError: others could reach the server, and no token would be asked of them."""
@@ -62,10 +65,13 @@ async def serving(options: ServerOptions) -> AsyncIterator[str]:
     async with BackendPool(RealClock()) as pool:
         models = await opened_models(pool, options.models)
         host = RunHost(options.runs, models.texts)
-        app = web.Application(middlewares=[guard(options.access)], client_max_size=options.max_body)
+        folders = (Path.cwd(), host.folder)
+        client = Client(permissions(), frozenset(models.texts.values()), folders, options.endpoints)
+        access = guard(options.access, Permissions(client=client))
+        app = web.Application(middlewares=[access], client_max_size=options.max_body)
         app.on_response_prepare.append(usual_headers(options.access))
         app.add_routes(Api(host, with_tokens=bool(options.access.tokens)).routes())
-        app.add_routes(Endpoints(models, options.most_tokens).routes())
+        app.add_routes(ModelEndpoints(models, options.most_tokens).routes())
         # Without it the generation of a client that has gone would go on to its end.
         runner = web.AppRunner(
             app, handler_cancellation=True, access_log=None, logger=_quiet(), shutdown_timeout=options.grace

@@ -27,6 +27,7 @@ from viva.engine.errors import (
     Unauthorized,
     VivaError,
 )
+from viva.engine.permissions import NotPermitted
 
 _log = logging.getLogger("viva")
 
@@ -90,6 +91,8 @@ def problem_of(error: Exception) -> Problem:
             return Problem(400, str(error), field="messages", code="context_length_exceeded")
         case Unauthorized():
             return Problem(502, f"{error} (the key of this server's own model)")
+        case NotPermitted():
+            return Problem(403, str(error))
         case Rejected() | ConfigurationError():
             return Problem(400, str(error))
         case Throttled():

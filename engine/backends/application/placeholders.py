@@ -4,7 +4,6 @@ the environment when the backend opens. All other braces are left alone.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 
 from ...errors import ConfigurationError
 from ...messages import Message, Request
+from ...permissions import permissions
 
 MESSAGES = "{messages}"
 _PLACEHOLDER = re.compile(r"\{(message|system|session|seed)\}")
@@ -76,7 +76,7 @@ def from_environment(text: str, field: str, shown: str) -> tuple[str, list[str]]
     values: list[str] = []
 
     def value(found: re.Match[str]) -> str:
-        given = os.environ.get(found[1], "").strip()
+        given = (permissions().variable(found[1]) or "").strip()
         if not given:
             raise ConfigurationError(f"{shown}: {field}: no value in the environment variable {found[1]}; set it")
         values.append(given)

@@ -6,8 +6,9 @@ The function runs in a worker process of the suite; keys come from the environme
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
+
+from viva.engine.permissions import permissions
 
 _PUBLIC = "https://api.openai.com/v1/moderations"
 _MOST_BYTES = 1_000_000
@@ -17,11 +18,12 @@ def moderation(
     text: str,
     url: str = _PUBLIC,
     model: str = "omni-moderation-latest",
-    key: str = "OPENAI_API_KEY",
+    key: str | None = None,
     seconds: float = 30.0,
 ) -> dict[str, Any]:
     """The scores of an endpoint in OpenAI's form, one a category, and ``flagged``. ``key`` names the environment
-    variable that holds the endpoint's key, "" for none.
+    variable that holds the endpoint's key, "" for none; of the public endpoint it is OPENAI_API_KEY. No client of a
+    server may use it.
 
     :raises RuntimeError: it cannot be reached, or answers otherwise.
     """
@@ -29,10 +31,14 @@ def moderation(
     import urllib.request
 
     headers = {"Content-Type": "application/json"}
+    permissions().check_network("moderation")
+    if key is None:  # a key for one place is never sent to another unasked
+        key = "OPENAI_API_KEY" if url == _PUBLIC else ""
     if key:
-        if key not in os.environ:
+        value = permissions().variable(key)
+        if value is None:
             raise RuntimeError(f"moderation: the environment variable {key} is not set")
-        headers["Authorization"] = f"Bearer {os.environ[key]}"
+        headers["Authorization"] = f"Bearer {value}"
     request = urllib.request.Request(url, json.dumps({"model": model, "input": text}).encode(), headers)
     try:
         with urllib.request.urlopen(request, timeout=seconds) as answer:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from viva.engine.errors import ConfigurationError, DatasetError
+from viva.engine.permissions import grant
 from viva.engine.tools import ToolCall
 from viva.scenarios.functionchat.tasks import DialogTask, DialogTasks, Made, Pattern, Workshop
 from viva.scenarios.functionchat.values import same
@@ -85,7 +86,8 @@ def test_a_python_tool_works_on_a_state_of_its_talk() -> None:
     task = _task(
         python=f"{__name__}:pantry", state={"shelf": {"salt": 2}}, forbidden=[], expected_state={"sent": ["Ida", "Bo"]}
     )
-    first, second = Workshop.of(task, [__name__]), Workshop.of(task, [__name__])
+    grant(__name__)
+    first, second = Workshop.of(task), Workshop.of(task)
     assert first.answer(_call("find", '{"what": "salt"}')) == '{"left":2}'
     assert json.loads(first.answer(_call("send", ""))) == {"error": "to whom?"}
     assert not first.state_reached()
@@ -131,7 +133,7 @@ GOOD = "- id: a\n  says: [Hello]\n  tools: [{name: find}]\n  forbidden: [{name: 
         (GOOD + "  python: nowhere:f\n", 1, "python", "nowhere"),
         (GOOD + "  python: json:nothing\n", 1, "python", "nothing"),
         (GOOD + "  python: nothing\n", 1, "python", "expected module:function"),
-        (GOOD + "  python: builtins:eval\n", 1, "python", "if you trust this one, add --python-tools builtins"),
+        (GOOD + "  python: builtins:eval\n", 1, "python", "if you trust it, add --python-tools builtins"),
         (GOOD.replace("name: find}]\n  f", "title: find}]\n  f"), 1, None, r"tools\[0\]"),
         ("id: a\n", None, None, "list of tasks"),
         ("[]", None, None, "no task"),
@@ -140,9 +142,10 @@ GOOD = "- id: a\n  says: [Hello]\n  tools: [{name: find}]\n  forbidden: [{name: 
 def test_a_wrong_file_is_refused_by_line_and_field(
     tmp_path: Path, text: str, line: int | None, field: str | None, problem: str
 ) -> None:
+    grant("nowhere", "json")
     (tmp_path / "tasks.yaml").write_text(text)
     with pytest.raises(DatasetError, match=problem) as caught:
-        DialogTasks(str(tmp_path / "tasks.yaml"), limit=None, seed=1, modules=["nowhere", "json"])
+        DialogTasks(str(tmp_path / "tasks.yaml"), limit=None, seed=1)
     assert caught.value.line == line
     assert caught.value.field == field
 
@@ -178,9 +181,9 @@ def test_jsonl_and_yaml_mean_the_same_and_the_seed_draws(tmp_path: Path) -> None
 
 def test_a_call_without_what_is_required_never_reaches_a_python_tool() -> None:
     needed = {"name": "find", "parameters": {"properties": {"what": {"type": "string"}}, "required": ["what"]}}
+    grant(__name__)
     workshop = Workshop.of(
-        _task(tools=[needed, TOOLS[1]], python=f"{__name__}:pantry", state={"shelf": {}}, expected=[{"name": "find"}]),
-        [__name__],
+        _task(tools=[needed, TOOLS[1]], python=f"{__name__}:pantry", state={"shelf": {}}, expected=[{"name": "find"}])
     )
     assert json.loads(workshop.answer(_call("find", "{}"))) == {"error": "find requires what"}
     assert json.loads(workshop.answer(_call("find", '{"what": "tea"}'))) == {"left": 0}

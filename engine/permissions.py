@@ -1,0 +1,447 @@
+"""Permissions: what a file by others, and a client of a server, may name. The one place that decides it.
+
+Code runs only where the person at the command line has named it: as a word of the command, with ``--python-tools``, or
+as an argument of a Python program. A client of a server names the operator's models, and harmless ones; it names no
+code, no variable of the environment, no file outside of the operator's folders.
+
+Whatever imports by a name, opens a model by its name or reads a variable that a name mentions asks ``permissions()``.
+A name in a file is checked where the file is read, too, so that the error has file, line and field.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import orjson
+
+from .errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from .backends.base import ModelSpec
+
+OPTION = "--python-tools"
+_SETTING = "python_tools"
+SEAL = "granted"  # the field of a manifest with the code that its run was permitted to import
+# Kinds of models that reach no network, read no variable and run no code.
+_HARMLESS = ("fixed", "oracle", "recorded", "replay", "simulated")
+_ENDPOINTS = ("openai", "anthropic", "gemini")
+_PACKAGE = Path(__file__).resolve().parent.parent
+_CODE = re.compile(r"^(?:[\w-]+=)?(?:\w+:)??(?:python:(?P<model>[^#?]+)|(?P<file>[^\s#?]+\.py)#\w+)")
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+# Addresses that Python's ``is_global`` lets through, or not in every version.
+_INNER: tuple[Network, ...] = tuple(
+    ipaddress.ip_network(one)
+    for one in ("192.0.0.0/24", "100.64.0.0/10", "168.63.129.16/32", "fec0::/10", "64:ff9b:1::/48", "::/96")
+)
+_TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")  # NAT64: the last 32 bits are an IPv4 address
+
+
+class NotPermitted(ConfigurationError):
+    """A name that may not be used here. The message says who may permit it, and how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Endpoints that clients may name: URLs up to the end of a path's part, and networks that they may lie in."""
+
+    urls: tuple[tuple[str, str, int, str], ...] = ()
+    networks: tuple[Network, ...] = ()
+
+    @classmethod
+    def parse(cls, entries: Iterable[str]) -> Endpoints:
+        """Read the operator's list: ``https://host[:port][/path]``, an address, or a network in CIDR form.
+
+        Raises:
+            ConfigurationError: An entry is neither.
+        """
+        urls, networks = [], []
+        for entry in entries:
+            if "://" in entry:
+                place = _place(entry)
+                if place is None or "?" in entry or "#" in entry:
+                    raise ConfigurationError(f"--allow-endpoint {entry}: expected http(s)://HOST[:PORT][/PATH]")
+                urls.append(place)
+                with suppress(ValueError):  # an address in the URL is permitted with it
+                    networks.append(ipaddress.ip_network(place[1]))
+                if place[1] == "localhost":
+                    networks += [ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1")]
+                continue
+            try:
+                networks.append(ipaddress.ip_network(entry, strict=False))
+            except ValueError:
+                raise ConfigurationError(
+                    f"--allow-endpoint {entry}: expected a URL (https://HOST[:PORT][/PATH]), an address, or a network "
+                    "such as 10.0.0.0/8"
+                ) from None
+        return cls(tuple(urls), tuple(networks))
+
+    def has(self, url: str) -> bool:
+        """Return True if a client may name this URL."""
+        place = _place(url)
+        if place is None:
+            return False
+        scheme, host, port, path = place
+        for known in self.urls:
+            if known[:3] == (scheme, host, port) and (path + "/").startswith(known[3].rstrip("/") + "/"):
+                return True
+        try:
+            return self._within(ipaddress.ip_address(host))
+        except ValueError:
+            return False
+
+    def check_address(self, text: str) -> None:
+        """Check the address that is about to be connected to.
+
+        Raises:
+            NotPermitted: It is no public one, and in none of the operator's networks.
+        """
+        address = ipaddress.ip_address(text.partition("%")[0])
+        if not (is_public(address) or self._within(address)):
+            raise NotPermitted(
+                f"{address} is no public address; clients may use it where the server was started with "
+                f"--allow-endpoint {address}"
+            )
+
+    def _within(self, address: Address) -> bool:
+        return any(one in network for one in _meant(address) for network in self.networks)
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Bounds of what a client may name.
+
+    Attributes:
+        models: The operator's models by full name; they are opened as the operator may open them (``operator``).
+        folders: Folders in which files may lie.
+        endpoints: Endpoints that may be named besides; they get no key.
+    """
+
+    operator: Permissions
+    models: frozenset[str] = frozenset()
+    folders: tuple[Path, ...] = ()
+    endpoints: Endpoints = field(default_factory=Endpoints)
+
+    def lists(self, spec: ModelSpec) -> bool:
+        """Return True if this is one of the operator's models, under whichever label."""
+        from .backends.base import ModelSpec
+
+        return any(_bare(ModelSpec.parse(one)) == _bare(spec) for one in self.models)
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """What names may mean: ``code`` are modules by name and Python files by full path; ``client`` bounds the rest."""
+
+    code: frozenset[str] = frozenset()
+    client: Client | None = None
+
+    def check_code(self, name: str | Path, where: str = "") -> None:
+        """Check that a module or a Python file may be imported; ``where`` names file, line and field in the error.
+
+        Raises:
+            NotPermitted: It may not.
+        """
+        shown = str(name)
+        if self.client is not None:
+            raise NotPermitted(f"{where}{shown}: is code, and a client may name none")
+        if shown in self.code or (is_python_file(shown) and str(full(shown)) in self.code):
+            return
+        what = "Python file" if is_python_file(shown) else "Python module"
+        raise NotPermitted(
+            f"{where}the {what} {shown} is named in a file and would run as you; if you trust it, add {OPTION} {shown}"
+        )
+
+    def check_model(self, text: str, where: str = "") -> None:
+        """Check that a model of this name may be opened.
+
+        Raises:
+            NotPermitted: It may not.
+        """
+        from .backends.base import ModelSpec
+
+        if self.client is None and not text.startswith("python:"):
+            return
+        spec = ModelSpec.parse(text)
+        if self.client is None:
+            self.check_code(spec.where, f"{where}model '{text}': ")
+            return
+        if self.client.lists(spec):
+            return
+        place = spec.where.lower()
+        if spec.kind in _ENDPOINTS and place.startswith(("http://", "https://")):
+            problem = self._endpoint_problem(spec)
+        elif spec.kind in _HARMLESS:
+            problem = ""
+        else:
+            problem = "is not one of the models that this server was started with (--model)"
+        if problem:
+            raise NotPermitted(f"{where}model '{spec.kind}:{_short(spec)}': {problem}")
+
+    def _endpoint_problem(self, spec: ModelSpec) -> str:
+        assert self.client is not None
+        if "key_env" in spec.options:
+            return "key_env: a client names no variable of the server; start it with this --model"
+        if not self.client.endpoints.has(spec.where):
+            return "its endpoint is not among those that this server may ask for clients (--allow-endpoint, --model)"
+        return ""
+
+    def for_model(self, text: str) -> Permissions:
+        """Return the permissions under which a model is opened: the operator's for one that the operator has listed."""
+        from .backends.base import ModelSpec
+
+        client = self.client
+        return client.operator if client is not None and client.lists(ModelSpec.parse(text)) else self
+
+    def variable(self, name: str) -> str | None:
+        """Return the value of a variable of the environment.
+
+        Raises:
+            NotPermitted: A client names it.
+        """
+        if self.client is not None:
+            raise NotPermitted(f"{name}: a client names no variable of the server's environment")
+        return os.environ.get(name)
+
+    def check_network(self, name: str) -> None:
+        """Check that something may send texts to a place that a file names.
+
+        Raises:
+            NotPermitted: A client has asked for it.
+        """
+        if self.client is not None:
+            raise NotPermitted(f"{name}: sends texts to another place, which a client may not have done")
+
+    def check_file(self, path: Path) -> None:
+        """Check that a file may be read. What is outside of the folders is not looked at.
+
+        Raises:
+            NotPermitted: It may not.
+        """
+        if self.client is None:
+            return
+        try:
+            place = path.expanduser().resolve() if not str(path).startswith("~") else None
+        except (OSError, RuntimeError, ValueError):  # too long, a NUL, links in a circle: no file at all
+            return
+        if place is None or not any(place.is_relative_to(one) for one in (*self.client.folders, _PACKAGE)):
+            raise NotPermitted(f"{str(path)[:100]!r} lies outside of the folders that this server may read from")
+
+    @property
+    def guard(self) -> Callable[[str], None] | None:
+        """What checks the address of each connection to an endpoint; None where any may be asked."""
+        return None if self.client is None else self.client.endpoints.check_address
+
+
+_granted = Permissions()
+_bounded: ContextVar[Permissions | None] = ContextVar("viva_permissions", default=None)
+
+
+def permissions() -> Permissions:
+    """Return what names may mean here: in this context if it is bounded, else in this process."""
+    return _bounded.get() or _granted
+
+
+@contextmanager
+def bounded(by: Permissions) -> Iterator[None]:
+    """Have these permissions hold while entered, in this context and the tasks that it starts."""
+    before = _bounded.set(by)
+    try:
+        yield
+    finally:
+        _bounded.reset(before)
+
+
+def grant(*names: str | Path) -> None:
+    """Permit modules and Python files to be imported in this process. A client's context cannot grant anything."""
+    global _granted
+    if permissions().client is None:
+        _granted = replace(_granted, code=_granted.code | {_code_name(name) for name in names})
+
+
+def begin_command(words: Sequence[str], tools: Sequence[str] = ()) -> None:
+    """Permit what the person has typed in this command, and nothing else: Python files among its words, and the
+    modules and files of ``--python-tools``.
+    """
+    global _granted
+    _granted = Permissions()
+    grant(*tools)
+    grant_typed(*words)
+
+
+def grant_typed(*words: str) -> None:
+    """Permit the Python files that words of a person's name: of a command, or arguments of a program."""
+    grant(*(path for word in words for path in _typed_files(word)))
+
+
+def is_python_file(name: str) -> bool:
+    """Return True if a grant means a Python file, not a module."""
+    return name.endswith(".py") or "/" in name
+
+
+def full(name: str | Path) -> Path:
+    """Return the full path of a file."""
+    return Path(name).expanduser().resolve()
+
+
+def check_names(
+    value: Any,
+    where: str,
+    folder: Path = Path(),
+    line: Callable[[Sequence[str | int]], int] | None = None,
+) -> None:
+    """Check every text in the value of a file: none may name code that is not granted, and the file grants none itself.
+    Texts that are no names of code are left alone.
+
+    Args:
+        where: The file's name in errors.
+        folder: Where relative paths in the file begin.
+        line: The line of a field, by its path of keys and places.
+
+    Raises:
+        NotPermitted: One does; the message has file, line and field.
+    """
+    for path, text in _texts(value):
+        found = _CODE.match(text)
+        at = f"{where if line is None else f'{where}:{line(path)}'}: {'.'.join(map(str, path))}: "
+        if _SETTING in path:
+            raise NotPermitted(f"{at}a file grants nothing; give {OPTION} {text} at the command line")
+        if found:
+            permissions().check_code(folder / Path(found["model"] or found["file"]).expanduser(), at)
+
+
+def _texts(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for name, one in value.items():
+            yield from _texts(one, (*path, str(name)))
+    elif isinstance(value, list):
+        for place, one in enumerate(value):
+            yield from _texts(one, (*path, place))
+
+
+def _typed_files(word: str) -> Iterator[Path]:
+    """The Python files that a word of a command names: ``mine.py``, ``python:mine.py#f``, ``LABEL=mine.py#f``."""
+    for end in re.finditer(r"\.py(?=$|[#?:@,=])", word):
+        head = word[: end.end()]
+        for start in (0, *(sign.end() for sign in re.finditer(r"[:=,]", head))):
+            with suppress(OSError, RuntimeError, ValueError):
+                path = full(head[start:])
+                if path.is_file():
+                    yield path
+
+
+def _code_name(name: str | Path) -> str:
+    return str(full(name)) if isinstance(name, Path) or is_python_file(name) else name
+
+
+# -- what a run was permitted, for its resume and report ---------------------------------------------------------------
+
+
+def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a manifest with the code that is granted now, under a seal of this user's: whoever reads the manifest
+    later as this user is granted the same. Where nothing is granted, or no key can be kept, there is no seal.
+    """
+    plain = {name: value for name, value in record.items() if name != SEAL}
+    code = sorted(permissions().code)
+    key = _seal_key(make=True) if code else None
+    return plain if key is None else plain | {SEAL: {"code": code, "seal": _seal(plain, code, key)}}
+
+
+def recall(record: Mapping[str, Any]) -> None:
+    """Grant what a manifest was sealed with; a manifest that another user made, or that was changed, grants nothing."""
+    found = record.get(SEAL)
+    code = found.get("code") if isinstance(found, dict) else None
+    seal = found.get("seal") if isinstance(found, dict) else None
+    if not isinstance(code, list) or not isinstance(seal, str) or not all(isinstance(one, str) for one in code):
+        return
+    key = _seal_key(make=False)
+    if key is not None and hmac.compare_digest(_seal(record, code, key).encode(), seal.encode("utf-8", "replace")):
+        grant(*code)
+
+
+def _seal(record: Mapping[str, Any], code: list[str], key: bytes) -> str:
+    plain = {name: value for name, value in record.items() if name != SEAL}
+    whole = orjson.dumps([plain, code], option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=str)
+    return hmac.new(key, whole, hashlib.sha256).hexdigest()
+
+
+def _seal_key(*, make: bool) -> bytes | None:
+    """This user's key; None where there is none, or none can be kept."""
+    base = os.environ.get("XDG_STATE_HOME")
+    try:
+        folder = (Path(base) if base else Path.home() / ".local" / "state") / "viva"
+        file = folder / "seal.key"
+        if make and not file.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                opened = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+                with os.fdopen(opened, "wb") as out:
+                    out.write(secrets.token_bytes(32))
+        key = file.read_bytes()
+    except (OSError, RuntimeError):
+        return None
+    return key if len(key) == 32 else None
+
+
+# -- endpoints ---------------------------------------------------------------------------------------------------------
+
+
+def is_public(address: Address) -> bool:
+    """Return True if an address is one of the public network, and so is every address that it stands for."""
+    return all(
+        one.is_global and not one.is_multicast and not any(one in inner for inner in _INNER) for one in _meant(address)
+    )
+
+
+def _meant(address: Address) -> list[Address]:
+    """An address, or the IPv4 addresses inside it: mapped, 6to4, Teredo, NAT64."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return [address]
+    if address.ipv4_mapped is not None:
+        return [address.ipv4_mapped]
+    inner: list[Address] = [address]
+    if address.sixtofour is not None:
+        inner.append(address.sixtofour)
+    if address.teredo is not None:
+        inner += address.teredo
+    if address in _TRANSLATED:
+        inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    return inner
+
+
+def _place(url: str) -> tuple[str, str, int, str] | None:
+    """Scheme, host, port and path of a URL; None where it is none that can be compared."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    except (ValueError, KeyError):
+        return None
+    path = unquote(unquote(parts.path))
+    if not parts.hostname or "@" in parts.netloc or "\\" in url or any(one in (".", "..") for one in path.split("/")):
+        return None
+    return parts.scheme, parts.hostname.rstrip("."), port, parts.path or "/"
+
+
+def _bare(spec: ModelSpec) -> tuple[str, str, str, tuple[tuple[str, str], ...]]:
+    options = sorted((name, value) for name, value in spec.options.items() if name != "label")
+    return spec.kind, spec.where, spec.fragment, tuple(options)
+
+
+def _short(spec: ModelSpec) -> str:
+    return "{…}" if spec.where.startswith("{") else spec.where[:80]
