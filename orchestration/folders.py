@@ -5,15 +5,16 @@ What never belongs here: what lies in a run folder (``engine.folder``).
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from pathlib import Path
 
 
-def fresh_folder(name: str, folder: Path = Path("runs")) -> Path:
-    """A run folder that does not exist yet in ``folder``, named for what is run and when."""
+def fresh_folder(name: str, folder: Path = Path("runs"), taken: Collection[str] = ()) -> Path:
+    """A run folder that does not exist yet in ``folder`` nor among ``taken``, named for what is run and when."""
     base = folder / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
     path, count = base, 1
-    while path.exists():
+    while path.exists() or path.name in taken:
         count += 1
         path = base.with_name(f"{base.name}-{count}")
     return path

@@ -19,7 +19,7 @@ from viva.engine.plugins import registered
 from ..server.problems import Problem
 
 _PARTS = re.compile(r"[:?#&=;,\s]+")
-_MOST_TEXTS = 1_000  # in the settings of a run
+_MOST_TEXTS, _MOST_CHARACTERS = 1_000, 100_000  # in the settings of a run
 
 
 class Allowed:
@@ -50,9 +50,12 @@ class Allowed:
             if name == "python_tools":
                 raise Problem(403, f"{field}: is code, and a client may name none", field=field)
         kinds = {*KINDS, *registered(GROUP)}
+        left = _MOST_CHARACTERS
         for count, (field, text) in enumerate(_texts(settings, "settings"), 1):
-            if count > _MOST_TEXTS:
-                raise Problem(422, f"settings: expected at most {_MOST_TEXTS:,} texts", field="settings")
+            left -= len(text)
+            if count > _MOST_TEXTS or left < 0:
+                most = f"{_MOST_TEXTS:,} texts of {_MOST_CHARACTERS:,} characters together"
+                raise Problem(422, f"settings: expected at most {most}", field="settings")
             if text.partition(":")[0] in kinds:
                 self._model(text, field)
             else:

@@ -116,16 +116,7 @@ class Api:
 
     async def list_scenarios(self, asked: Asked[Any, Any]) -> records.ScenarioList:
         """The registered scenarios."""
-        found = [
-            records.ScenarioRecord(
-                name=one.name,
-                summary=one.summary,
-                roles=[records.RoleRecord(name=role.name, many=role.many) for role in one.roles],
-                settings=one.settings.model_json_schema(),
-            )
-            for one in scenarios()
-        ]
-        return records.ScenarioList(scenarios=found)
+        return await asyncio.to_thread(_scenario_list)
 
     async def list_runs(self, asked: Asked[records.RunsQuery, Any]) -> records.RunList:
         """A page of runs."""
@@ -214,6 +205,19 @@ class Api:
             return await anext(_records(folder, history, [number], asked.query.prompts))
 
         return await _with_history(folder, read)
+
+
+def _scenario_list() -> records.ScenarioList:
+    found = [
+        records.ScenarioRecord(
+            name=one.name,
+            summary=one.summary,
+            roles=[records.RoleRecord(name=role.name, many=role.many) for role in one.roles],
+            settings=one.settings.model_json_schema(),
+        )
+        for one in scenarios()
+    ]
+    return records.ScenarioList(scenarios=found)
 
 
 async def _with_history(folder: RunFolder, read: Callable[[History], Awaitable[T]]) -> T:

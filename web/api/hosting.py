@@ -12,17 +12,19 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from viva.engine.errors import ConfigurationError, VivaError
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
 from viva.engine.permissions import NotPermitted
+from viva.engine.plugins import registered
 from viva.orchestration.arguments import new_launch
 from viva.orchestration.folders import fresh_folder
 from viva.orchestration.launch import Launch, recorded_results, resumed_run
 from viva.orchestration.sweep.results import planned_of
-from viva.scenarios.registry import scenario, scenarios
+from viva.scenarios.registry import GROUP, scenario
 
 from ..server.problems import Problem
 from .allowed import Allowed
@@ -47,7 +49,7 @@ class RunHost:
         self.folder = folder.resolve()
         self._allowed = Allowed(served)
         self._hosted: OrderedDict[str, HostedRun] = OrderedDict()
-        self._making = asyncio.Lock()
+        self._making: dict[str, asyncio.Event] = {}
         self._closing = False
 
     def ids(self) -> Iterator[str]:
@@ -79,23 +81,29 @@ class RunHost:
         :raises Problem: it cannot begin; nothing is left of it.
         """
         self._refuse_while_closing()
-        if wanted.scenario not in {one.name for one in scenarios()}:
-            known = ", ".join(one.name for one in scenarios())
-            raise Problem(409, f"scenario: no scenario {wanted.scenario!r} here; known: {known}", field="scenario")
-        roles = {role.name for role in scenario(wanted.scenario).roles}
-        models = self._allowed.models(wanted.models)
-        self._allowed.settings(wanted.settings, roles)
-        async with self._making:
-            path = self._free_path(wanted)
-            try:
-                launch = await asyncio.to_thread(
-                    new_launch, wanted.scenario, models, wanted.tasks, wanted.seed, path, None, wanted.settings
-                )
-            except NotPermitted as error:
-                raise Problem(403, f"the run cannot begin: {error}") from None
-            except (VivaError, *_UNFIT) as error:
-                raise Problem(409, f"the run cannot begin: {error}") from None
-            return self._host(launch)
+        if wanted.scenario not in registered(GROUP):
+            raise Problem(
+                409,
+                f"scenario: no scenario {wanted.scenario!r} here; known: {', '.join(registered(GROUP))}",
+                field="scenario",
+            )
+        path = self._free_path(wanted)
+        with self._reserved(path.name):
+            return self._host(await asyncio.to_thread(self._launch, wanted, path))
+
+    def _launch(self, wanted: RunRequest, path: Path) -> Launch:
+        """A run about to begin. Runs in a thread: what a client names may be much, and its data large.
+
+        :raises Problem: it cannot begin.
+        """
+        try:
+            models = self._allowed.models(wanted.models)
+            self._allowed.settings(wanted.settings, {role.name for role in scenario(wanted.scenario).roles})
+            return new_launch(wanted.scenario, models, wanted.tasks, wanted.seed, path, None, wanted.settings)
+        except NotPermitted as error:
+            raise Problem(403, f"the run cannot begin: {error}") from None
+        except (VivaError, *_UNFIT) as error:
+            raise Problem(409, f"the run cannot begin: {error}") from None
 
     async def resume(self, id_: str, *, retry_failed: bool) -> HostedRun:
         """Go on with a run that is not under way.
@@ -103,13 +111,13 @@ class RunHost:
         :raises Problem: there is none, it is under way, or it cannot go on.
         """
         self._refuse_while_closing()
-        async with self._making:
-            self.open(id_)
-            known = self._hosted.get(id_)
-            if known is not None and known.under_way:
-                raise Problem(409, f"run {id_} is under way")
-            if held_elsewhere(self.folder / id_):
-                raise Problem(409, f"run {id_} is carried by another process")
+        self.open(id_)
+        known = self._hosted.get(id_)
+        if known is not None and known.under_way:
+            raise Problem(409, f"run {id_} is under way")
+        if held_elsewhere(self.folder / id_):
+            raise Problem(409, f"run {id_} is carried by another process")
+        with self._reserved(id_):
             try:
                 launch = await asyncio.to_thread(resumed_run, self.folder / id_, retry_failed=retry_failed)
             except NotPermitted as error:
@@ -117,6 +125,21 @@ class RunHost:
             except (VivaError, *_UNFIT) as error:
                 raise Problem(409, f"run {id_} cannot go on: {error}") from None
             return self._host(launch)
+
+    @contextmanager
+    def _reserved(self, id_: str) -> Iterator[None]:
+        """Keep an id while its run is being made, which others go on beside.
+
+        :raises Problem: somebody else makes one of this id.
+        """
+        if id_ in self._making:
+            raise Problem(409, f"a run '{id_}' is about to begin; ask again", field="id")
+        made = self._making[id_] = asyncio.Event()
+        try:
+            yield
+        finally:
+            del self._making[id_]
+            made.set()
 
     async def stop(self, id_: str) -> RunRecord:
         """Begin to stop a run.
@@ -163,8 +186,8 @@ class RunHost:
     async def close(self, grace: float) -> None:
         """Stop all runs, each within ``grace`` seconds; they can be resumed."""
         self._closing = True
-        async with self._making:  # one that is about to begin is stopped, too
-            pass
+        for made in list(self._making.values()):  # one that is about to begin is stopped, too
+            await made.wait()
         await asyncio.gather(*(run.end(grace) for run in list(self._hosted.values()) if run.under_way))
 
     def _host(self, launch: Launch) -> HostedRun:
@@ -180,7 +203,7 @@ class RunHost:
 
     def _free_path(self, wanted: RunRequest) -> Path:
         if wanted.id is None:
-            return fresh_folder(wanted.scenario, self.folder)
+            return fresh_folder(wanted.scenario, self.folder, self._making)
         path = self.folder / wanted.id
         if os.path.lexists(path):
             raise Problem(409, f"a run '{path.name}' is here already; give another id, or resume that one", field="id")

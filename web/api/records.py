@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, RootModel
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, RootModel, StringConstraints
 
 RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 State = Literal["starting", "running", "stopping", "done", "stopped", "failed", "elsewhere"]
@@ -17,6 +17,7 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+Name = Annotated[str, StringConstraints(max_length=2_000)]
 # To JSON 7.0 is a whole number, too.
 Whole = Annotated[int, BeforeValidator(_whole)]
 
@@ -56,12 +57,15 @@ class RunRequest(_Strict):
     """A run to begin."""
 
     scenario: str = Field(max_length=100, description="The name of a registered scenario (see /scenarios).")
-    models: dict[str, str | list[str]] = Field(
+    models: dict[Name, Name | Annotated[list[Name], Field(fail_fast=True, max_length=200)]] = Field(
+        max_length=100,
         description="By role a model, or several for the role whose models are compared: a name under which this "
-        "server serves one, or kind:where#name?option=value."
+        "server serves one, or kind:where#name?option=value.",
     )
-    settings: dict[str, JsonValue] = Field(default={}, description="The scenario's other settings, by name.")
-    tasks: list[JsonValue] | None = Field(
+    settings: dict[Name, JsonValue] = Field(
+        default={}, max_length=500, description="The scenario's other settings, by name."
+    )
+    tasks: Annotated[list[JsonValue], Field(fail_fast=True, max_length=20_000)] | None = Field(
         default=None, description="What the conversations are about, for scenarios that take tasks directly."
     )
     seed: Whole = Field(default=7, ge=-(2**63), lt=2**63, description="Every random choice of the run derives from it.")

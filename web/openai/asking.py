@@ -18,12 +18,12 @@ from viva.engine.messages import Message, Request, Sampling, View, request_diges
 from viva.engine.tools import Toolbox, ToolCall
 
 from ..server.problems import Problem
-from .forms import ChatForm, ChatMessage, NamedChoice, ResponseFormat, SamplingForm, TextForm
+from .forms import MOST_CHOICES, ChatForm, ChatMessage, NamedChoice, ResponseFormat, SamplingForm, TextForm
 from .served import ServedModel
 
 ANY_OBJECT: Mapping[str, Any] = {"type": "object", "additionalProperties": True}
+_MOST_SCHEMA = 1_000_000
 _USUAL_TEXT_TOKENS = 16  # OpenAI's default of plain completions
-_MOST_STOPS = 16
 
 
 @dataclass(slots=True)
@@ -97,10 +97,13 @@ def text_question(form: TextForm, model: ServedModel) -> Question:
         raise Problem(400, "prompt: the list is empty", field="prompt")
     sampling = _sampling(form, form.max_tokens or _USUAL_TEXT_TOKENS, None, form.logprobs)
     choices: list[Choice] = []
+    count = len(prompts) * (form.n or 1)
+    if count > MOST_CHOICES:
+        raise Problem(400, f"n: expected at most {MOST_CHOICES} choices of all prompts, found {count:,}", field="n")
     for prompt in prompts:
+        said = hashlib.blake2b(prompt.encode("utf-8", "surrogatepass")).digest()  # once, however many choices there are
         for seed in _seeds(form.seed, form.n or 1):
-            digest = hashlib.blake2b(b"%b%d" % (sampling.digest, seed), digest_size=16)
-            digest.update(prompt.encode("utf-8", "surrogatepass"))
+            digest = hashlib.blake2b(b"%b%d %b" % (sampling.digest, seed, said), digest_size=16)
             request = Request((), sampling, seed, digest.digest(), prompt=prompt)
             choices.append(Choice(len(choices), request))
     return _question(form, model, choices, form.logprobs)
@@ -121,8 +124,6 @@ def _seeds(seed: int | None, count: int) -> list[int]:
 
 def _sampling(form: SamplingForm, limit: int, schema: Mapping[str, Any] | None, logprobs: int | None) -> Sampling:
     stops = [form.stop] if isinstance(form.stop, str) else form.stop or []
-    if len(stops) > _MOST_STOPS:
-        raise Problem(400, f"stop: expected at most {_MOST_STOPS} texts, found {len(stops)}", field="stop")
     return Sampling(
         temperature=1.0 if form.temperature is None else form.temperature,
         top_p=1.0 if form.top_p is None else form.top_p,
@@ -141,6 +142,7 @@ def _sampling(form: SamplingForm, limit: int, schema: Mapping[str, Any] | None, 
 def _schema(wanted: ResponseFormat | None) -> Mapping[str, Any] | None:
     if wanted is None or wanted.type == "text":
         return None
+    _check_size([wanted.schema_, wanted.json_schema and wanted.json_schema.schema_], "response_format")
     if wanted.type == "json_object":
         return wanted.schema_ or ANY_OBJECT
     if wanted.json_schema is None:
@@ -148,8 +150,27 @@ def _schema(wanted: ResponseFormat | None) -> Mapping[str, Any] | None:
     return wanted.json_schema.schema_
 
 
+def _check_size(value: Any, field: str) -> None:
+    """Check how much text there is in tools or a schema, which are written, hashed and compiled before the answer.
+
+    :raises Problem: there is too much.
+    """
+    size, waiting = 0, [value]
+    while waiting:
+        one = waiting.pop()
+        size += len(one) if isinstance(one, str) else 1
+        if isinstance(one, dict):
+            size += sum(map(len, one))
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+        if size > _MOST_SCHEMA:
+            raise Problem(400, f"{field}: expected at most {_MOST_SCHEMA:,} characters", field=field)
+
+
 def _toolbox(form: ChatForm) -> Toolbox | None:
     specs, choice = form.tools or [], form.tool_choice
+    _check_size(specs, "tools")
     if not specs:
         if choice not in (None, "none", "auto"):
             raise Problem(400, "tool_choice: needs tools", field="tool_choice")

@@ -6,9 +6,9 @@ change nothing. What never belongs here: what the engine makes of them (``asking
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
 from viva.engine.backends.openai_message import part_text
 
@@ -16,7 +16,15 @@ from ..server.problems import Problem
 
 # Fields of OpenAI's that do not change what a model answers.
 IGNORED = frozenset({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_retention"})
-_MOST_CHOICES = 128
+MOST_CHOICES = 128
+_MOST_MESSAGES = 4_096
+_MOST_PARTS = 1_024  # of a message: parts of its content, or calls
+_MOST_TOOLS = 512
+_MOST_STOPS = 16
+_MOST_PROMPTS = 128
+
+# Of a list that is wrong the first mistake is told (``fail_fast``): to find them all takes seconds.
+Stop = Annotated[str, StringConstraints(max_length=1_000)]
 
 
 class _Form(BaseModel):
@@ -43,7 +51,7 @@ class ChatMessage(_Form):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | None = None
-    tool_calls: list[MessageCall] | None = None
+    tool_calls: Annotated[list[MessageCall], Field(fail_fast=True, max_length=_MOST_PARTS)] | None = None
     tool_call_id: str | None = None
     name: str | None = None
 
@@ -51,7 +59,11 @@ class ChatMessage(_Form):
     @classmethod
     def _of_text(cls, content: Any) -> Any:
         """Parts of any type that has text are joined; any other is refused by its type."""
-        return "".join(map(_text_of_part, content)) if isinstance(content, list) else content
+        if not isinstance(content, list):
+            return content
+        if len(content) > _MOST_PARTS:
+            raise ValueError(f"expected at most {_MOST_PARTS:,} parts, found {len(content):,}")
+        return "".join(map(_text_of_part, content))
 
     @property
     def text(self) -> str:
@@ -111,15 +123,15 @@ class SamplingForm(_Form):
     model: str
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
-    n: int | None = Field(default=None, ge=1, le=_MOST_CHOICES)
+    n: int | None = Field(default=None, ge=1, le=MOST_CHOICES)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    stop: str | list[str] | None = None
+    stop: Stop | Annotated[list[Stop], Field(fail_fast=True, max_length=_MOST_STOPS)] | None = None
     max_tokens: int | None = Field(default=None, ge=1, lt=2**31)
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
-    logit_bias: dict[str, float] | None = None
+    logit_bias: dict[str, Any] | None = None
     prompt_cache_key: str | None = Field(default=None, max_length=512)
     # Not OpenAI's, but taken by all local servers.
     top_k: int | None = Field(default=None, ge=0, lt=2**31)
@@ -139,12 +151,12 @@ class SamplingForm(_Form):
 class ChatForm(SamplingForm):
     """The body of ``POST /v1/chat/completions``."""
 
-    messages: list[ChatMessage] = Field(min_length=1)
+    messages: list[ChatMessage] = Field(fail_fast=True, min_length=1, max_length=_MOST_MESSAGES)
     max_completion_tokens: int | None = Field(default=None, ge=1, lt=2**31)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
     response_format: ResponseFormat | None = None
-    tools: list[dict[str, Any]] | None = None
+    tools: Annotated[list[dict[str, Any]], Field(fail_fast=True, max_length=_MOST_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
     parallel_tool_calls: bool | None = None
 
@@ -152,7 +164,7 @@ class ChatForm(SamplingForm):
 class TextForm(SamplingForm):
     """The body of ``POST /v1/completions``."""
 
-    prompt: str | list[str]
+    prompt: str | Annotated[list[str], Field(fail_fast=True, max_length=_MOST_PROMPTS)]
     logprobs: int | None = Field(default=None, ge=0, le=20)
     echo: bool | None = None
     suffix: str | None = None

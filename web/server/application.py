@@ -74,7 +74,12 @@ async def serving(options: ServerOptions) -> AsyncIterator[str]:
         app.add_routes(ModelEndpoints(models, options.most_tokens).routes())
         # Without it the generation of a client that has gone would go on to its end.
         runner = web.AppRunner(
-            app, handler_cancellation=True, access_log=None, logger=_quiet(), shutdown_timeout=options.grace
+            app,
+            auto_decompress=False,  # little could become much in one step; packed bodies are refused
+            handler_cancellation=True,
+            access_log=None,
+            logger=_quiet(),
+            shutdown_timeout=options.grace,
         )
         await runner.setup()
         try:

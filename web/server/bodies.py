@@ -1,37 +1,109 @@
-"""Reading request bodies: JSON of a bounded size, checked by a pydantic model.
+"""Reading request bodies: JSON of a bounded size and count of values, checked by a pydantic model.
 
-What never belongs here: any particular body.
+Parsing and checking hold Python's lock, so that a thread alone would not keep other clients' answers on time: what one
+step takes is bounded by the count of values, which is taken of the bytes before anything is made of them. Forms bound
+their lists, and stop at the first element that is wrong.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+import anyio
+import anyio.to_thread
 import orjson
-from aiohttp import web
+from aiohttp import hdrs, web
+from anyio.lowlevel import RunVar
 from pydantic import BaseModel, ValidationError
 
 from .problems import Problem, invalid
 
 B = TypeVar("B", bound=BaseModel)
+T = TypeVar("T")
+
+MOST_LEVELS = 100  # of objects and lists in one another
+MOST_VALUES = 50_000  # of a body: each object, list, number and text counts
+_SMALL = 64_000  # bytes up to which a body is read in the event loop
+_SLICE = 1 << 18
+_AT_ONCE = 2  # large bodies; the others wait
+_SEPARATORS = (b",", b"[", b"{")
+_large: RunVar[anyio.CapacityLimiter] = RunVar("viva_large_bodies")
 
 
 async def read_body(request: web.Request, form: type[B], *, status: int = 422) -> B:
     """The body as this form; an empty one is an object without fields. ``status`` is that of a body of another form.
 
-    :raises Problem: it is too large, no JSON, or not of this form.
+    :raises Problem: it is too large, packed, no JSON, or not of this form.
     """
+    if request.headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
+        raise Problem(415, f"expected a body as it is, found the header {hdrs.CONTENT_ENCODING}: send it unpacked")
     try:
         data = await request.read()
     except web.HTTPRequestEntityTooLarge as error:
         raise Problem(413, f"the body has more bytes than are taken here ({error.text})") from None
+    if len(data) <= _SMALL:
+        return parsed(data, form, status)
+    return await off_loop(lambda: parsed(data, form, status))
+
+
+async def off_loop(work: Callable[[], T]) -> T:
+    """Do what takes a while in a thread; few at once, so that whoever sends much waits and nobody else."""
+    try:
+        limiter = _large.get()
+    except LookupError:
+        limiter = anyio.CapacityLimiter(_AT_ONCE)
+        _large.set(limiter)
+    return await anyio.to_thread.run_sync(work, limiter=limiter)
+
+
+def parsed(data: bytes, form: type[B], status: int) -> B:
+    """A body's bytes as a form.
+
+    :raises Problem: as ``read_body``.
+    """
+    check_count(data, status)
     try:
         value = orjson.loads(data or b"{}")
     except orjson.JSONDecodeError as error:
-        raise Problem(400, f"the body is not JSON: {error}") from None
+        raise Problem(400, f"the body is not JSON: {error}"[:500]) from None
+    if sum(data.count(sign) for sign in (b"[", b"{")) > MOST_LEVELS and _is_deep(value):
+        raise Problem(status, f"the body is nested deeper than {MOST_LEVELS} levels")
     try:
         return form.model_validate(value)
     except ValidationError as error:
         problem = invalid(error)
         problem.status = status
         raise problem from None
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MOST_LEVELS):
+        inner = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list))
+        level = [one for several in inner for one in several if isinstance(one, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def check_count(data: bytes, status: int) -> None:
+    """Check how many values a JSON text holds, by the separators outside of its texts.
+
+    :raises Problem: there are more than ``MOST_VALUES``.
+    """
+    if len(data) <= MOST_VALUES or sum(data.count(sign) for sign in _SEPARATORS) <= MOST_VALUES:
+        return
+    count = start = inside = 0
+    while start < len(data):
+        end = min(start + _SLICE, len(data))
+        while end < len(data) and data[end - 1] == 0x5C and end - start < 2 * _SLICE:
+            end += 1  # no slice ends within an escape
+        plain = data[start:end].replace(rb"\\", b"").replace(rb"\"", b"")
+        parts = plain.split(b'"')
+        outside = b"".join(parts[inside::2])
+        count += sum(outside.count(sign) for sign in _SEPARATORS)
+        if count > MOST_VALUES:
+            raise Problem(status, f"the body holds more than {MOST_VALUES:,} values; send less at once")
+        inside = (inside + len(parts) - 1) % 2
+        start = end

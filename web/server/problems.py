@@ -30,6 +30,7 @@ from viva.engine.errors import (
 from viva.engine.permissions import NotPermitted
 
 _log = logging.getLogger("viva")
+_LONGEST = 2_000  # characters of what is told
 
 
 class ProblemRecord(BaseModel):
@@ -54,6 +55,7 @@ class Problem(Exception):
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        detail = detail if len(detail) <= _LONGEST else f"{detail[:_LONGEST]}…"  # it may repeat what a client sent
         super().__init__(detail)
         self.status, self.detail, self.field, self.code = status, detail, field, code
         self.headers = dict(headers or {})

@@ -28,6 +28,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--viva", action="append", default=[], metavar="SUITE", help="run a suite; may be repeated")
     group.addoption("--viva-candidate", default=None, metavar="MODEL", help="system under test in place of the suite's")
     group.addoption("--viva-baseline", default=None, metavar="RUN", help="run folder that fall and rise compare with")
+    group.addoption(
+        "--viva-python-tools", action="append", default=[], metavar="MODULE|FILE.py", help="Python that suites may name"
+    )
     group.addoption("--viva-out", default=None, metavar="FOLDER", help="where run folders go (default: runs)")
 
 
@@ -67,9 +70,13 @@ class SuiteNode(pytest.Collector):
         yield ConversationsItem.from_parent(self, name="every conversation was held")
 
     def _settings(self) -> FlexEvalSettings:
+        from viva.engine.permissions import grant, grant_typed
+
         from .run import suite_settings
 
+        grant(*self.config.getoption("--viva-python-tools"))
         candidate = self.config.getoption("--viva-candidate")
+        grant_typed(candidate or "")
         baseline = self.config.getoption("--viva-baseline")
         return suite_settings(self.suite, {"candidate": candidate and [candidate], "baseline": baseline})
 
