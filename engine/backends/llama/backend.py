@@ -15,20 +15,22 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import anyio
+import anyio.to_thread
 import numpy as np
 import orjson
 
 from ...clock import Clock
-from ...errors import ConfigurationError, Rejected
+from ...errors import ConfigurationError, ContextTooLong, Rejected
 from ...likelihood import Reading
 from ...messages import Completion, Message, Request, Sampling
 from ...stopping import queued
 from ...thoughts import split_thoughts
 from ..base import Backend, ModelSpec
 from .affinity import Affinity
-from .chat.prefix_reuse import PromptWriter, continues_from_answer, split_prompt
+from .chat.prefix_reuse import PromptSplit, PromptWriter, continues_from_answer, split_prompt
 from .chat.thought_markers import prepend_marker
 from .grammar.grammar import Grammar
 from .loaded_models import ContextWorker, LlamaEngine, acquire_engine, release_engine
@@ -38,9 +40,13 @@ from .outputs.sampler import SamplerSettings
 from .pending_request import PendingRequest
 from .segment import Segment
 from .sizing import EngineConfig
-from .tools.tool_support import TextOutsideCalls
+from .tools.tool_support import TextOutsideCalls, ToolSupport
+
+T = TypeVar("T")
 
 _MAX_GRAMMARS = 32
+# Characters, messages, and bytes of a schema: what has more is written in a thread.
+_LONG, _MANY, _LONG_SCHEMA = 100_000, 400, 20_000
 _MAX_THREADS = 512  # what ggml takes
 
 
@@ -58,6 +64,7 @@ class LlamaBackend(Backend):
         self._key = (path, requested, template)
         self._engine: LlamaEngine | None = None
         self._affinity = Affinity([])
+        self._long_ones = anyio.CapacityLimiter(1)
 
     async def __aenter__(self) -> Backend:
         self._engine = acquire_engine(self._key)
@@ -73,33 +80,10 @@ class LlamaBackend(Backend):
     async def generate(self, request: Request) -> Completion:
         if request.prompt is not None:
             return await self._continue_text(request, request.prompt)
-        engine = self.engine
-        sampling = request.sampling
-        tool_support = None if request.tools is None else engine.tools
-        if tool_support is not None or any(message.calls or message.role == "tool" for message in request.messages):
-            write: PromptWriter = partial(engine.tools.segments, tools=request.tools)
-            opened = engine.tools.opened_marker(request.messages, request.tools)
-            if opened and request.tools is not None and request.tools.required:
-                raise ConfigurationError(
-                    f"{self.label}: its chat template begins answers with thoughts, so no call can be required"
-                )
-        else:
-            write = partial(engine.chat.segments, constrained=sampling.schema is not None)
-            opened = "" if sampling.schema is not None else engine.chat.opened_marker(request.messages)
-        split = split_prompt(write, request.messages)
+        long = self._is_long(request)
+        prepared = await self._off_loop(partial(self._prepared, request)) if long else self._prepared(request)
+        tool_support, write, opened, split, generation = prepared
         segments = split.segments
-        generation = Generation(
-            engine.model,
-            engine.masks if tool_support is None else tool_support.masks,
-            self._settings(request.seed, sampling),
-            sampling.max_tokens,
-            tuple(stop.encode() for stop in sampling.stop),
-            self._grammar(request),
-            engine.config.forced,
-            engine.chat.plain_tokens if tool_support is None else tool_support.forced_tokens,
-            token_bytes=engine.chat.token_bytes if tool_support is None else tool_support.token_bytes,
-            message_end_token=-1 if sampling.schema is not None else engine.chat.message_end_token,
-        )
         on_text = prepend_marker(request.on_text, opened)
         common = tool_support is not None or (request.messages and request.messages[0].role == "system")
         shared_prefixes = (1,) if common and len(segments) > 1 and split.stable_segments != 1 else ()
@@ -149,10 +133,65 @@ class LlamaBackend(Backend):
             calls=calls,
         )
 
+    def _prepared(self, request: Request) -> tuple[ToolSupport | None, PromptWriter, str, PromptSplit, Generation]:
+        """What a chat request becomes: how it is written, what its answer begins with, its tokens, its generation."""
+        engine = self.engine
+        sampling = request.sampling
+        tool_support = None if request.tools is None else engine.tools
+        if tool_support is not None or any(message.calls or message.role == "tool" for message in request.messages):
+            write: PromptWriter = partial(engine.tools.segments, tools=request.tools)
+            opened = engine.tools.opened_marker(request.messages, request.tools)
+            if opened and request.tools is not None and request.tools.required:
+                raise ConfigurationError(
+                    f"{self.label}: its chat template begins answers with thoughts, so no call can be required"
+                )
+        else:
+            write = partial(engine.chat.segments, constrained=sampling.schema is not None)
+            opened = "" if sampling.schema is not None else engine.chat.opened_marker(request.messages)
+        split = split_prompt(write, request.messages)
+        generation = Generation(
+            engine.model,
+            engine.masks if tool_support is None else tool_support.masks,
+            self._settings(request.seed, sampling),
+            sampling.max_tokens,
+            tuple(stop.encode() for stop in sampling.stop),
+            self._grammar(request),
+            engine.config.forced,
+            engine.chat.plain_tokens if tool_support is None else tool_support.forced_tokens,
+            token_bytes=engine.chat.token_bytes if tool_support is None else tool_support.token_bytes,
+            message_end_token=-1 if sampling.schema is not None else engine.chat.message_end_token,
+        )
+        return tool_support, write, opened, split, generation
+
+    def _is_long(self, request: Request) -> bool:
+        """Return True if writing and tokenising this request would hold up the event loop.
+
+        :raises ContextTooLong: no lane can hold it, however few tokens it has.
+        """
+        schema = request.sampling.schema
+        called = sum(len(call.arguments) for one in request.messages for call in one.calls)
+        characters = request.characters + called
+        if characters > _LONG:
+            held = self.engine.config.per_context.context  # tokens of a lane
+            if characters > held * self.engine.chat.longest_token:
+                raise ContextTooLong(
+                    f"the prompt has {characters:,} characters and leaves no room for an answer: a lane holds {held:,} "
+                    "tokens; raise ?ctx=",
+                    model=self.label,
+                )
+            return True
+        return len(request.messages) > _MANY or (schema is not None and len(orjson.dumps(schema)) > _LONG_SCHEMA)
+
+    async def _off_loop(self, work: Callable[[], T]) -> T:
+        """Do what takes long in a thread, one request after the other."""
+        with self._clock.external():
+            return await anyio.to_thread.run_sync(work, limiter=self._long_ones)
+
     async def _continue_text(self, request: Request, prompt: str) -> Completion:
         """Go on with a text as it stands, behind the BOS token. Control tokens that it spells are plain text."""
         chat, sampling = self.engine.chat, request.sampling
-        tokens = np.concatenate([chat.bos_tokens, chat.plain_tokens(prompt)])
+        plain = partial(chat.plain_tokens, prompt)
+        tokens = np.concatenate([chat.bos_tokens, await self._off_loop(plain) if self._is_long(request) else plain()])
         if not len(tokens):
             raise Rejected("nothing to go on with: the text is empty, and the model has no BOS token", model=self.label)
         generation = Generation(

@@ -86,6 +86,7 @@ class ChatFormat:
             raise ConfigurationError(f"{model.path}: its chat template cannot be compiled: {error}") from None
         self.tokenizer = ChatTokenizer(model, f"{source}\n{self._tool_source}")
         self.token_bytes = token_bytes_with_markers(model, self.tokenizer)
+        self.longest_token = max(map(len, self.token_bytes), default=1)
         self.message_end_token = message_end_token(model, self.tokenizer)
         self._literals: OrderedDict[RolePattern, list[str]] = OrderedDict()
         self._patterns: OrderedDict[RolePattern, RenderedPattern] = OrderedDict()
