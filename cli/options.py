@@ -43,7 +43,7 @@ def with_settings(
     An option that is not used is None and absent from ``given``, so that a file or the default can speak. Fields
     ``without`` an option are those that the command itself decides on.
     """
-    names = [name for name, field in settings.model_fields.items() if name not in without and not field.exclude]
+    names = [name for name in settings.model_fields if name not in without]
 
     def wrapper(**values: Any) -> None:
         given = {name: value for name in names if (value := values.pop(name)) not in (None, [])}

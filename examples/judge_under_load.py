@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 
 import viva
+from viva.engine.permissions import grant
 from viva.orchestration.load.launch import new_load_test
 from viva.orchestration.load.settings import LoadSettings
 from viva.orchestration.load.work import WorkOptions
@@ -41,6 +42,7 @@ def main() -> None:
         user = {"role": "user", "content": f"Question {number}: why? Answer: because."}
         lines.append({"id": f"r{number}", "reader": "rating", "messages": [system, user]})
     Path("requests.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    grant(Path(__file__))  # the judges stand in this very file
     settings = LoadSettings(
         judges={name: f"python:{Path(__file__).resolve()}#{name}" for name in ("Steady", "Tiring")},
         concurrency=(2, 16),  # requests in flight; rates=(10, 40) would be requests a second

@@ -47,6 +47,9 @@ def new_launch(
     settings = dict(settings)
     tools = settings.pop("python_tools", None) or ()
     grant(*([tools] if isinstance(tools, str) else tools))
+    for value in settings.values():  # what a program names is the person's own
+        words = value if isinstance(value, list | tuple) else [value]
+        grant_typed(*(one for one in words if isinstance(one, str)))
     chosen = scenario_of(which)
     files: dict[str, bytes] = {}
     path = (Path(out) if out is not None else fresh_folder(chosen.name)).absolute()
@@ -84,6 +87,8 @@ def scenario_of(which: object) -> AnyScenario:
         raise ConfigurationError(
             f"expected a scenario: its name, its Python file, or what @viva.scenario(many=…) makes; found {what}"
         )
+    if isinstance(file := getattr(which, "file", None), Path):
+        grant(file)  # it is this program's own, and is read again where the run goes on without it
     return which
 
 

@@ -80,8 +80,12 @@ class FunctionChatSettings(RunSettings):
         default=10, ge=1, le=1000, description="Answers of the candidate to one of them at most (mode user)."
     )
 
-    # In manifests of earlier versions; what may be imported now is granted by ``--python-tools`` alone.
-    python_tools: list[str] = Field(default=[], exclude=True, description="Recorded by earlier versions; not used.")
+    # The command line takes the option out before the settings are made (``engine.permissions``): nothing is recorded.
+    python_tools: list[str] = Field(
+        default=[],
+        exclude=True,
+        description="Module whose functions tasks may name under python; may be given several times (mode user).",
+    )
 
     # Files are remembered by their full path, so that a run can be resumed from another folder.
     examples: ClassVar[dict[str, str]] = {"data": "FunctionChat-Bench/data"}

@@ -20,6 +20,7 @@ from viva.engine.clock import RealClock
 from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError
 from viva.engine.history import History
+from viva.engine.permissions import grant
 
 EXAMPLE = Example("the cat sat", {"talk": "what did they do", "fact": "a cat sat"}, "fact", ("talk", "fact"))
 
@@ -94,6 +95,7 @@ def word(example):
 
 def test_a_function_of_the_users_gives_a_number_and_whatever_else_it_does_is_a_gap(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
+    grant(file)
     file.write_text(_FILE)
     names = ["length?high=100", "broken", "slow?limit=0.2", "dying", "word"]
     asked = assistants([f"short={file}#length?high=5", *(f"{file}#{name}" for name in names)])
@@ -123,6 +125,7 @@ def test_a_function_of_the_users_gives_a_number_and_whatever_else_it_does_is_a_g
 )
 def test_what_cannot_be_used_is_refused_before_the_run(tmp_path: Path, name: str, what: str) -> None:
     (tmp_path / "mine.py").write_text(_FILE)
+    grant(tmp_path / "mine.py")
     with pytest.raises(ConfigurationError, match=what):
         assistants([full_name(name, tmp_path)])[0].check()
 

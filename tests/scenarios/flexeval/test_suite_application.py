@@ -14,6 +14,7 @@ from viva_process import ended, started
 
 from viva.engine.backends.application.mapping import inline_name
 from viva.engine.clock import RealClock
+from viva.engine.permissions import grant
 
 _SERVER = Path(__file__).parents[2] / "servers" / "application.py"
 
@@ -80,6 +81,7 @@ def test_a_python_function_is_the_system(tmp_path: Path, named: str) -> None:
     talk = {"id": "a", "messages": [{"role": "user", "content": "loud"}]}
     (tmp_path / "loud.py").write_text("def loud(text: str) -> bool:\n    return text.isupper()\n")
     system = f"python:{tmp_path / 'bot.py'}#{'answer' if named == 'function' else 'Bot'}"
+    grant(tmp_path / "bot.py", tmp_path / "loud.py")
     suite = write_suite(tmp_path, [talk], system=system, metrics=[{"function": "loud.py#loud"}])
     _, report = run_suite(suite, tmp_path / "run")
     [one] = report["candidates"].values()

@@ -19,6 +19,7 @@ from small_suites import TALK, metric, resume_suite, run_suite, write_suite
 from viva_process import ended, started
 
 from viva.engine.clock import RealClock
+from viva.engine.permissions import grant
 from viva.scenarios.flexeval.results import rows_of
 from viva.study.study import Study
 
@@ -209,6 +210,7 @@ def test_what_two_metrics_share_is_asked_and_computed_once(chaos: Chaos, tmp_pat
         f"    with open({str(tmp_path / 'calls')!r}, 'a') as file:\n        file.write('x')\n"
         "    return len(text)\n"
     )
+    grant(tmp_path / "count.py")
     counted = {"function": "count.py#counted", "role": "assistant"}
     metrics = [
         {"name": "first", **counted},

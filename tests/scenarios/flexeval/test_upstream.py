@@ -14,6 +14,7 @@ import yaml
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError
+from viva.engine.permissions import grant
 from viva.engine.yamlfile import read_yaml
 from viva.scenarios.flexeval.builtin import BUILTIN
 from viva.scenarios.flexeval.graph import measured
@@ -132,6 +133,7 @@ def test_what_does_not_map_is_named_with_what_depends_on_it(tmp_path: Path) -> N
 def test_a_run_with_its_own_functions_and_rubrics(tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "talks.jsonl").write_text(TALK)
+    grant(tmp_path / "lib" / "mine.py")
     (tmp_path / "lib" / "mine.py").write_text("def string_length(text: str) -> int:\n    return 1\n")
     body = {"prompt": "Is it kind? {content}\nEnd with YES or NO.", "choice_scores": {"YES": 1, "NO": 0}, "notes": None}
     (tmp_path / "lib" / "rubrics.yaml").write_text(yaml.safe_dump({"is_kind": {**body, "name": "kind"}}))

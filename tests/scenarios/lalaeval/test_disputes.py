@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.permissions import grant
 from viva.scoring.dispute_criteria import DisputeCriteria
 from viva.scoring.disputes import find_disputes, grader_levels, question_levels
 from viva.scoring.grade_table import GradeRow, GradeTable
@@ -147,6 +148,7 @@ def test_three_graders_one_alone_and_five_in_halves() -> None:
 def test_a_users_file_decides(tmp_path: Path) -> None:
     file = tmp_path / "rules.py"
     file.write_text("def grader_dispute(grade, others):\n    return grade > max(others)\n")
+    grant(file)
     criteria = DisputeCriteria().by_file(file)
     flags = find_disputes(table_of([(0, "A", "u", 3.0), (0, "A", "v", 2.0), (1, "A", "u", 3.0)]), criteria)
     assert flags.rows.tolist() == [True, False, False]
@@ -159,6 +161,7 @@ def test_what_is_wrong_with_rules_is_said(tmp_path: Path) -> None:
         DisputeCriteria.of({"grader": "loudest"})
     empty = tmp_path / "empty.py"
     empty.write_text("x = 1\n")
+    grant(empty, tmp_path / "raising.py")
     with pytest.raises(ConfigurationError, match="expected a function grader_dispute"):
         DisputeCriteria().by_file(empty)
     raising = tmp_path / "raising.py"
