@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .lazy_command import CommandGroup
-
 from viva.engine.permissions import OPTION, begin_command
+
+from .lazy_command import CommandGroup
 
 _RUNNING = "Running"
 _TOPICS = {

@@ -347,7 +347,8 @@ def test_a_grant_of_a_module_is_none_of_what_the_module_imports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "granted_shop.py").write_text(
-        "import os\nfrom functools import partial\nfrom subprocess import getoutput\n"
+        "import os\nfrom builtins import eval as run, len as size\nfrom functools import partial\n"
+        "from subprocess import getoutput\n"
         "def price(text): return 1\nhalf = partial(price)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -355,7 +356,10 @@ def test_a_grant_of_a_module_is_none_of_what_the_module_imports(
     shop = module_named("granted_shop")
     assert function_of(shop, "price") is not None
     assert function_of(shop, "half") is not None, "what it has made itself"
+    assert function_of(shop, "size") is not None, "built in, and computes"
     assert function_of(shop, "os") is None
+    with pytest.raises(NotPermitted, match="granted_shop imports it from builtins"):
+        function_of(shop, "run")
     with pytest.raises(NotPermitted, match="granted_shop imports it from subprocess"):
         function_of(shop, "getoutput")
     with pytest.raises(NotPermitted, match="--python-tools os"):
@@ -381,6 +385,8 @@ REFUSED_TO_CLIENTS = [
     "gemini:x",
     "openai:http://127.0.0.1:9/v1#m",
     "openai:https://api.example.org/v1#m?key_env=HOME",
+    "openai:https://api.example.org/v1#m?header.X-Key=$HOME",
+    "openai:https://api.example.org/v1#m?query.k=${HOME}",
     "openai:https://api.example.org.evil.example/v1#m",
     "openai:https://api.example.org@evil.example/v1#m",
     "openai:https://api.example.org:444/v1#m",

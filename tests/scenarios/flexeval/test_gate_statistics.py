@@ -139,7 +139,8 @@ _METRICS: list[dict[str, Any]] = [
 
 def _checked(tmp_path: Path, thresholds: list[dict[str, Any]], **changes: Any) -> tuple[int, str]:
     suite = {"metrics": _METRICS, "rubrics": _RUBRICS, "grader": "simulated:g", "thresholds": thresholds} | changes
-    done = viva("suite", "check", write_suite(tmp_path, [TALK], functions=_FUNCTIONS, **suite))
+    path = write_suite(tmp_path, [TALK], functions=_FUNCTIONS, **suite)
+    done = viva("suite", "check", path, "--python-tools", tmp_path / "mine.py")
     return done.returncode, done.stderr
 
 

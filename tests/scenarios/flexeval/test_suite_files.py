@@ -13,6 +13,7 @@ from command import viva
 from small_suites import TALK, metric, run_suite, write_suite
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.permissions import grant
 from viva.scenarios.flexeval.spec import Suite
 from viva.scenarios.flexeval.suite_file import read_suite
 
@@ -123,7 +124,8 @@ def __getattr__(name):
 
 def test_a_builtin_function_is_a_metric_like_any_other(tmp_path: Path) -> None:
     path = write_suite(tmp_path, [TALK], functions=_OBJECTS, metrics=[{"function": "size"}])
-    assert viva("suite", "check", path).returncode == 0
+    assert viva("suite", "check", path, "--python-tools", tmp_path / "mine.py").returncode == 0
+    grant(tmp_path / "mine.py")
     _, report = run_suite(path, tmp_path / "run")
     assert metric(report, "size")["n"] == 1
 
@@ -153,7 +155,7 @@ def test_a_builtin_function_is_a_metric_like_any_other(tmp_path: Path) -> None:
 )
 def test_an_object_of_a_wrong_kind_is_refused_by_name(tmp_path: Path, name: str, told: str) -> None:
     path = write_suite(tmp_path, [TALK], functions=_OBJECTS, metrics=[{"function": f"mine.py#{name}"}])
-    done = viva("suite", "check", path)
+    done = viva("suite", "check", path, "--python-tools", tmp_path / "mine.py")
     assert done.returncode == 2
     [line] = done.stderr.splitlines()
     assert re.search(f"suite.yaml: metric '{name}': function '.*mine.py#{name}'.*{told}", line), line
