@@ -97,7 +97,8 @@ def _command_class(name: str) -> type[TyperCommand]:
             try:
                 return super().parse_args(ctx, args)
             except Exception as error:
-                if getattr(error, "option_name", None) in _ROLE_OPTIONS:
+                near = getattr(error, "possibilities", roles)
+                if not near or getattr(error, "option_name", None) in _ROLE_OPTIONS:
                     error.possibilities = roles  # type: ignore[attr-defined]
                 raise
 

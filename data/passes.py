@@ -22,8 +22,8 @@ from .sources import Source, SourcePart
 KEPT = 20
 _ADVICE = "mend the line, or skip such lines with --skip-bad-items"
 _LINES = 2**40
-# A choice behind its letter: "A. the moon", "(A) the moon".
-_LETTERED = re.compile(r"\s*\(?([A-Z])[.):]\)?\s+(.*)", re.DOTALL)
+# A choice behind its letter: "A. the moon", "(a) the moon", "B、the moon".
+_LETTERED = re.compile(r"\s*[(（]?([A-Za-z])(?:[.):．）：、]\s*|\s+[-–—]\s+)(.*)", re.DOTALL)
 
 
 class Pass:
@@ -102,7 +102,7 @@ class Pass:
     def _take_letters_off(self, item: Item) -> None:
         """Take ``A. ``, ``B) ``, … off the choices if all have their own; the item's id stays that of the file."""
         bare = [
-            found[2] if (found := _LETTERED.match(choice)) is not None and found[1] == letter(place) else ""
+            found[2] if (found := _LETTERED.match(choice)) is not None and found[1].upper() == letter(place) else ""
             for place, choice in enumerate(item.choices)
         ]
         if all(map(str.strip, bare)):
@@ -150,7 +150,11 @@ def _hint(raw: Raw, field: str) -> str:
     if near := get_close_matches(field.casefold(), names, 1, 0.75):
         return f"; unknown field '{names[near[0]]}': did you mean '{field}'?"
     lists = [name for name, value in raw.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
-    if len(lists) == 1:
+    if len(lists) > 1:
+        return f"; the object holds several lists of objects ({', '.join(lists)}): save one of them alone as the file"
+    if len(raw) > 1 and all(isinstance(value, dict) for value in raw.values()):
+        return f"; the object holds {len(raw):,} objects by name: save them as a list, or one on each line"
+    if lists:
         count = len(raw[lists[0]])
         return f"; the object holds a list, '{lists[0]}', of {count:,} objects: save that list alone as the file"
     return ""

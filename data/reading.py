@@ -169,7 +169,9 @@ def _read_table(path: Path, columns: Sequence[str], required: Sequence[str]) -> 
 
 def _check_header(path: Path, line: int, header: list[str], required: Sequence[str]) -> None:
     known = {name.strip().casefold() for name in header}
-    if required and len(header) == 1 and (other := next((one for one in ";\t|" if one in header[0]), "")):
+    joined = ",".join(header)
+    other = max(";\t|", key=joined.count)  # within the names there may be commas, too
+    if not known.issuperset(name.casefold() for name in required) and joined.count(other) >= len(header):
         wanted = "tabs" if path.suffix == ".tsv" else "commas"
         found = {";": "semicolons", "\t": "tabs", "|": "bars"}[other]
         rename = "; or name it .tsv" if other == "\t" else ""

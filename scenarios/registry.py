@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from viva.engine.blame import place_of
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, did_you_mean
 from viva.engine.plugins import registered
 from viva.engine.pyfile import module_of
 
@@ -53,8 +53,11 @@ def scenario(name: str) -> AnyScenario:
     if is_file(name):
         file, _, wanted = name.partition("#")
         return scenario_in(Path(file), wanted or None)
-    known = ", ".join(dict.fromkeys([*points, *(defined for defined, _ in _defined)]))
-    raise ConfigurationError(f"unknown scenario '{name}'; known: {known}, or a file: FILE.py, FILE.py#NAME")
+    known = list(dict.fromkeys([*points, *(defined for defined, _ in _defined)]))
+    near = did_you_mean(name, known)
+    raise ConfigurationError(
+        f"unknown scenario '{name}'{near}; known: {', '.join(known)}, or a file: FILE.py, FILE.py#NAME"
+    )
 
 
 def recorded_scenario(manifest: Mapping[str, Any]) -> AnyScenario:

@@ -109,6 +109,8 @@ def test_a_misspelt_setting_and_anothers_role_are_answered_with_what_was_meant(t
         "import viva\n@viva.scenario(many='pupil', judge='ear')\n"
         "async def echo(conversation: viva.Conversation, word: str) -> float:\n    return 1.0\n"
     )
+    assert "--pupil" in viva("run", tmp_path / "echoes.py", "--scholar", "simulated:c").stderr
+    assert "did you mean 'kieval'" in viva("run", "kievl").stderr
     done = viva("run", tmp_path / "echoes.py", "--candidate", "simulated:c")
     assert "--pupil" in done.stderr
     assert "--ear" in done.stderr

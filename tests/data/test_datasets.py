@@ -243,6 +243,12 @@ def test_pretty_printed_objects_are_read_one_after_the_other(tmp_path: Path) -> 
     wrapped = _dataset(tmp_path / "wrapped.json", json.dumps({"items": [GOOD, GOOD]}, indent=2))
     with pytest.raises(DatasetError, match="'items', of 2 objects: save that list alone as the file"):
         open_dataset(str(wrapped))
+    for value, said in (
+        ({"train": [GOOD], "test": [GOOD]}, "several lists of objects \\(train, test\\): save one of them"),
+        ({"1": GOOD, "2": GOOD}, "2 objects by name: save them as a list"),
+    ):
+        with pytest.raises(DatasetError, match=said):
+            open_dataset(str(_dataset(tmp_path / "wrapped.json", json.dumps(value, indent=2))))
 
 
 @pytest.mark.parametrize(
@@ -251,7 +257,7 @@ def test_pretty_printed_objects_are_read_one_after_the_other(tmp_path: Path) -> 
      ("|", "a.csv", "bars"), (";", "a.tsv", "semicolons; save the file with tabs")],
 )  # fmt: skip
 def test_a_table_with_another_separator_is_told(tmp_path: Path, separator: str, name: str, said: str) -> None:
-    rows = [["question", "A", "B", "answer"], ["Why?", "tin", "fog", "A"]]
+    rows = [["question", "A", "B", "answer", "source, if any"], ["Why, then?", "tin", "fog", "A", "x"]]
     with pytest.raises(DatasetError, match=f"the columns are separated by {said}"):
         open_dataset(str(_dataset(tmp_path / name, "\n".join(map(separator.join, rows)))))
 
@@ -268,6 +274,10 @@ def test_rows_of_empty_cells_are_passed_over(tmp_path: Path) -> None:
         (["A. Moon", "B. Mars"], ["Moon", "Mars"]),
         (["(A) Moon", "(B) Mars"], ["Moon", "Mars"]),
         (["A) Moon", "B: Mars"], ["Moon", "Mars"]),
+        (["(a) Moon", "b. Mars"], ["Moon", "Mars"]),
+        (["A、月", "B．火星"], ["月", "火星"]),
+        (["A - Moon", "B - Mars"], ["Moon", "Mars"]),
+        (["A-level", "B-level"], None),
         (["B. Moon", "A. Mars"], None),  # not their own letters
         (["A. Moon", "Mars"], None),
         (["A.", "B."], None),  # nothing would be left
