@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from .controls import harmless
 from .text import Table, numeric
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
@@ -39,7 +40,8 @@ _LATEX = {
 }
 _LATEX_SPECIAL = re.compile("|".join([*map(re.escape, _LATEX), "-(?=-)"]))
 _LATEX["-"] = "-{}"  # before another one, which would join with it into a dash
-_MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$!&])")
+_MARKDOWN_SPECIAL = re.compile(r"[\\`*_{}\[\]<>#|~$!&]|:(?=//)|(?<=\bwww)\.", re.IGNORECASE)
+_ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", ":": "&#58;", ".": "&#46;"}
 
 
 def latex(tables: Iterable[Table]) -> str:
@@ -70,12 +72,16 @@ def markdown(tables: Iterable[Table]) -> str:
 
 def latex_text(text: str) -> str:
     """Text so that LaTeX prints it as it is; what controls a terminal, and ends of lines, become spaces."""
-    return _LATEX_SPECIAL.sub(lambda found: _LATEX[found.group()], _CONTROLS.sub(" ", text))
+    return _LATEX_SPECIAL.sub(lambda found: _LATEX[found.group()], harmless(_CONTROLS.sub(" ", text)))
 
 
 def markdown_text(text: str) -> str:
-    """Text so that Markdown shows it as it is, also in a cell of a table."""
-    return _MARKDOWN_SPECIAL.sub(r"\\\1", _CONTROLS.sub(" ", text))
+    """Text so that Markdown shows it as it is, also in a cell of a table: no HTML, no link, no picture.
+
+    What HTML is made of becomes an entity, for a backslash is not enough where Markdown is not read by the standard.
+    """
+    plain = harmless(_CONTROLS.sub(" ", text))
+    return _MARKDOWN_SPECIAL.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), plain)
 
 
 def _latex_row(cells: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import re
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 from study_runs import interviewed, probed
 
 from viva.engine.errors import ConfigurationError
-from viva.reports.markup import latex, latex_text, markdown, markdown_text
+from viva.reports.controls import harmless
+from viva.reports.markup import latex, latex_text, markdown
 from viva.reports.rows import COLUMNS
 from viva.study.exports import long_rows, write_csv, write_parquet
 from viva.study.study import Study
@@ -135,14 +138,33 @@ def test_latex_text_has_no_character_that_means_something(text: str) -> None:
     assert not re.search(r"[\\{}&%$#_^~\x00-\x1f]", re.sub(commands, "", told))
 
 
+_LABELS = ["<img src=x onerror=alert(1)>", "</td><script>", "a|b", "`a|b`", "\\|", "a\\", "[x](http://e.com)", "~~s~~"]
+_LABELS += [
+    "![i](//e)",
+    "http://e.com",
+    "www.e.com",
+    "<http://e.com>",
+    "&lt;b&gt;",
+    "a\nb\r\n# c",
+    "\u202etxt",
+    "**b**",
+]
+_MARKS = st.text(st.sampled_from("<>&|`\\[]()!*_~$#:/.w \n"), max_size=20)
+
+
 @relaxed
-@given(st.text())
-def test_markdown_text_stays_in_its_cell(text: str) -> None:
-    told = markdown_text(text)
-    assert len(told.splitlines()) <= 1
-    assert not re.search(r"(?<!\\)(\\\\)*[|<`*_\[]", told)
-    shown = re.sub(r"\\([^\w\s]|_)", r"\1", told)
-    assert shown == re.sub("[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", text)
+@given(st.text(max_size=40) | st.sampled_from(_LABELS) | _MARKS)
+def test_markdown_shows_a_label_as_it_is_and_nothing_else(label: str) -> None:
+    plain = harmless(re.sub("[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", label))
+    shown = html.escape(plain, quote=False).replace('"', "&quot;")
+    told = markdown([(f"t {label} t", ["n", f"h {label} h"], [["1", f"c {label} c"]])])
+    rendered = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(told)
+    assert f"<h3>t {shown} t</h3>" in rendered
+    assert f">h {shown} h</th>" in rendered
+    assert f">c {shown} c</td>" in rendered
+    assert len(re.findall("<t[dh] ", rendered)) == 4
+    assert "<" not in told
+    assert not re.search(r"://|www\.", told)
 
 
 def test_markdown_tables_have_as_many_cells_in_every_row(study: Study) -> None:
