@@ -21,6 +21,7 @@ import anyio.to_thread
 from viva.data.selection import CheckedDatasets
 from viva.engine.errors import ClusterError, ConfigurationError, JournalError, NotScheduled, VivaError
 from viva.engine.folder import RunFolder
+from viva.engine.permissions import permissions
 
 from ..sweep.file import read_file
 from ..sweep.merge import merge_sweep
@@ -157,6 +158,7 @@ class ClusterSweep(Sweep):
             concurrency=self._concurrency,
             retry_failed=self.retry_failed,
             copy_seconds=self.options.copy_seconds,
+            code=tuple(sorted(permissions().code)),
         )
 
     def _look(self, flying: list[PartRun]) -> None:

@@ -25,6 +25,7 @@ import anyio.to_thread
 
 from viva.engine.collector import tuned_collector
 from viva.engine.errors import ClusterError, JournalError, VivaError
+from viva.engine.permissions import grant
 
 from ..share import Share
 from ..sweep.file import check_file
@@ -43,7 +44,8 @@ _NEW_SECONDS = 60.0
 @dataclass(frozen=True, slots=True)
 class Order:
     """A part as its task is told it. ``out`` is the shared folder, full; ``part`` the part's id, ``cells`` the names of
-    its cells. ``copy_seconds``: how often what has been done is published.
+    its cells. ``copy_seconds``: how often what has been done is published. ``code``: Python that the
+    driver's command has granted.
     """
 
     out: str
@@ -53,6 +55,7 @@ class Order:
     concurrency: int | None
     retry_failed: bool
     copy_seconds: float
+    code: tuple[str, ...] = ()
 
 
 def hold(order: Order) -> dict[str, Any]:
@@ -63,6 +66,7 @@ def hold(order: Order) -> dict[str, Any]:
     ours, for Ray would run it again.
     """
     out, share = Path(order.out), None if order.share is None else Share(*order.share)
+    grant(*order.code)
     number = 0
     try:
         with _scratch() as scratch:
