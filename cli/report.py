@@ -5,6 +5,7 @@ What never belongs here: computing results.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -61,6 +62,9 @@ def _report(
         _print(*_results(folders[0], {}), json)
 
 
+_LEVELS = 3  # of folders below the one named, in which runs are looked for
+
+
 def _runs_of(folder: Path) -> list[Path]:
     """Return the folder itself if it is a run or a sweep, or if it holds none; else the runs and sweeps below it."""
     from viva.orchestration.sweep.results import is_sweep
@@ -68,11 +72,18 @@ def _runs_of(folder: Path) -> list[Path]:
     def is_one(path: Path) -> bool:
         return is_sweep(path) or (path / "manifest.json").is_file()
 
+    def below(parent: Path, depth: int) -> list[Path]:
+        runs: list[Path] = []
+        for child in sorted(path for path in parent.iterdir() if path.is_dir() and not path.name.startswith(".")):
+            if is_one(child):
+                runs.append(child)
+            elif depth > 1 and os.access(child, os.R_OK | os.X_OK):
+                runs += below(child, depth - 1)
+        return runs
+
     if is_one(folder) or not folder.is_dir():
         return [folder]
-    found: list[Path] = []
-    for child in sorted(path for path in folder.iterdir() if path.is_dir()):
-        found += [child] if is_one(child) else [one for one in sorted(child.iterdir()) if is_one(one)]
+    found = below(folder, _LEVELS)
     if found:
         print(f"viva: note: {folder} holds {len(found)} runs: {', '.join(map(str, found))}", file=sys.stderr)
     return found or [folder]

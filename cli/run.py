@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from viva.orchestration.launch import Launch
     from viva.scenarios.contract import Aggregate
 
+_MISSPELT = 0.75  # from this likeness on an unknown option is taken for a misspelt one
 # Roles that many scenarios have, and others call otherwise.
 _ROLE_OPTIONS = ("--candidate", "--model", "--interactor", "--user", "--evaluator", "--judge")
 Out = Annotated[Path | None, typer.Option("--out", help="Run folder to make (default: runs/NAME-TIME).")]
@@ -97,9 +99,10 @@ def _command_class(name: str) -> type[TyperCommand]:
             try:
                 return super().parse_args(ctx, args)
             except Exception as error:
-                near = getattr(error, "possibilities", roles)
-                if not near or getattr(error, "option_name", None) in _ROLE_OPTIONS:
-                    error.possibilities = roles  # type: ignore[attr-defined]
+                option = getattr(error, "option_name", None)
+                near = [] if option in _ROLE_OPTIONS else getattr(error, "possibilities", None) or []
+                if option is not None and not get_close_matches(option, near, cutoff=_MISSPELT):
+                    error.possibilities = [*near, *roles]  # type: ignore[attr-defined]
                 raise
 
     return ScenarioCommand

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -311,11 +312,12 @@ def test_a_folder_of_runs_names_them(tmp_path: Path) -> None:
 
 def test_a_folder_of_runs_is_reported_as_its_runs_are(tmp_path: Path) -> None:
     models = ["--interactor", "simulated:i", "--evaluator", "simulated:e", "-n", "3", "--rounds", "1"]
-    for name in ("seed-1/one", "two"):
+    for name in ("day/seed-1/one", "two"):
         out = tmp_path / "demo" / name
         done = viva("run", "kieval", "--dataset", ITEMS, "--candidate", f"simulated:{out.name}", *models, "--out", out)
         assert done.returncode == 0, done.stderr
-    both = viva("report", tmp_path / "demo" / "seed-1" / "one", tmp_path / "demo" / "two")
+    shutil.copytree(out, tmp_path / "demo" / ".trash" / "two")
+    both = viva("report", tmp_path / "demo" / "day" / "seed-1" / "one", tmp_path / "demo" / "two")
     whole = viva("report", tmp_path / "demo")
     assert whole.stdout == both.stdout
     assert "holds 2 runs" in whole.stderr
