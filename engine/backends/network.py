@@ -118,19 +118,25 @@ def _parsed(value: str, variable: str, place: str) -> Proxy:
     shown = f"[{host}]" if ":" in host else host
     login = ""
     if parts.username is not None:
-        plain = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        login = f"Basic {base64.b64encode(plain.encode()).decode()}"
+        login = f"Basic {_login(parts.username, parts.password or '')}"
     return Proxy(f"{parts.scheme}://{shown}:{port or _PORTS[parts.scheme]}", variable, login)
 
 
 def proxy_secrets() -> Iterator[str]:
-    """Yield the passwords of the environment's proxies, or the user's name where that stands alone."""
+    """Yield the passwords of the environment's proxies, or the user's name where that stands alone, and their logins as
+    they are sent.
+    """
     for value in getproxies_environment().values():
         login, at, _ = value.rpartition("@")
         user, _, password = login.rpartition("://")[2].partition(":")
         secret = password or user
         if at and secret:
-            yield from {secret, unquote(secret)}
+            yield from {secret, unquote(secret), _login(user, password)}
+
+
+def _login(user: str, password: str) -> str:
+    """Return user and password, percent-encoded, as they are sent."""
+    return base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
 
 
 def trusted_certificates() -> ssl.SSLContext | None:
