@@ -46,7 +46,7 @@ _CONTEXT = re.compile(
     r"context (length|window|size|limit)|max_model_len|maximum (model|prompt|sequence|session|allowed) length"
     r"|(prompt|input|text|request) (is|was) (too|longer than)|(prompt|input) (too long|length)|too many (input )?tokens"
     r"|input token count|input tokens exceed|number of input tokens|reduce the length of the|too large for model with"
-    r"|exceed(s|ed)? (the )?(model|maximum number of) token|tokens to keep from the initial prompt"
+    r"|prompt exceeds|超长|exceed(s|ed)? (the )?(model|maximum number of) token|tokens to keep from the initial prompt"
     r"|`inputs` (tokens \+|must have less)|prompt contains \d+ tokens",
     re.IGNORECASE,
 )
@@ -77,16 +77,19 @@ _BLOCKED_CODES = {
     "payment_required",
     "pre_consume_token_quota_failed",
 }
+_PACED_CODES = {"limit_requests", "throttling.ratequota", "rate_limit_reached_error"}
 _BLOCKED_STATUSES = (400, 401, 402, 403, 412, 429)
 _BLOCKED = re.compile(
     r"insufficient (account )?(quota|balance|credits?|funds)"
     r"|(balance|credits?|funds) (is|are|has been|have been) (too low|insufficient|exhausted|depleted|used up)"
-    r"|(requires more|out of|not enough|have any|used all available|cloud) credits?|credits? (limit exceeded|expired)"
+    r"|(requires more|out of|not enough|have any|used all available|cloud) (credits?|balance|funds)"
+    r"|credits? (limit exceeded|expired)"
     r"|billing[ _](hard[ _])?limit|account is not active|free tier of the model has been exhausted"
     r"|(reached|exceeded|over|due to|blocked by)( \w+){0,4} (spend|spending|billing|budget|monthly|API usage) "
     r"(limits?|caps?|budget|quota|included credits)"
     r"|(exceeded|over) (your|its|their) (\w+ )?budget|budget has been exceeded|exceededbudget"
     r"|(spend|spending|monthly|budget|usage) (limit|cap|budget|quota) (has been |was |is )?(reached|exceeded)"
+    r"|\bdaily (\w+ )?(limit|quota)|too many tokens per day"
     r"|exceeded your monthly included credits|(calls|requests) (/|per) month|per month request limit|models-per-day"
     r"|(account|organi[sz]ation|subscription)\b[^.]{0,60} "
     r"(deactivated|disabled|suspended|restricted|terminated|banned|overdue)|access (was|has been) terminated"
@@ -100,13 +103,15 @@ _LONGEST_NOTICE = 400  # characters: longer messages quote the request, whose wo
 _PAY = "; that does not pass soon: add credit, raise the limit or take another key, then resume the run (viva resume)"
 _LOGIN = "; a proxy wants another login: check user and password in http_proxy and https_proxy"
 # "Please try again in 7m12s", "retry after 56 seconds", "Quota will be replenished in 12:21:10"
+_DURATION = r"(?:\d+(?:\.\d+)? ?(?:ms|[dhms]|days?|hours?|hrs?|minutes?|mins?|seconds?|secs?)(?![a-z])[ ,]*(?:and )?)+"
 _AFTER = re.compile(
-    r"(?:try again|retry|available again|replenished)(?: your request)? (?:in|after) "
-    r"((?:\d+(?:\.\d+)? ?(?:ms|[dhms]|days?|hours?|hrs?|minutes?|mins?|seconds?|secs?)(?![a-z])[ ,]*(?:and )?)+"
-    r"|\d+:\d\d:\d\d)",
+    r"(?:try again|retry|wait|resets?|available again|replenished)(?: your request)?(?: in| after| for)?(?: about)? "
+    rf"({_DURATION}|\d+:\d\d:\d\d)",
     re.IGNORECASE,
 )
+_WRITTEN_OUT = re.compile(rf"(?:PT)?{_DURATION}", re.IGNORECASE)
 _PART = re.compile(r"(\d+(?:\.\d+)?) ?(ms|[dhms])", re.IGNORECASE)
+_FIRST_EPOCH = 1e9  # seconds since 1970, in 2001
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -170,7 +175,7 @@ def _is_blocked(status: int, error: Mapping[str, Any], codes: set[str], message:
         return False
     if codes & {"resource_exhausted"}:
         return _is_daily(error) or bool(_BLOCKED.search(message))
-    if status == 429 and (after is not None or _BY_MINUTE.search(message)):
+    if status == 429 and (after is not None or _BY_MINUTE.search(message) or codes & _PACED_CODES):
         return False  # how long it lasts is known, or is short
     return bool(_BLOCKED.search(message) or _BLOCKED_ELSEWHERE.search(message))
 
@@ -250,22 +255,25 @@ def loosen(error: BaseException) -> None:
 
 
 def parse_retry_after(value: str | None, date: str | None = None) -> float | None:
-    """Seconds from a Retry-After header, which is a number of seconds or an HTTP date; None if neither.
+    """Seconds from a Retry-After header: a number of seconds, a date, or what servers write in their place (``30s``,
+    seconds since 1970); None if it is none of these.
 
     A date counts from the answer's own ``date``, for the clocks of two machines differ and may be set; from ours where
     the answer has none.
     """
     if value is None:
         return None
+    now = moment_of(date) or datetime.now(UTC)
     try:
         seconds = float(value)
-        return max(0.0, seconds) if math.isfinite(seconds) else None
     except ValueError:
-        pass
-    until = _moment(value)
-    if until is None:
-        return None
-    return max(0.0, (until - (_moment(date) or datetime.now(UTC))).total_seconds())
+        if _WRITTEN_OUT.fullmatch(value.strip()):
+            return _seconds_in(value)
+        until = moment_of(value)
+        seconds = (until - now).total_seconds() if until is not None else math.nan
+    if seconds >= _FIRST_EPOCH:  # no pause, but a moment: seconds or milliseconds since 1970
+        seconds = (seconds / 1000.0 if seconds >= 1000.0 * _FIRST_EPOCH else seconds) - now.timestamp()
+    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def _told_pause(message: Any) -> float | None:
@@ -276,12 +284,19 @@ def _told_pause(message: Any) -> float | None:
     if ":" in found[1]:
         hours, minutes, seconds = map(int, found[1].split(":"))
         return 3600.0 * hours + 60.0 * minutes + seconds
-    return sum(float(number) * _SECONDS[unit.lower()] for number, unit in _PART.findall(found[1]))
+    return _seconds_in(found[1])
 
 
-def _moment(date: str | None) -> datetime | None:
+def _seconds_in(duration: str) -> float:
+    return sum(float(number) * _SECONDS[unit.lower()] for number, unit in _PART.findall(duration))
+
+
+def moment_of(date: str | None) -> datetime | None:
+    """Return the time that a header names, as HTTP or as RFC 3339 writes it; None where it names none."""
+    if not date:
+        return None
     try:
-        found = parsedate_to_datetime(date) if date else None
+        found = datetime.fromisoformat(date.strip()) if date.strip()[:1].isdigit() else parsedate_to_datetime(date)
     except (ValueError, TypeError, OverflowError):
         return None
     return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found

@@ -111,6 +111,8 @@ _TOO_LONG: list[tuple[str, int, Any]] = [
     ("TensorRT-LLM", 422, {"detail": "Prompt length (5000) should not exceed max_num_tokens (4096)"}),
     ("FastAPI", 422, {"detail": [{"loc": ["body", "prompt"], "msg": "the prompt is longer than the context window"}]}),
     ("a text", 400, "Error: this model's context window is 4096 tokens"),
+    ("Zhipu", 400, {"error": {"code": "1261", "message": "Prompt 超长"}}),
+    ("MLX", 400, {"error": "prompt exceeds max length"}),
 ]  # fmt: skip
 
 
@@ -179,6 +181,9 @@ _BLOCKED: list[tuple[str, int, Any]] = [
                             "12:21:10."}),
     ("Cohere", 429, {"message": "You are using a Trial key, which is limited to 1000 API calls / month."}),
     ("Together", 402, wrapped("Credit limit exceeded, please navigate to billing", type="credit_limit")),
+    ("Novita", 403, {"code": 403, "reason": "NOT_ENOUGH_BALANCE", "message": "not enough balance"}),
+    ("Baidu", 403, {"error": {"code": "no_permission", "message": "Open api daily request limit reached"}}),
+    ("Bedrock", 429, {"message": "Too many tokens per day, please wait before trying again."}),
 ]  # fmt: skip
 
 
@@ -219,6 +224,9 @@ _NEITHER: list[tuple[int, Any, type[BackendError], float | None]] = [
     (500, wrapped("The server had an error while processing your request."), Unavailable, None),
     (503, wrapped("The model is overloaded; its account of the matter is suspended"), Unavailable, None),
     (400, wrapped("invalid content: " + "x" * 400 + " my account was suspended"), Rejected, None),
+    (429, wrapped("You exceeded your current quota, please check your plan and billing.", code="limit_requests"),
+     Throttled, None),
+    (429, wrapped("Too many requests, please wait about 20 seconds."), Throttled, 20.0),
 ]  # fmt: skip
 
 

@@ -282,6 +282,15 @@ def test_line_29_a_date_to_wait_for_is_bounded_by_the_longest_pause() -> None:
     assert parse_retry_after("Fri, 99 Dec 9999 23:59:59 GMT", "nonsense") is None
 
 
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [("7s", 7.0), ("1m 30s", 90.0), ("500ms", 0.5), ("PT30S", 30.0), ("2 minutes", 120.0), ("1700000030", 30.0),
+     ("1700000030000", 30.0), ("2023-11-14T22:13:50Z", 30.0), ("99 Dec", None), ("7;", None), ("9" * 400, None)],
+)  # fmt: skip
+def test_line_20_a_time_to_wait_for_is_read_in_the_forms_that_servers_send(given: str, seconds: float | None) -> None:
+    assert parse_retry_after(given, formatdate(1_700_000_000, usegmt=True)) == seconds
+
+
 def test_line_20_calls_wait_where_few_files_may_be_open(chaos: StartChaos, tmp_path: Path) -> None:
     server = chaos({"default": {"do": "slow", "delay": 0.1}})
     dataset, count = tmp_path / "items.jsonl", 70
