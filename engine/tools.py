@@ -126,8 +126,19 @@ def argument_text(value: Any) -> str:
 
 
 def numbered(calls: Iterable[tuple[str, str, str]]) -> list[ToolCall]:
-    """Calls from (id, name, arguments) in the order of the answer; where the id is empty it becomes ``call-N``."""
-    return [ToolCall(id_ or f"call-{index}", name, text) for index, (id_, name, text) in enumerate(calls, 1)]
+    """Return calls from (id, name, arguments) in the order of the answer. An id that is empty, or an earlier call's,
+    becomes ``call-N``: results name the call that they answer.
+    """
+    found: list[ToolCall] = []
+    taken: set[str] = set()
+    number = 0
+    for index, (id_, name, text) in enumerate(calls, 1):
+        while not id_ or id_ in taken:
+            number = max(number + 1, index)
+            id_ = f"call-{number}"
+        taken.add(id_)
+        found.append(ToolCall(id_, name, text))
+    return found
 
 
 def _spec(index: int, given: Any) -> dict[str, Any]:

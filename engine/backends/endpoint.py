@@ -30,8 +30,11 @@ T = TypeVar("T")
 
 BYTE_ORDER_MARK = "\ufeff".encode()
 _STEP = 1 << 18  # bytes unpacked at once
+_LONGEST_PACKING = 20  # characters of a name that are shown; not cut, for half of a key would not be recognised
 _LONGEST_ERROR = 1 << 16  # bytes read of an answer that is none
 _HEADERS = {"Content-Type": "application/json", "User-Agent": "viva", "Accept-Encoding": "gzip, deflate"}
+_NOT_PACKED = ("", "identity", "none", "chunked", "aws-chunked", "utf-8", "utf8", "7bit", "8bit", "binary")
+_DONE = (200, 201, 203)  # some frameworks answer every POST with 201
 _MOST_REDIRECTS = 3
 _REDIRECTS = (301, 302, 303, 307, 308)
 _KEPT_METHOD = (307, 308)
@@ -46,7 +49,8 @@ class Body:
         self.status = response.status
         self.response = response
         self._content, self._longest, self._label = response.content, longest, label
-        self._packing = response.headers.get("Content-Encoding", "").strip().lower()
+        given = response.headers.get("Content-Encoding", "").lower().replace(" ", "").split(",")
+        self._packing = ",".join(one for one in given if one not in _NOT_PACKED)
         self._unpack: Any = None
         self._rest = b""
         self._more = False  # the unpacker holds back what went beyond a step
@@ -68,7 +72,7 @@ class Body:
                     if self._unpack is not None and not self._unpack.eof:
                         raise Unavailable("the packed answer broke off", model=self._label)
                     return b""
-            piece = self._unpacked(data) if self._packing not in ("", "identity") else data
+            piece = self._unpacked(data) if self._packing else data
             self.bytes += len(piece)
             if self.bytes > self._longest:
                 raise AnswerTooLarge(
@@ -119,7 +123,8 @@ class Body:
             return zlib.decompressobj(16 + zlib.MAX_WBITS)
         if self._packing == "deflate":  # with or without a head, endpoints disagree
             return zlib.decompressobj(zlib.MAX_WBITS if data[0] & 0x0F == 8 else -zlib.MAX_WBITS)
-        raise Unavailable(f"the answer is packed as '{self._packing[:20]}', which was not asked for", model=self._label)
+        named = f"'{self._packing}'" if len(self._packing) <= _LONGEST_PACKING else "nobody knows what"
+        raise Unavailable(f"the answer is packed as {named}, which was not asked for", model=self._label)
 
 
 class _Use:
@@ -226,7 +231,7 @@ class Endpoint:
         data: bytes | None,
         receive: Callable[[Body], Awaitable[T]],
         *,
-        accept: Callable[[int], bool] = lambda status: status == 200,
+        accept: Callable[[int], bool] = _DONE.__contains__,
         method: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> T:

@@ -11,24 +11,27 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from yarl import URL
 
 from ..clock import Clock
-from ..errors import ConfigurationError, Rejected
+from ..errors import ConfigurationError, Rejected, Unavailable
 from ..messages import Completion, Request
 from .allowance import Hear
 from .base import Backend, ModelSpec
 from .endpoint import Body, Endpoint
 from .endpoint_errors import Dialect
 from .endpoint_name import Place
+from .event_stream import reported_error
 from .key_trust import Trust
 from .network import proxy_secrets
 from .openai_listed import unlisted
 from .openai_usage import estimated
 from .secrets import redactor_of
+
+T = TypeVar("T")
 
 _LONGEST_LIST = 8 << 20  # bytes read of an endpoint's list of models
 SAMPLING_ADVICE = (
@@ -141,6 +144,20 @@ class EndpointBackend(Backend):
         completion.latency = self._clock.now() - began
         estimated(completion, request)
         return completion
+
+    async def _whole(self, answer: Body, parse: Callable[[bytes], T]) -> T:
+        """Return what ``parse`` makes of an answer that was sent whole.
+
+        :raises BackendError: the endpoint reported an error as if it were an answer, or as ``parse`` says.
+        """
+        data = await answer.whole()
+        try:
+            return parse(data)
+        except Unavailable:
+            reported = reported_error(self._endpoint, self.label, data)
+            if reported is None:
+                raise
+        raise reported
 
     def _refused_setting(self, said: str) -> str | None:
         """Return what helps, where an endpoint's words are that it does not take one of our settings."""

@@ -103,7 +103,9 @@ def decoded(data: bytes, label: str, halves: Halves | None = None) -> Any:
             if halves is None:
                 raise
             in_bytes, text = True, data.decode("utf-8", "surrogateescape")
-        value = json.loads(text if halves is not None else without_halves(readable(text)), parse_int=_whole)
+        value = json.loads(
+            text if halves is not None else without_halves(readable(text)), parse_int=_whole, strict=False
+        )
         if halves is not None:
             value = halves.joined(value, in_bytes=in_bytes)
         orjson.dumps(value)  # nesting beyond what is ever meant

@@ -7,8 +7,10 @@ place of data, errors as events. What a record means is read where its provider 
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -19,9 +21,10 @@ from .endpoint_json import Halves, decoded
 
 _MOST_OTHER = 1000  # bytes that are kept of what is no event
 _LONGEST_SIGN = 32  # bytes of what says that a stream goes on, or ends
-_ALIVE = (b"", b"NULL", b"{}", b"PING", b"KEEPALIVE", b"KEEP-ALIVE", b"HEARTBEAT")
-_ALIVE_NAMES = ("ping", "keepalive", "keep-alive", "heartbeat")
-_SIGNS = ("error", *_ALIVE_NAMES)  # names of events that say what they are whatever their data
+_BLANKS = b" \t\0"
+_NO_LETTER = re.compile(rb"[\x00-\x20!-/:-@\[-`{-~]+")
+# What says that a stream goes on, as the data of an event or as its name, without blanks and signs.
+_ALIVE = frozenset((b"", b"null", b"none", b"undefined", b"ping", b"pong", b"keepalive", b"heartbeat"))
 # The status that an error would have had as an answer, by the names that providers document for codes and types:
 # Anthropic's, OpenAI's and those of servers like it, Google's.
 _STATUS = {
@@ -55,6 +58,7 @@ _STATUS = {
     "overloaded_error": 529,
 }
 _OTHER_STATUS = 500
+_WORDS = ("message", "detail", "msg", "error_msg")  # fields of errors that are not called so
 
 
 # The name of an event, empty where none was given, and its data.
@@ -65,7 +69,8 @@ class EventParser:
     """Parse the events of a body that comes in pieces, wherever it is cut.
 
     ``named``: they are server-sent events; otherwise each line that is not blank is one. ``records``: the data of each
-    is one JSON object, so that a line of data behind a whole one begins another event, as some endpoints write them.
+    is one JSON object, so that a line of data behind a whole one begins another event, as some endpoints write them,
+    and so does an object that stands on a line of its own, as gateways write errors into streams of others.
     ``other`` is the beginning of what was no event, for errors.
     """
 
@@ -127,6 +132,12 @@ class EventParser:
         if not line:
             self._dispatch(events)
             return
+        if self._records and line[0] in b"{ \t\0":
+            line = line.lstrip(_BLANKS)
+            if line.startswith(b"{"):
+                self._dispatch(events)
+                events.append(("", line))
+                return
         if line.startswith(b"data:") or line == b"data":
             if self._records and len(self._data) == 1 and _is_whole(self._data[0]):
                 self._dispatch(events)
@@ -198,10 +209,12 @@ class RecordStream:
         """
         while True:
             while self._ready:
-                name, self.data = self._ready.popleft()
-                record = self._record(name, self.data)
+                name, data = self._ready.popleft()
+                before, self.data = self.data, data
+                record = self._record(name, data)
                 if record is not None:
                     return record
+                self.data = before
                 if self.done:
                     return None
             if self._at_end:
@@ -220,44 +233,41 @@ class RecordStream:
 
     def malformed(self, what: str) -> Unavailable:
         """The error for a record that is not ``what`` a stream may hold."""
-        return Unavailable(f"the stream holds {what}: {self._endpoint.redact.quote(self.data, 200)}", model=self._label)
+        shown = f": {self._endpoint.redact.quote(self.data, 200)}" if self.data else ""
+        return Unavailable(f"the stream holds {what}{shown}", model=self._label)
 
     def broken_off(self) -> Unavailable:
         """The error for a stream that ended before the answer did."""
-        other = b"" if self.data else self._parser.other
-        shown = f": {self._endpoint.redact.quote(other, 200).strip()}" if other else ""
+        other = self._endpoint.redact.quote(self._parser.other, 200).strip()
+        shown = f": {other}" if other else ""
         return Unavailable(f"the stream broke off before its end{shown}", model=self._label)
 
     def _record(self, name: str, data: bytes) -> dict[str, Any] | None:
         """The object of an event; None where it says nothing."""
-        if not data.startswith(b"{") or len(data) < 3 or name in _SIGNS:  # seldom
-            sign = data.strip().strip(b'"').replace(b" ", b"").upper() if len(data) <= _LONGEST_SIGN else b""
-            if sign in (b"[DONE]", b"DONE"):
+        if name or not data.startswith(b"{"):  # seldom
+            data = data.strip()
+            while data.startswith(b"data:"):  # written by a server's library, and by the server once more
+                data = data.removeprefix(b"data:").lstrip()
+            if len(data) <= _LONGEST_SIGN and _letters(data) == b"done":
                 self.done = True
                 return None
-            if name in _ALIVE_NAMES or is_keep_alive(data):
+            if is_keep_alive(data) or (name and _is_keep_alive_name(name)):
                 return None
             if name == "error":
-                raise self._reported({}, data)
+                raise self._reported(_record_of(data), data)
         try:
             record = decoded(data, self._label, self._halves)
         except (orjson.JSONDecodeError, ValueError):
             raise self.malformed("what is no JSON") from None
+        if isinstance(record, list) and len(record) == 1:
+            [record] = record
         if not isinstance(record, dict):
             raise self.malformed("what is no JSON object")
-        if record.get("error") or (
-            "choices" not in record and (record.get("type") == "error" or record.get("object") == "error")
-        ):
+        if is_error(record):
             raise self._reported(record, data)
         return record
 
     def _reported(self, record: Mapping[str, Any], data: bytes) -> BackendError:
-        if not record:
-            try:
-                value = orjson.loads(data)
-            except orjson.JSONDecodeError:
-                value = None
-            record = value if isinstance(value, dict) else {}
         return self._endpoint.error(self._label, reported_status(record), data)
 
     def _first(self, piece: bytes) -> bytes:
@@ -291,8 +301,46 @@ class RecordStream:
 
 def is_keep_alive(data: bytes) -> bool:
     """Whether the data of an event say nothing: some endpoints send such in the place of comments."""
-    sign = data.strip() if len(data) <= _LONGEST_SIGN else data[:_LONGEST_SIGN].lstrip()
-    return sign.startswith(b":") or sign.strip(b'"').upper() in _ALIVE
+    if len(data) > _LONGEST_SIGN:
+        return data[:_LONGEST_SIGN].lstrip().startswith(b":")
+    return data.lstrip().startswith(b":") or _letters(data) in _ALIVE
+
+
+@lru_cache(maxsize=64)
+def _is_keep_alive_name(name: str) -> bool:
+    return _letters(name.encode()) in _ALIVE
+
+
+def _letters(data: bytes) -> bytes:
+    return _NO_LETTER.sub(b"", data).lower()
+
+
+def is_error(record: Mapping[str, Any]) -> bool:
+    """Return whether a record is no part of an answer but an error in its place, with whatever status it came."""
+    if record.get("error"):
+        return True
+    if "choices" in record or "candidates" in record:
+        return False
+    if "error" in (record.get("type"), record.get("object")):
+        return True
+    return "type" not in record and any(isinstance(record.get(name), str) for name in _WORDS)
+
+
+def reported_error(endpoint: Endpoint, label: str, data: bytes) -> BackendError | None:
+    """Return the error that stands in the place of an answer that was sent whole; None where it is none."""
+    record = _record_of(data)
+    return endpoint.error(label, reported_status(record), data) if is_error(record) else None
+
+
+def _record_of(data: bytes) -> Mapping[str, Any]:
+    """Return the object that stands in JSON, alone or alone in a list; else an empty one."""
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return {}
+    if isinstance(value, list) and len(value) == 1:
+        [value] = value
+    return value if isinstance(value, dict) else {}
 
 
 def reported_status(record: Mapping[str, Any]) -> int:

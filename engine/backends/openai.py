@@ -100,8 +100,9 @@ class OpenAIBackend(EndpointBackend):
                     tools=tools,
                     token_ids=self._token_ids,
                 )
-            return parse_completion(
-                await answer.whole(), self.label, self._redact, tools=tools, token_ids=self._token_ids
+            return await self._whole(
+                answer,
+                lambda data: parse_completion(data, self.label, self._redact, tools=tools, token_ids=self._token_ids),
             )
 
         body = self._body(request, mode, on_text is not None)

@@ -6,38 +6,27 @@ text is an error, for what it says would be lost in silence.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 _LONGEST_FINISH = 40
 _LONGEST_GIVEN = 10_000  # characters that are looked at
-_ASKED_FOR_CALLS = ("tool_calls", "function_call", "tool_use", "tool_call")
-# Why an answer ended, as endpoints spell it: in lower case, with "_" between words.
+# Why an answer ended, as endpoints spell it, in small letters alone.
 _MEANINGS = dict.fromkeys(
-    (
-        "max_tokens",
-        "max_length",
-        "model_length",
-        "max_output_tokens",
-        "max_new_tokens",
-        "max_completion_tokens",
-        "max_tokens_reached",
-        "token_limit",
-        "length_limit",
-        "model_context_window_exceeded",
-        "context_length",
-        "context_length_exceeded",
-        "max_context_length",
-        "truncated",
-    ),
-    "length",
+    ("stop", "endturn", "stopsequence", "stoptoken", "eos", "eostoken", "endofturn", "complete"), "stop"
 )
-_MEANINGS |= {"length": "length", "stop": "stop"}  # in other letters
-_MEANINGS |= dict.fromkeys(("end_turn", "stop_sequence", "stop_token", "eos", "eos_token", "end_of_turn"), "stop")
-_MEANINGS |= dict.fromkeys(_ASKED_FOR_CALLS, "tool_calls")
+_MEANINGS |= dict.fromkeys(("toolcalls", "toolcall", "tooluse", "functioncall"), "tool_calls")
+_CUT = re.compile(r"length|max.*tokens?|max.*output|tokens?limit|limit.*tokens?|context|truncated")
+# The endpoint gave up: what came is a part of an answer.
+_BROKEN = re.compile(
+    r"(internal|network|server|generation|engine)?(error|failure)|abort(ed)?|cancel(l?ed)?|timeout|timedout"
+    r"|insufficientsystemresources?"
+)
 # Types of parts that lose nothing where they have no text; ``refuses`` reads refusals.
 _KNOWN = frozenset(("text", "output_text", "refusal", "reference", "citation"))
 _TEXTS = ("text", "content", "output_text")  # fields of parts
+_THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")
 _THOUGHTS = ("thinking", "reasoning", "reasoning_content", "text", "content", "summary")
 
 
@@ -45,7 +34,11 @@ class PartWithoutText(TypeError):
     """A part of a content is of a type that nobody knows, and has no text."""
 
     def __init__(self, kind: object) -> None:
-        super().__init__(f"the answer holds a part of type {str(kind)[:40]!r}, which has no text; ask for text alone")
+        super().__init__(f"the answer holds a part of type '{kind}', which has no text; ask for text alone")
+
+
+class GaveUp(ValueError):
+    """The endpoint could not go on: what there is of the answer is no answer."""
 
 
 def text_of(content: Any) -> str:
@@ -94,7 +87,7 @@ def is_thought(kind: Any) -> bool:
 
 def thoughts_of(message: Mapping[str, Any]) -> str:
     """A model's thoughts where the endpoint tells them apart from its words, else nothing."""
-    thoughts = _plain(message.get("reasoning_content")) or _plain(message.get("reasoning"))
+    thoughts = next(filter(None, (_plain(message.get(name)) for name in _THOUGHT_FIELDS)), "")
     content = message.get("content")
     if isinstance(content, list):  # some put them among the parts of the content
         parts = [part for part in content if isinstance(part, dict) and is_thought(part.get("type"))]
@@ -115,20 +108,33 @@ def finish_of(given: Any, tools: bool, silent_refusal: bool, clean: Callable[[st
     An end by calls is ``stop`` where ``tools`` were offered, one at the token limit ``length``. ``silent_refusal``: the
     model refused and said nothing else. Of words that nobody knows at most 40 characters are kept, and no colon, which
     marks the engine's own; ``clean`` takes the key out of them before they are cut.
+
+    :raises GaveUp: it ended because the endpoint could not go on.
     """
     if silent_refusal:
         return "refusal"
     if given in ("stop", "length"):  # nearly always
         return str(given)
+    if isinstance(given, dict):  # as SGLang and others have it inside
+        given = given.get("type")
     if not isinstance(given, str):
         return "stop"
-    word = given[:_LONGEST_FINISH].strip().lower().replace("-", "_").replace(" ", "_")
+    word = _letters(given)
     if word in _MEANINGS:
-        return "stop" if tools and word in _ASKED_FOR_CALLS else _MEANINGS[word]
+        return "stop" if tools and _MEANINGS[word] == "tool_calls" else _MEANINGS[word]
+    if _CUT.search(word):
+        return "length"
+    if _BROKEN.fullmatch(word):
+        raise GaveUp(f"the endpoint ended the answer with {given[:_LONGEST_FINISH]!r}")
     kept = "".join(
         character for character in clean(given[:_LONGEST_GIVEN])[: 4 * _LONGEST_FINISH] if character.isprintable()
     )
     return kept.replace(":", "-")[:_LONGEST_FINISH].strip() or "stop"
+
+
+def _letters(finish: str) -> str:
+    """Return a reason in small letters alone, without the name of an enumeration before it."""
+    return re.sub("[^a-z]", "", finish[:_LONGEST_FINISH].rpartition(".")[2].lower()).removeprefix("finishreason")
 
 
 def _plain(value: Any) -> str:

@@ -74,7 +74,7 @@ def usage_of(given: Any, redact: Redactor) -> ReportedUsage:
 
     prompt, completion, total = count("prompt_tokens"), count("completion_tokens"), count("total_tokens")
     cached, written, thought = count(*_CACHED), count(_WRITTEN), count(*_THOUGHTS)
-    if "prompt_tokens" not in given and "input_tokens" in given:  # as the Messages API and the Responses API name them
+    if not prompt and not completion and "input_tokens" in given:  # as the Messages API and the Responses API name them
         prompt, completion = count("input_tokens"), count("output_tokens")
         if "input_tokens_details" not in given:
             prompt += written + cached
@@ -91,6 +91,15 @@ def usage_of(given: Any, redact: Redactor) -> ReportedUsage:
     elif thought > completion:
         completion += thought
     return ReportedUsage(prompt, completion, "; ".join(notes), min(cached, prompt))
+
+
+def joined_counts(known: Any, given: Any) -> Any:
+    """Return the counts that a stream has given so far, with those of its next record. They are cumulative, but a 0
+    replaces no count: some endpoints fill in zeros where they have not counted.
+    """
+    if not isinstance(known, dict) or not isinstance(given, dict):
+        return given or known
+    return known | {name: count for name, count in given.items() if count or name not in known}
 
 
 def summed(given: Any, names: Sequence[str]) -> Any:

@@ -17,9 +17,10 @@ from ..tools import ToolCall, argument_text, numbered
 from .endpoint import Body, Endpoint
 from .event_stream import RecordStream
 from .openai_answer import generated_pieces, parse_completion, without_key
-from .openai_message import PartWithoutText, finish_of, refuses, text_of, thoughts_of
-from .openai_usage import ReportedUsage, usage_of
+from .openai_message import GaveUp, PartWithoutText, finish_of, is_thought, refuses, text_of, thoughts_of
+from .openai_usage import joined_counts, usage_of
 
+_FORMS = ("delta", "message", "text")  # fields of a choice that hold what was said
 _LONGEST_TRIED = 1 << 14  # characters of arguments that are read to see whether a call is whole
 
 
@@ -44,7 +45,7 @@ async def read_stream(
     """
     redact = endpoint.redact
     ours, others = _Choice(), dict[int, _Choice]()
-    usage = ReportedUsage(0, 0)
+    counts: Any = None
     first: float | None = None
     out = redact.stream(on_text)
     stream = RecordStream(body, endpoint, label)
@@ -58,14 +59,16 @@ async def read_stream(
                 if completion.text:
                     on_text(completion.text)
                 return completion
-            if chunk.get("usage"):
-                usage = usage_of(chunk["usage"], redact)
+            given = chunk.get("usage") or (chunk.get("x_groq") or {}).get("usage")
             for choice in choices:
+                given = given or choice.get("usage")
                 index = index_of(choice)
                 if index:
                     others.setdefault(index, _Choice()).take(choice)
                 else:
                     piece += ours.take(choice)
+            if given:
+                counts = joined_counts(counts, given)
         except PartWithoutText as part:
             raise Rejected(redact.cut(str(part), 200), model=label) from None
         except (KeyError, IndexError, TypeError, AttributeError, ValueError):
@@ -81,15 +84,21 @@ async def read_stream(
         out.feed("".join(ours.pieces))
         first = clock.now()
     out.finish()
-    if not stream.done and ours.finish is None:
+    if ours.finish is None and not stream.done:
         raise stream.broken_off()
+    if not ours.has_come or (ours.finish is None and not ours.has_said):
+        raise stream.malformed("no answer")
     called = ours.calls.whole()
     if called is not None and not all(call.name for call in called):
         raise Unavailable("the stream holds a call without a name", model=label)
-    text = "".join(ours.pieces)
+    text, usage = "".join(ours.pieces), usage_of(counts, redact)
+    try:
+        finish = finish_of(ours.finish, tools, ours.refused and not text and not called, redact.answer)
+    except GaveUp as given_up:
+        raise Unavailable(str(given_up), model=label) from None
     completion = Completion(
         text,
-        finish_of(ours.finish, tools, ours.refused and not text and not called, redact.answer),
+        finish,
         usage.prompt,
         usage.completion,
         first_token=first,
@@ -112,21 +121,28 @@ class _Choice:
         self.calls = CallPieces()
         self.finish: Any = None
         self.has_come = self.refused = False
+        self._measured = self._size = 0  # pieces whose characters are counted
+
+    @property
+    def has_said(self) -> bool:
+        """Whether there is something of an answer."""
+        return bool(self.pieces or self.thoughts or self.refused or self.calls.has_begun)
 
     def take(self, choice: dict[str, Any]) -> str:
         """Take a choice of a chunk; the text that it adds.
 
         :raises KeyError, TypeError, AttributeError: it is none.
         """
-        self.has_come = True
         self.finish = choice.get("finish_reason") or self.finish
         if choice.get("token_ids"):
             self.tokens += choice["token_ids"]
         delta = choice.get("delta")
-        if not delta:  # some send a message in one chunk, others repeat all of it at the end
-            delta = None if self.pieces else choice.get("message")
+        if not delta:
+            self.has_come = self.has_come or any(name in choice for name in _FORMS)
+            delta = self._rest_of(choice)
             if not delta:
                 return ""
+        self.has_come = True
         content = delta.get("content")
         if len(delta) == 1 and type(content) is str:  # nearly always
             if content:
@@ -146,6 +162,26 @@ class _Choice:
             self.pieces.append(piece)
         return piece
 
+    def _rest_of(self, choice: dict[str, Any]) -> dict[str, Any] | None:
+        """Return what a choice without a delta adds. Some endpoints send a message in one chunk, or what there is of it
+        in each; others repeat all of it at the end.
+        """
+        message = choice.get("message")
+        if not message:
+            return {"content": choice["text"]} if choice.get("text") else None
+        rest = dict(message)
+        if self.pieces:
+            self._size += sum(map(len, self.pieces[self._measured :]))
+            self._measured = len(self.pieces)
+            text = text_of(message.get("content"))
+            repeats = len(text) >= self._size and text.startswith("".join(self.pieces))
+            rest["content"] = text[self._size :] if repeats else text
+        if self.thoughts:
+            rest = {name: value for name, value in rest.items() if not is_thought(name)}
+        if self.calls.has_begun:
+            rest |= {"tool_calls": None, "function_call": None}
+        return rest
+
 
 class _Call:
     """One call as far as its pieces have come. ``place``: where it stands among the others."""
@@ -164,14 +200,23 @@ class _Call:
         if not name or not self.name:
             return True
         if id_ and self.id:
-            return id_ == self.id
+            return id_ == self.id and (name == self.name or not self._is_whole())
         return is_next and name == self.name and not (arguments and self._is_whole())
 
     def add(self, id_: str, name: str, arguments: str) -> None:
-        """Add a piece. The first id and name that come count: some endpoints repeat them."""
+        """Add a piece. The first id and name that come count: some endpoints repeat them, or all of the call at its
+        end, or begin it with an empty object in the place of its arguments.
+        """
         self.id, self.name = self.id or id_, self.name or name
-        if arguments:
-            self.arguments.append(arguments)
+        if not arguments:
+            return
+        if arguments.lstrip().startswith("{") and self._is_whole():
+            known = "".join(self.arguments)
+            if arguments == known:
+                return
+            if not known.strip("{} "):
+                self.arguments.clear()
+        self.arguments.append(arguments)
 
     def _is_whole(self) -> bool:
         if not self.arguments or not self.arguments[-1].rstrip().endswith("}"):

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 _CLOCK = RealClock()
 _TOOLS = Toolbox([{"name": "look", "parameters": {"type": "object"}}])
-_CUT = ("model_length", "max_tokens", "MAX_TOKENS", "max_output_tokens", "max-new-tokens", "context_length_exceeded")
+_CUT = (
+    "model_length", "max_tokens", "MAX_TOKENS", "max_output_tokens", "max-new-tokens", "context_length_exceeded",
+    "maxTokens", "FinishReason.MAX_TOKENS", "FINISH_REASON_LENGTH", "max_output_reached", {"type": "length"},
+)  # fmt: skip
 _CALL = [{"id": "a", "function": {"name": "look", "arguments": "{}"}}]
 
 

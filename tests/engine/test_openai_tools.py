@@ -214,7 +214,7 @@ _P, _P2, _Q, _Q2 = '{"p"', ": 1}", '{"q"', ": 2}"
         ([[piece(0, "a", "x", _P)], [piece(1, "a", None, _P2)], [piece(2, "b", "y", '{"q": 2}')]], [_X, _Y]),
         # one id for all calls
         ([[piece(0, "f", "x", _P)], [piece(1, "f", "x", _Q)], [piece(0, "f", None, _P2)], [piece(1, "f", None, _Q2)]],
-         [["f", "x", '{"p": 1}'], ["f", "x", '{"q": 2}']]),
+         [["f", "x", '{"p": 1}'], ["call-2", "x", '{"q": 2}']]),
         # no ids
         ([[piece(0, None, "x", '{"p": 1}')], [piece(0, None, "y", _Q)], [piece(0, None, None, _Q2)]],
          [["call-1", *_X[1:]], ["call-2", *_Y[1:]]]),
@@ -282,6 +282,9 @@ def test_any_calls_are_read_as_they_were_sent(calls: list[tuple[str, str, str]])
     message = {"content": None, "tool_calls": [sent(*call) for call in calls]}
     data = json.dumps({"choices": [{"message": message, "finish_reason": "tool_calls"}]}).encode()
     read = parse_completion(data, "chaos").calls
-    expected = [[id_ or f"call-{n}", name, text] for n, (id_, name, text) in enumerate(calls, 1)]
-    assert [call.to_record() for call in read or []] == expected
+    got = [call.to_record() for call in read or []]
+    assert [one[1:] for one in got] == [[name, text] for _, name, text in calls]
+    assert len({id_ for id_, *_ in got}) == len(calls)
+    first = {id_: place for place, (id_, _, _) in reversed(list(enumerate(calls))) if id_}
+    assert all(got[place][0] == id_ for id_, place in first.items() if not id_.startswith("call-"))
     assert read is None or read

@@ -314,3 +314,215 @@ def test_line_21_plain_text_events_may_end_within_a_character() -> None:
     with pytest.raises(StopIteration) as done:
         AnswerReader(mapping, "m", Redactor(None), CLOCK).read(body, None).send(None)  # type: ignore[attr-defined]
     assert done.value.value.text == "ok 😀 so"
+
+
+def _chunk(content: str | None = None, finish: str | None = None, **fields: Any) -> dict[str, Any]:
+    delta = {} if content is None else {"content": content}
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **fields}
+
+
+def _sse(*records: Any, done: bool = True) -> bytes:
+    """Events of records, or of what stands on lines of their own."""
+    lines = [one if isinstance(one, bytes) else b"data: " + json.dumps(one).encode() for one in records]
+    return b"".join(line + b"\n\n" for line in [*lines, *([b"data: [DONE]"] if done else [])])
+
+
+_END = _chunk(finish="stop")
+_USED = {"prompt_tokens": 21, "completion_tokens": 5, "total_tokens": 26}
+_ZEROS = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+
+
+@pytest.mark.parametrize(
+    "sign",
+    ["data: [PING]", "data: [heartbeat]", "data: [KEEP_ALIVE]", "data: []", "data: undefined", "data: None", "data: -",
+     "data: ...", "data: {}", "data: pong", "event: keep_alive\ndata: {\"time\": 1}", "\0\0", " \t", "data: data:"],
+)  # fmt: skip
+def test_line_21_what_only_keeps_a_stream_alive_is_passed_over(sign: str) -> None:
+    data = _sse(sign.encode(), _chunk("Hi"), sign.encode(), _chunk(" you"), sign.encode(), _END)
+    heard, read = _read("openai/", [data])
+    assert heard == read.text == "Hi you"
+
+
+def test_line_21_words_that_are_no_keep_alive_are_an_error() -> None:
+    for words in ("upstream died", "服务器错误", "0"):
+        got = _read("openai/", [_sse(_chunk("Hi"), f"data: {words}".encode(), _END)])
+        assert (got[1], words in got[2]) == (Unavailable, True)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        _sse(_chunk("Hi"), _END).replace(b"data: ", b"data: data: "),
+        _sse(_chunk("Hi"), _END).replace(b"data: ", b" data: "),
+        _sse(_chunk("Hi"), _END).replace(b"data: ", b"\0data: "),
+        b": begins\n\n" + _sse(_chunk("Hi"), _END).replace(b"data: {", b"{"),
+        _sse({"choices": [{"index": 0, "delta": None, "text": "Hi"}]}, _END),
+        _sse({"choices": [{"index": 0, "message": {"content": "H"}}]},
+             {"choices": [{"index": 0, "message": {"content": "Hi"}, "finish_reason": "stop"}]}),
+        _sse({"choices": [{"index": 0, "message": {"content": "H"}}]},
+             {"choices": [{"index": 0, "message": {"content": "i"}, "finish_reason": "stop"}]}),
+        _sse(_chunk("Hi"), {"choices": [{"delta": {}, "message": {"content": "Hi"}, "finish_reason": "stop"}]}),
+    ],
+)  # fmt: skip
+def test_line_21_a_stream_in_another_common_form_is_read(data: bytes) -> None:
+    heard, read = _read("openai/", [data[place : place + 1] for place in range(len(data))])
+    assert heard == read.text == "Hi"
+
+
+def test_line_21_a_control_character_in_a_text_is_read() -> None:
+    assert _read("openai/", [_sse(b'data: {"choices": [{"delta": {"content": "a\tb\0c"}}]}', _END)])[0] == "a\tb\0c"
+
+
+@pytest.mark.parametrize(
+    ("record", "kind", "said"),
+    [
+        (b'{"error": {"message": "upstream died", "code": 503}}', Unavailable, "HTTP 503: upstream died"),
+        (b'data: [{"error": {"message": "slow down", "code": 429}}]', Throttled, "HTTP 429: slow down"),
+        (b'data: {"code": "Throttling", "message": "slow down"}', Unavailable, "slow down"),
+        (b'data: {"detail": "Not authenticated"}', Unavailable, "Not authenticated"),
+        (b"error: upstream died", Unavailable, "broke off before its end: error: upstream died"),
+        (b'data: {"choices": [{"delta": {}, "finish_reason": "error"}]}', Unavailable, "ended the answer with 'error'"),
+        (b'data: {"choices": [{"delta": {}, "finish_reason": "insufficient_system_resource"}]}', Unavailable, "ended"),
+    ],
+)  # fmt: skip
+def test_line_21_an_error_in_a_stream_is_raised_with_its_words_in_whatever_form_it_comes(
+    record: bytes, kind: type[BackendError], said: str
+) -> None:
+    got = _read("openai/", [_sse(_chunk("Hi"), record, done=False)])
+    assert (got[1], said in got[2]) == (kind, True)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [_sse(), _sse({"choices": [{"index": 0, "delta": {"role": "assistant"}}]}), _sse({"token": {"text": "Hi"}}),
+     _sse({"choices": [{"index": 0, "output": "Hi", "finish_reason": "stop"}]}),
+     _sse({"choices": None, "base_resp": {"status_code": 1008, "status_msg": "insufficient balance"}})],
+)  # fmt: skip
+def test_line_22_a_stream_without_an_answer_is_no_empty_answer(data: bytes) -> None:
+    assert _read("openai/", [data])[1] is Unavailable
+
+
+def test_line_22_the_end_of_an_anthropic_stream_without_a_message_is_no_empty_answer() -> None:
+    assert _read("anthropic/", [b'data: {"type": "message_stop"}\n\n'])[1] is Unavailable
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [_chunk("Hi", usage=_USED), _chunk(finish="stop", usage=_ZEROS)],
+        [_chunk("Hi", usage=_ZEROS), _chunk(finish="stop", usage=_USED)],
+        [_chunk("Hi", usage={"prompt_tokens": 21}), _END, {"choices": [], "usage": {"completion_tokens": 5}}],
+        [_chunk("Hi", usage=None), _chunk(finish="stop", x_groq={"usage": _USED})],
+        [_chunk("Hi"), {"choices": [{"delta": {}, "finish_reason": "stop", "usage": _USED}]}],
+        [_chunk("Hi", usage={"prompt_tokens": 21, "completion_tokens": 1}), _chunk(finish="stop", usage=_USED)],
+    ],
+)
+def test_line_17_tokens_are_counted_wherever_in_a_stream_they_are_told(records: list[Any]) -> None:
+    read = _read("openai/", [_sse(*records)])[1]
+    assert (read.text, read.prompt_tokens, read.completion_tokens) == ("Hi", 21, 5)
+
+
+def _call(arguments: Any, id_: str = "a", name: str = "x") -> dict[str, Any]:
+    return {"index": 0, "id": id_, "function": {"name": name, "arguments": arguments}}
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        [{"delta": {"tool_calls": [_call('{"p": 1}')]}}, {"delta": {"tool_calls": [_call('{"p": 1}')]}}],
+        [{"delta": {"tool_calls": [_call({})]}}, {"delta": {"tool_calls": [_call('{"p"')]}},
+         {"delta": {"tool_calls": [_call(": 1}")]}}],
+        [{"delta": {"tool_calls": [_call('{"p": 1}')]}}, {"message": {"tool_calls": [_call('{"p": 1}')]}}],
+    ],
+)  # fmt: skip
+def test_line_22_a_call_that_is_repeated_or_begun_with_an_empty_object_is_put_together(choices: list[Any]) -> None:
+    read = _read("openai/calls", [_sse(*({"choices": [one]} for one in choices), _chunk(finish="tool_calls"))])[1]
+    assert [call.to_record() for call in read.calls] == [["a", "x", '{"p": 1}']]
+
+
+def test_line_22_calls_of_other_names_under_one_id_and_index_are_apart() -> None:
+    parts = [_call('{"p": 1}'), _call("{}", name="y")]
+    read = _read("openai/calls", [_sse(*({"choices": [{"delta": {"tool_calls": [one]}}]} for one in parts), _END)])[1]
+    assert [call.to_record() for call in read.calls] == [["a", "x", '{"p": 1}'], ["call-2", "y", "{}"]]
+
+
+def _messages(*records: dict[str, Any]) -> bytes:
+    begin = {"type": "message_start", "message": {"content": [], "usage": {"input_tokens": 10, "output_tokens": 1}}}
+    return _sse(begin, *records, done=False)
+
+
+def _block(index: int, **block: Any) -> dict[str, Any]:
+    return {"type": "content_block_start", "index": index, "content_block": block}
+
+
+def _delta(index: int, **delta: Any) -> dict[str, Any]:
+    return {"type": "content_block_delta", "index": index, "delta": delta}
+
+
+_ENDED = {
+    "type": "message_delta",
+    "delta": {"stop_reason": "end_turn"},
+    "usage": {"input_tokens": 0, "output_tokens": 5},
+}
+
+
+def test_s7_an_anthropic_delta_of_unknown_type_that_has_text_is_text() -> None:
+    data = _messages(_block(0, type="text", text=""), _delta(0, type="output_text_delta", text="Hi"), _ENDED)
+    heard, read = _read("anthropic/", [data])
+    assert heard == read.text == "Hi"
+    assert (read.prompt_tokens, read.completion_tokens) == (10, 5)  # a gateway's 0 replaces no count
+
+
+def test_s7_a_call_keeps_the_input_that_its_anthropic_block_begins_with() -> None:
+    block = _block(0, type="tool_use", id="a", name="x", input={"p": 1})
+    read = _read("anthropic/calls", [_messages(block, _delta(0, type="input_json_delta", partial_json=""), _ENDED)])[1]
+    assert [call.to_record() for call in read.calls] == [["a", "x", '{"p":1}']]
+
+
+def test_s7_thoughts_in_any_anthropic_block_are_kept_apart() -> None:
+    blocks = [_block(0, type="reasoning", text="Hm."), _block(1, type="thinking"), _block(2, type="text", text="Hi")]
+    read = _read("anthropic/", [_messages(*blocks, _ENDED)])[1]
+    assert (read.text, read.thoughts) == ("Hi", "Hm.")
+
+
+def test_counts_of_a_gemini_stream_are_put_together() -> None:
+    counts = [{"promptTokenCount": 21, "candidatesTokenCount": 5}, {"promptTokenCount": 21}]
+    parts = {"content": {"parts": [{"text": "Hi"}]}, "finishReason": "STOP"}
+    read = _read("gemini/", [_sse(*({"candidates": [parts], "usageMetadata": one} for one in counts))])[1]
+    assert (read.prompt_tokens, read.completion_tokens) == (21, 5)
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "gemini"])
+def test_line_20_an_error_that_comes_as_an_answer_has_its_type(provider: str, replanned: StartChaos) -> None:
+    say = json.dumps({"type": "error", "error": {"type": "insufficient_quota", "message": "You exceeded your quota."}})
+    server = replanned({"default": {"do": "raw", "status": 200, "say": say}})
+    model = server.model("m") if provider == "openai" else getattr(server, provider)("m")
+    with pytest.raises(AccountBlocked, match="HTTP 429: You exceeded your quota"):
+        answer(model, asking(), attempts=1)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [(201, {}), (203, {}), (200, {"Content-Encoding": "none"}), (200, {"Content-Encoding": "UTF-8"})],
+)
+def test_an_answer_with_another_status_of_success_or_an_encoding_that_is_none_is_read(
+    status: int, headers: dict[str, str], replanned: StartChaos
+) -> None:
+    say = json.dumps({"choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]})
+    server = replanned({"default": {"do": "raw", "status": status, "headers": headers, "say": say}})
+    assert answer(server.model("m"), asking(), attempts=1).text == "Hi"
+
+
+def test_s5_half_a_key_stands_in_no_error() -> None:
+    key = "sk-0123456789abcdef-ABCDEF"
+    part = _sse({"choices": [{"delta": {"content": [{"type": "a" * 25 + key}]}}]})
+    with pytest.raises(Unavailable) as packed:
+        Body(_packed(key), 10**7, "m")._unpacked(b"x")
+    for said in (_read("openai/", [part], key)[2], str(packed.value)):
+        assert not any(key[place : place + 5] in said for place in range(len(key) - 4))
+
+
+def _packed(coding: str) -> Any:
+    response = _Response([])
+    response.headers["Content-Encoding"] = coding
+    return response

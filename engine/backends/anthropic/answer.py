@@ -14,7 +14,7 @@ from ...messages import Completion
 from ...tools import argument_text, numbered
 from ..endpoint_json import decoded, text_at
 from ..openai_answer import without_key
-from ..openai_message import PartWithoutText, finish_of, part_text
+from ..openai_message import PartWithoutText, finish_of, is_thought, part_text, thoughts_of
 from ..openai_usage import usage_of
 from ..secrets import Redactor
 
@@ -58,11 +58,11 @@ def read_message(message: Any, redact: Redactor, *, tools: bool) -> ReadMessage:
     texts, thoughts, calls = [], [], []
     for block in blocks:
         kind = block.get("type")
-        if kind == "thinking":
-            thoughts.append(text_at(block["thinking"]))
-        elif kind == "tool_use":
+        if kind == "tool_use":
             calls.append((str(block.get("id") or ""), text_at(block["name"]), argument_text(block.get("input"))))
-        elif kind not in _THOUGHTS:
+        elif is_thought(kind):
+            thoughts.append(thoughts_of({"content": [block]}))
+        else:
             texts.append(part_text(block))
     usage = usage_of(message.get("usage"), redact)
     completion = Completion(

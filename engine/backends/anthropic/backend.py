@@ -86,7 +86,9 @@ class AnthropicBackend(EndpointBackend):
             if on_text is not None:
                 read = await read_stream(answer, on_text, self.label, self._clock, self._endpoint, tools=tools)
             else:
-                read = parse_message(await answer.whole(), self.label, self._redact, tools=tools)
+                read = await self._whole(
+                    answer, lambda data: parse_message(data, self.label, self._redact, tools=tools)
+                )
             found.append(read)
             return read.completion
 

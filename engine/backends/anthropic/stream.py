@@ -14,6 +14,7 @@ from ...errors import Rejected, Unavailable
 from ..endpoint import Body, Endpoint
 from ..event_stream import RecordStream
 from ..openai_message import PartWithoutText, is_thought
+from ..openai_usage import joined_counts
 from .answer import ReadMessage, read_message
 
 # What a piece adds to which field of its block.
@@ -40,7 +41,7 @@ async def read_stream(
     first: float | None = None
     out = redact.stream(on_text)
     stream = RecordStream(body, endpoint, label)
-    while not assembly.ended and (record := await stream.next()) is not None:
+    while not assembly.has_ended and (record := await stream.next()) is not None:
         try:
             piece = assembly.take(record)
         except (KeyError, IndexError, TypeError, AttributeError, ValueError):
@@ -50,7 +51,7 @@ async def read_stream(
         if piece:
             out.feed(piece)
     out.finish()
-    if not assembly.ended:
+    if not assembly.is_whole:
         raise stream.broken_off()
     try:
         found = read_message(assembly.message(), redact, tools=tools)
@@ -67,11 +68,16 @@ class _Assembly:
     """A message as far as its events have come."""
 
     def __init__(self) -> None:
-        self.ended = False
+        self.has_ended = False
         self.has_begun = False  # something besides thoughts has come
         self._message: dict[str, Any] = {}
         self._blocks: dict[int, dict[str, Any]] = {}
         self._pieces: dict[tuple[int, str], list[str]] = {}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all has come: gateways may leave out the event that ends a message, behind the reason for its end."""
+        return bool(self._message) and (self.has_ended or self._message.get("stop_reason") is not None)
 
     def take(self, record: dict[str, Any]) -> str:
         """Take an event; the text that it adds to the answer. Types of events that are not known are left out, as the
@@ -88,16 +94,15 @@ class _Assembly:
             content = record["content"]
             if isinstance(content, str):
                 content = [{"type": "text", "text": content}]
-            self._message, self.ended = dict(record), True
+            self._message, self.has_ended = dict(record), True
             return "".join([self._start(index, block) for index, block in enumerate(content)])
         if kind == "message_start":
             self._message = dict(record["message"])
         elif kind == "message_delta":
             self._message |= record["delta"]
-            counts = {name: count for name, count in (record.get("usage") or {}).items() if count is not None}
-            self._message["usage"] = (self._message.get("usage") or {}) | counts  # cumulative
+            self._message["usage"] = joined_counts(self._message.get("usage"), record.get("usage"))
         elif kind == "message_stop":
-            self.ended = True
+            self.has_ended = True
         return ""
 
     def _start(self, index: int, block: dict[str, Any]) -> str:
@@ -111,11 +116,11 @@ class _Assembly:
         block = self._blocks[index]
         if kind == "input_json_delta":
             self._pieces.setdefault((index, "input"), []).append(delta["partial_json"])
-        elif kind in _PIECES:
-            field, name = _PIECES[kind]
+        elif kind in _PIECES or isinstance(delta.get("text"), str):
+            field, name = _PIECES.get(kind, ("text", "text"))
             piece: str = delta[name]
             self._pieces.setdefault((index, field), [block.get(field) or ""]).append(piece)
-            if kind == "text_delta" and not is_thought(block["type"]):
+            if field == "text" and not is_thought(block["type"]):
                 self.has_begun = True
                 return piece
         return ""
@@ -125,7 +130,7 @@ class _Assembly:
         for (index, field), pieces in self._pieces.items():
             whole = "".join(pieces)
             if field == "input":
-                self._blocks[index][field] = whole or "{}"
+                self._blocks[index][field] = whole or self._blocks[index].get(field) or "{}"
             else:
                 self._blocks[index][field] = whole
         return self._message | {"content": [self._blocks[index] for index in sorted(self._blocks)]}

@@ -97,7 +97,7 @@ class GeminiBackend(EndpointBackend):
             if on_text is not None:
                 read = await read_stream(answer, on_text, self.label, self._clock, self._endpoint, tools=tools)
             else:
-                read = parse_answer(await answer.whole(), self.label, self._redact, tools=tools)
+                read = await self._whole(answer, lambda data: parse_answer(data, self.label, self._redact, tools=tools))
             found.append(read)
             return read.completion
 

@@ -15,6 +15,7 @@ from ...errors import Rejected, Unavailable
 from ..endpoint import Body, Endpoint
 from ..event_stream import RecordStream
 from ..openai_message import PartWithoutText
+from ..openai_usage import joined_counts
 from .answer import ReadAnswer, blocked, candidate_of, read_answer
 
 _LOGPROBS = ("chosenCandidates", "topCandidates")
@@ -74,7 +75,7 @@ class _Assembly:
         :raises KeyError, TypeError, AttributeError: it is no answer.
         """
         if record.get("usageMetadata"):
-            self.answer["usageMetadata"] = record["usageMetadata"]  # counts up to here
+            self.answer["usageMetadata"] = joined_counts(self.answer.get("usageMetadata"), record["usageMetadata"])
         if blocked(record):
             self.answer["promptFeedback"] = record["promptFeedback"]
             self.ended = True
