@@ -27,20 +27,20 @@ from .messages import Completion
 
 _HEADER = r"<\|channel\|>\s{0,9}%s\b[^<]{0,200}<\|message\|>"
 _OPENING = (
-    r"<(?:longcat_|mm:)?think(?:ing)?>|<seed:think>|\[THINK(?:ING)?\]|◁think▷|<\|channel>thought|<unused94>(?:thought)?"
-    r"|<\|(?:begin_of_thought|begin_of_thinking|START_THINKING|think_start|thinking_start|think|thinking|inner_prefix)\|>|"
+    r"<(?:longcat_|mm:)?think(?:ing)?\s?>|<seed:think>|\[THINK(?:ING)?\]|◁think▷|<\|channel>thought|<unused94>(?:thought)?"
+    r"|<\|(?:begin_of_thought|begin_of_thinking|START_THINKING|think_start|thinking_start|begin_of_reasoning|think|thinking|reasoning|inner_prefix)\|>|"
     + _HEADER
     % "(?:analysis|commentary)"
 )
 _CLOSING = (
-    r"</(?:longcat_|mm:)?think(?:ing)?>|</seed:think>|\[/THINK(?:ING)?\]|◁/think▷|<channel\|>|<unused95>"
-    r"|<\|(?:end_of_thought|end_of_thinking|END_THINKING|think_end|thinking_end|/think|/thinking|inner_suffix)\|>"
+    r"</\s?(?:longcat_|mm:)?think(?:ing)?\s?>|</seed:think>|\[/THINK(?:ING)?\]|◁/think▷|<channel\|>|<unused95>"
+    r"|<\|(?:end_of_thought|end_of_thinking|END_THINKING|think_end|end_think|thinking_end|end_of_reasoning|/think|/thinking|/reasoning|inner_suffix)\|>"
     r"|(?:<\|end\|>\s{0,9})?(?:<\|start\|>assistant\s{0,9})?" + _HEADER % "final"
 )
 # Names of elements that answers have, too.
 _NAMES = (
-    r"thoughts?|reasoning|analysis|reflection|scratchpad|inner_monologue|internal_monologue|thought_process"
-    r"|thinking_process|reasoning_process|chain_of_thought|deliberation"
+    r"(?:inner[_-]|internal[_-])?thoughts?|reason(?:ing)?|analysis|reflection|scratchpad|inner[_-]monologue"
+    r"|internal[_-]monologue|(?:thought|thinking|reasoning)[_-]process|chain[_-]of[_-]thought|deliberation|deep[_-]think"
 )
 _FENCE = re.compile(r"(?:^[ \t]{0,9}|(?<=[>\]▷]))```", re.MULTILINE)
 _QUOTES = "`'\"“”‘’"

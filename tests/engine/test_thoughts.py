@@ -247,3 +247,17 @@ def test_every_kind_of_model_takes_a_mark_by_its_name(tmp_path: Path, retries: s
     view.append("user", "Which?")
     completion = anyio.run(backend.generate, Request(view.messages, Sampling(), 1, b""))
     assert (completion.text, completion.thoughts) == ("C. It is.", "Is it B?")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<think >a</think >B", "<think>a</ think>B", "<|reasoning|>a<|/reasoning|>B", "<|think|>a<|end_think|>B"]
+    + [f"<{name}>a</{name}>B" for name in ("chain-of-thought", "inner_thoughts", "inner-monologue", "reason")],
+)
+def test_marks_are_known_in_other_spellings(text: str) -> None:
+    assert split_thoughts(text) == ("a", "B")
+    said: list[str] = []
+    stream = AnswerStream(said.append)
+    for character in text:
+        stream.feed(character)
+    assert "a" not in "".join(said)
