@@ -41,6 +41,10 @@ class Item:
         """The text of the right answer: of the right choice, or the reference."""
         return self.choices[self.answer] if self.choices else self.reference
 
+    def cluster(self, field: str | None = None) -> str:
+        """Return what the item shares with items that are not independent of it: its ``field``, else its passage."""
+        return str(getattr(self, field) if field else "") or self.passage
+
     def labelled_choices(self) -> str:
         """The choices as lines ``A. …``, as every prompt shows them; empty where there are none."""
         return "\n".join(f"{letter(index)}. {choice}" for index, choice in enumerate(self.choices))

@@ -7,6 +7,8 @@ texts, and what is done with an item.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -25,14 +27,16 @@ _FILES: dict[Split, str] = {"test": "lab_test.jsonl", "fresh": "lab_fresh.jsonl"
 def benchmark(world: World) -> dict[Split, list[Item]]:
     """The items by split: for each mineral the attributes that ``World.asked`` names, one item each.
 
-    An item's subject is its attribute; ``interview.parse_followup`` tells from its question what it asks for.
+    An item's subject is its attribute, its passage the mineral: items about one mineral lead to questions about the same
+    facts, so they are not independent. ``interview.parse_followup`` tells from its question what it asks for.
     """
     items: dict[Split, list[Item]] = {split: [] for split in SPLITS}
     for entity in world.entities:
         for name in world.asked(entity):
             identity = f"{entity}-{name}".lower().replace(" ", "-")
             random = seeds.generator("lab item", world.seed, identity)
-            items[world.split(entity)].append(multiple_choice(world, world.fact(entity, name), random, identity))
+            item = multiple_choice(world, world.fact(entity, name), random, identity)
+            items[world.split(entity)].append(replace(item, passage=entity))
     return items
 
 
@@ -46,9 +50,17 @@ def multiple_choice(world: World, fact: Fact, random: Random, identity: str) -> 
 
 
 def write_benchmark(world: World, folder: Path) -> dict[Split, Path]:
-    """Write each split as a JSONL file of the generic form; the folder is made if need be."""
+    """Write each split as a JSONL file of the generic form; the folder is made if need be.
+
+    A file that an earlier version wrote, without minerals as passages, stays as it is, so that its runs can go on.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     paths = {split: folder / name for split, name in _FILES.items()}
     for split, items in benchmark(world).items():
-        paths[split].write_bytes(b"".join(orjson.dumps(item.to_record()) + b"\n" for item in items))
+        if not paths[split].exists() or paths[split].read_bytes() != _lines(replace(item, passage="") for item in items):
+            paths[split].write_bytes(_lines(items))
     return paths
+
+
+def _lines(items: Iterable[Item]) -> bytes:
+    return b"".join(orjson.dumps(item.to_record()) + b"\n" for item in items)

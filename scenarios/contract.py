@@ -275,6 +275,10 @@ class Scenario(ABC, Generic[S, T]):
         """
         return {}
 
+    def cluster_of(self, result: Any) -> str:
+        """Return what a result's task shares with tasks that are not independent of it; empty where it shares nothing."""
+        return ""
+
     def known_verdict(self, task: T, messages: Sequence[Message]) -> float | str | None:
         """The right score or label of what a judge is asked there about a task, where the data say it."""
         return None

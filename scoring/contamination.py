@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -168,14 +168,17 @@ class Signals:
         return scores
 
 
-def auc(scores: Floats, member: Sequence[bool], *, level: float = 0.95) -> Estimate:
+def auc(
+    scores: Floats, member: Sequence[bool], *, level: float = 0.95, clusters: Sequence[str] | None = None
+) -> Estimate:
     """Area under the ROC curve of ``scores`` against ``member``, with a score interval (Newcombe 2006, method 5).
 
     It is the chance that a member scores above a non-member, a tie counting half. The interval holds the areas A from
     which the value is no more than z standard errors away, by the variance of Hanley and McNeil 1982 at A itself; so it
     has a width where members and others part completely, and stays between 0 and 1. Where the variance of DeLong et al.
-    1988 is larger at the value (classes of very different spread), that of A is larger by the same factor. The order of
-    the pairs does not matter.
+    1988 is larger at the value (classes of very different spread, or texts of one of ``clusters`` that are alike:
+    Obuchowski 1997), that of A is larger by the same factor. Where members and others part completely no such factor is
+    seen, and clusters count in place of texts. The order of the pairs does not matter.
 
     :raises ValueError: lengths differ, a score is nan, a label is neither true nor false, one of the two classes is
         missing, or ``level`` is out of range.
@@ -188,16 +191,78 @@ def auc(scores: Floats, member: Sequence[bool], *, level: float = 0.95) -> Estim
     inside, outside = _ranked(scores, member)
     labels = np.repeat([True, False], [len(inside), len(outside)])
     value = float(roc_auc_score(labels, np.concatenate([inside, outside])))
-    z, sizes = float(norm.ppf((1 + level) / 2)), (len(inside), len(outside))
-    expected = _hanley_mcneil(value, *sizes)
-    factor = max(1.0, _delong(inside, outside) / expected) if expected else 1.0
+    z = float(norm.ppf((1 + level) / 2))
+    variance = _variance_of_auc(value, inside, outside, scores, member, clusters)
 
     def beyond(area: float) -> float:
-        return (value - area) ** 2 - z**2 * factor * _hanley_mcneil(area, *sizes)
+        return (value - area) ** 2 - z**2 * variance(area)
 
     low = brentq(beyond, 0.0, value - _NEAR, xtol=_NEAR) if value > _NEAR else 0.0
     high = brentq(beyond, value + _NEAR, 1.0, xtol=_NEAR) if value < 1.0 - _NEAR else 1.0
     return Estimate(value, low, high)
+
+
+def chance_error(scores: Floats, member: Sequence[bool], clusters: Sequence[str] | None = None) -> float:
+    """The standard error that the ``auc`` would have if members and others were alike.
+
+    :raises ValueError: as ``auc``.
+    """
+    from sklearn.metrics import roc_auc_score
+
+    inside, outside = _ranked(scores, member)
+    labels = np.repeat([True, False], [len(inside), len(outside)])
+    value = float(roc_auc_score(labels, np.concatenate([inside, outside])))
+    return math.sqrt(_variance_of_auc(value, inside, outside, scores, member, clusters)(0.5))
+
+
+def area_power(area: float, error: float, members: int, others: int, level: float) -> float:
+    """The probability that the one-sided test at ``level`` finds a true ``area`` above 0.5, by the normal distribution.
+
+    ``error`` is the ``chance_error``, ``members`` and ``others`` the numbers of texts.
+    """
+    from scipy.stats import norm
+
+    factor = error**2 / _hanley_mcneil(0.5, members, others)
+    there = math.sqrt(factor * _hanley_mcneil(area, members, others))
+    return float(norm.cdf((area - 0.5 + error * norm.ppf(level)) / there))
+
+
+def _variance_of_auc(
+    value: float,
+    inside: NDArray[np.int64],
+    outside: NDArray[np.int64],
+    scores: Floats,
+    member: Sequence[bool],
+    clusters: Sequence[str] | None,
+) -> Callable[[float], float]:
+    """The variance of an AUC as a function of the true area, ``value`` being the one seen."""
+    sizes = len(inside), len(outside)
+    seen = _delong(inside, outside)
+    if clusters is not None and len(set(clusters)) < len(clusters):
+        if len(clusters) != len(member):
+            raise ValueError(f"clusters: {len(clusters)} for {len(member)} scores")
+        labels = np.asarray(member) == 1
+        names = np.unique(clusters, return_inverse=True)[1]
+        seen = max(seen, _obuchowski(np.asarray(scores, dtype=np.float64), labels, names))
+        if not _hanley_mcneil(value, *sizes):
+            sizes = len(np.unique(names[labels])), len(np.unique(names[~labels]))
+    expected = _hanley_mcneil(value, *sizes)
+    factor = max(1.0, seen / expected) if expected else 1.0
+    return lambda area: factor * _hanley_mcneil(area, *sizes)
+
+
+def _obuchowski(scores: NDArray[np.float64], member: NDArray[np.bool_], clusters: NDArray[np.int64]) -> float:
+    """The variance of an AUC where texts of a cluster are not independent (Obuchowski 1997, Biometrics 53, 567)."""
+    parts = np.zeros(len(scores))
+    for side in (member, ~member):
+        other = np.sort(scores[~side])
+        above = (np.searchsorted(other, scores[side], "left") + np.searchsorted(other, scores[side], "right")) / 2
+        # Of others it is the share of members below: turned, so that what a cluster of both does not cancel.
+        above = above / len(other) if side is member else 1 - above / len(other)
+        parts[side] = (above - above.mean()) / side.sum()
+    sums = np.bincount(clusters, weights=parts)
+    least = min(len(np.unique(clusters[side])) for side in (member, ~member))
+    return math.fsum((sums**2).tolist()) * (least / (least - 1) if least > 1 else 1.0)
 
 
 def _hanley_mcneil(area: float, members: int, others: int) -> float:

@@ -92,14 +92,15 @@ def welch(first: Mean, second: Mean, level: float = 0.95) -> Estimate:
         return Estimate(difference, difference, difference)
     # Welch–Satterthwaite, by shares of the variance: squares of small variances would vanish.
     share = first_error / total
-    freedom = 1.0 / (share**2 / (first.n - 1) + (1.0 - share) ** 2 / (second.n - 1))
+    freedom = 1.0 / (share**2 / (first.clusters - 1) + (1.0 - share) ** 2 / (second.clusters - 1))
     half = float(t.ppf((1.0 + level) / 2, freedom)) * math.sqrt(total)
     return Estimate(difference, difference - half, difference + half)
 
 
 def _spread(name: str, values: Mean) -> tuple[float, float]:
     """The mean, and the square of its standard error."""
-    mean, variance = values.mean, values.variance
-    if mean is None or variance is None:
-        raise ValueError(f"{name}: {values.n} numbers; the interval of a difference needs at least two on each side")
-    return mean, variance / values.n
+    mean, error = values.mean, values.standard_error
+    if mean is None or error is None:
+        unit = "numbers" if values.clusters == values.n else "numbers of one cluster"
+        raise ValueError(f"{name}: {values.n} {unit}; the interval of a difference needs at least two on each side")
+    return mean, error * error

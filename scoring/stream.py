@@ -68,6 +68,11 @@ class Mean:
         self._waiting.clear()
 
     @property
+    def clusters(self) -> int:
+        """How many independent units the numbers come from: as many as there are numbers."""
+        return self.n
+
+    @property
     def mean(self) -> float | None:
         """The arithmetic mean; None of nothing."""
         self._settle()
@@ -87,6 +92,57 @@ class Mean:
         """The standard error of the mean, the numbers being independent clusters; None below two."""
         variance = self.variance
         return None if variance is None else math.sqrt(variance / self.n)
+
+
+class ClusteredStream(Mean):
+    """A mean of numbers of which some come in clusters: those of a cluster are not independent of one another.
+
+    A number without a cluster is independent of all others. The standard error is that of ``clusters.clustered_mean``.
+    """
+
+    __slots__ = ("_clusters",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._clusters: dict[str, Mean] = {}
+
+    def add(self, value: float, cluster: str = "") -> None:
+        """Take in one number.
+
+        :raises ValueError: it is not finite.
+        """
+        super().add(value)
+        if cluster:
+            self._clusters.setdefault(cluster, Mean()).add(value)
+
+    def merge(self, other: Mean) -> None:
+        super().merge(other)
+        if isinstance(other, ClusteredStream):
+            for name, one in other._clusters.items():
+                self._clusters.setdefault(name, Mean()).merge(one)
+
+    @property
+    def clusters(self) -> int:
+        return self.n - sum(one.n for one in self._clusters.values()) + len(self._clusters)
+
+    @property
+    def standard_error(self) -> float | None:
+        if not self._clusters:
+            return super().standard_error
+        self._settle()
+        n, total, clusters = self.n, self._sum, list(self._clusters.values())
+        for one in clusters:
+            one._settle()
+        count = self.clusters
+        alone = count - len(clusters)
+        if count < 2:
+            return None
+        # n times the residuals of all clusters, squared and summed; a number alone is a cluster.
+        summed = total - sum(one._sum for one in clusters)
+        squares = n * n * (self._squares - sum(one._squares for one in clusters))
+        squares += alone * total * total - 2 * n * total * summed
+        squares += sum((n * one._sum - one.n * total) ** 2 for one in clusters)
+        return math.sqrt(Fraction(count * squares, ((count - 1) * n**4) << (2 * _SCALE)))
 
 
 class Tally:

@@ -190,11 +190,12 @@ def _criteria(
             tasks[task] = None
             held += not one.failed
             told = {} if one.failed else summary_scores(summary_of(one.result))
+            cluster = "" if one.failed else which.cluster_of(one.result)
             for name, value in told.items():
                 scores, clusters = values.setdefault(name, ([], []))
                 if value is not None:
                     scores.append(value)
-                    clusters.append(task)
+                    clusters.append(f"cluster {cluster}" if cluster else task)
     return list(tasks), {name: Criterion(name, clustered_mean(scores, clusters), held - len(scores))
                          for name, (scores, clusters) in values.items()}  # fmt: skip
 

@@ -151,7 +151,7 @@ def _item(entry: _Entry, known: Mapping[str, Item], dataset: str | None) -> Item
 
 def _conversation(entry: _Entry, item: Item, label: str, planned: int) -> ImportedConversation:
     answer = entry.sent("candidate", 2)
-    interview = Interview(label, item.id, max(planned, 1), free=item.free)
+    interview = Interview(label, item.id, max(planned, 1), free=item.free, cluster=item.cluster())
     if item.free:
         interview.right = _first_was_right(entry)
     else:

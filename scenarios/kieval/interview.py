@@ -43,7 +43,8 @@ COMPARED = (ANSWER, "question", "dialogue")
 @dataclass(slots=True)
 class InterviewProtocol:
     """How a run's interviews are held. ``examples``: an item as a question behind solved ones, for five-shot.
-    ``assistants`` say a number of each reply, which the evaluator is told.
+    ``assistants`` say a number of each reply, which the evaluator is told. ``cluster``: the field of an item by which
+    items belong together (``Item.cluster``).
     """
 
     pack: PromptPack
@@ -55,6 +56,7 @@ class InterviewProtocol:
     first_answer: FirstAnswer = "choice"
     examples: Callable[[Item], View | None] = lambda item: None
     assistants: tuple[Assistant, ...] = ()
+    cluster: str | None = None
 
     def hold(self, conversation: Conversation, item: Item) -> Coroutine[Any, Any, dict[str, Any]]:
         """Run one interview and return its record."""
@@ -83,7 +85,8 @@ class _Interview:
         self._candidate = Candidate(conversation, "candidate", pack, sampling["candidate"], hint)
         self._interactor = Interactor(conversation, "interactor", pack, sampling["interactor"], hint, free=item.free)
         self._evaluator = Evaluator(conversation, "evaluator", pack, sampling["evaluator"], hint)
-        self.interview = Interview(conversation.label, item.id, protocol.rounds, free=item.free)
+        cluster = item.cluster(protocol.cluster)
+        self.interview = Interview(conversation.label, item.id, protocol.rounds, free=item.free, cluster=cluster)
 
     async def hold(self, item: Item) -> dict[str, Any]:
         """Run the interview and return its record; an early end of any kind is part of it."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from viva.reports.usage import add_counts, usage_record
 from viva.scoring.failures import Failures
-from viva.scoring.stream import Mean, Tally
+from viva.scoring.stream import ClusteredStream, Mean, Tally
 
 from .score import ASPECTS, Interview, Scorer
 
@@ -83,17 +83,19 @@ def remembering(scorer: Scorer) -> Remembering:
 
 
 class InterviewAggregate:
-    """Everything a report says about one candidate. An interview is one cluster: errors are over interviews."""
+    """Everything a report says about one candidate. Interviews about items of one cluster are not independent: errors are
+    over clusters, and over interviews where items have none.
+    """
 
     def __init__(self, scorer: Scorer) -> None:
         self.scorer = scorer
         self._remembering = remembering(scorer)
-        self.scores = {aspect: Mean() for aspect in ASPECTS}
-        self.accuracy = Mean()
+        self.scores = {aspect: ClusteredStream() for aspect in ASPECTS}
+        self.accuracy = ClusteredStream()
         self.unanswered = 0
         self.unanswered_score = Mean()
         self.free = 0
-        self.rounds = Mean()
+        self.rounds = ClusteredStream()
         self.interviews = 0
         self.unscored_interviews = 0
         self.verdicts = 0
@@ -110,17 +112,18 @@ class InterviewAggregate:
     def add(self, interview: Interview) -> list[float | None]:
         """Take in one finished interview; returns its score of each aspect, None where it has none."""
         self.interviews += 1
+        cluster = interview.cluster
         if interview.free:
             self.free += 1
         else:
-            self.accuracy.add(1.0 if interview.right else 0.0)
+            self.accuracy.add(1.0 if interview.right else 0.0, cluster)
             self.unanswered += interview.choice is None
         held = self.scorer.rounds(interview)
-        self.rounds.add(len(held))
+        self.rounds.add(len(held), cluster)
         scores = self._remembering.scores(interview)
         for aspect, score in zip(ASPECTS, scores, strict=True):
             if score is not None:
-                self.scores[aspect].add(score)
+                self.scores[aspect].add(score, cluster)
             elif aspect == "overall":
                 self.unscored_interviews += 1
         if scores[-1] is not None and interview.choice is None and not interview.free:

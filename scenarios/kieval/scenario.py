@@ -119,6 +119,7 @@ class Kieval(Scenario[KievalSettings, Item]):
             sampling,
             settings.first_answer,
             assistants=assistants(settings.assistant, ANSWER),
+            cluster=settings.cluster,
         )
         if "shots" in records:
             questions, shots = Questions(PROBE_TEMPLATES.open(_SHOTS_PACK)), Shots.from_record(records["shots"])
@@ -156,11 +157,11 @@ class Kieval(Scenario[KievalSettings, Item]):
             interview = Interview.from_record(record)
             known = {} if interview.free else {"right": float(interview.right)}
             if not by_round:
-                yield GradedAnswer(key, label, item.id, scorer.score(interview), known=known)
+                yield GradedAnswer(key, label, interview.cluster or item.id, scorer.score(interview), known=known)
                 return
             for number, held in enumerate(scorer.rounds(interview), start=1):
                 overall = None if held.scores is None else held.scores[-1]
-                yield GradedAnswer(key, label, item.id, overall, number, known)
+                yield GradedAnswer(key, label, interview.cluster or item.id, overall, number, known)
 
         return Grading(1.0, 4.0, answers) if by_round else Grading(0.0, 100.0, answers)
 
@@ -169,6 +170,9 @@ class Kieval(Scenario[KievalSettings, Item]):
 
     def offers(self) -> dict[str, dict[str, str]]:
         return {"scorers": {name: SUMMARIES[name] for name in SCORERS}}
+
+    def cluster_of(self, result: Any) -> str:
+        return str(result.get("cluster", ""))
 
     def imports(self) -> tuple[Import, ...]:
         from .imported import DETAILS

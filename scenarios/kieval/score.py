@@ -50,7 +50,8 @@ class Interview:
     ``ended_by``: rounds (all were held), evaluator, detector, budget, operator, transcript, candidate (it could not
     answer) or interactor (it asked nothing); ``discarded``: usage of questions that were asked ahead and thrown away;
     ``irregular``: answers by role and kind that were cut, empty, thought about or ended oddly. ``free``: the question
-    has no choices, so that nobody knows whether the first answer is right.
+    has no choices, so that nobody knows whether the first answer is right. ``cluster`` names what the item shares with
+    items that are not independent of it; empty where it shares nothing.
     """
 
     candidate: str
@@ -65,13 +66,15 @@ class Interview:
     discarded: list[int] = field(default_factory=lambda: [0, 0, 0])
     irregular: dict[str, dict[str, int]] = field(default_factory=dict)
     free: bool = False
+    cluster: str = ""
 
     def to_record(self) -> dict[str, Any]:
         """Plain JSON data; ``from_record`` reads it back."""
         rounds = [[r.scores, r.stop, r.failures, r.problem] for r in self.rounds]
         record = {name: rounds if name == "rounds" else getattr(self, name) for name in _INTERVIEW_FIELDS}
         record |= {"irregular": self.irregular} if self.irregular else {}
-        return record | {"free": True} if self.free else record
+        record |= {"free": True} if self.free else {}
+        return record | {"cluster": self.cluster} if self.cluster else record
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Interview:
@@ -79,11 +82,13 @@ class Interview:
         interview = cls(**{name: record[name] for name in _INTERVIEW_FIELDS})
         interview.irregular = record.get("irregular", {})
         interview.free = bool(record.get("free", False))
+        interview.cluster = record.get("cluster", "")
         interview.rounds = [Round(*values) for values in record["rounds"]]
         return interview
 
 
-_INTERVIEW_FIELDS = tuple(name for name in Interview.__dataclass_fields__ if name not in ("irregular", "free"))
+_OPTIONAL = ("irregular", "free", "cluster")
+_INTERVIEW_FIELDS = tuple(name for name in Interview.__dataclass_fields__ if name not in _OPTIONAL)
 
 
 @dataclass(slots=True, frozen=True)

@@ -189,6 +189,8 @@ def _right(raw: Raw, method: Method) -> bool:
 def _conversation(one: _Answered, label: str) -> ImportedConversation:
     task = ProbeTask(one.item)
     record = {"candidate": label, "item": one.item.id, "second": False, one.method: one.told}
+    if (cluster := one.item.cluster()) != "":
+        record["cluster"] = cluster
     record["usage"] = {ROLE: [1, 0, 0]}
     return ImportedConversation(task.id, task.to_record(), [ImportedCall(ROLE, one.completion)], record)
 

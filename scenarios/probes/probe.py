@@ -68,6 +68,8 @@ class Probe:
         item = task.item
         conversation.tell(lambda: [("benchmark", shown_item(item))])
         record: dict[str, Any] = {"candidate": conversation.label, "item": item.id, "second": task.second}
+        if (cluster := item.cluster()) != "":
+            record["cluster"] = cluster
         shots = self.shots.of(item) if self.shots is not None and not task.second else []
         try:
             for method in ["loss"] if task.second else self.methods:

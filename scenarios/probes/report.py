@@ -5,15 +5,16 @@ What never belongs here: statistics themselves (``scoring``).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from viva.reports.failed import failed_table
 from viva.reports.irregular import Irregular, Table, add_irregular, irregular_record, irregular_table
-from viva.scoring.accuracy import Accuracy, Answer
-from viva.scoring.contamination import Signals, auc, loss_gap, tpr_at_fpr
+from viva.scoring.clusters import clustered_mean
+from viva.scoring.contamination import Signals, auc, chance_error, loss_gap, tpr_at_fpr
 from viva.scoring.failures import Failures
 from viva.scoring.intervals import Estimate
-from viva.scoring.stream import Mean, Tally
+from viva.scoring.stream import ClusteredStream, Mean, Tally
 
 from ..models import label_of
 
@@ -26,9 +27,11 @@ class CandidateProbes:
 
     def __init__(self) -> None:
         self.n = 0
-        self.accuracy = {name: Accuracy() for name in ACCURACIES}
-        self.losses = {False: Mean(), True: Mean()}
+        self.right: dict[str, list[tuple[bool, str]]] = {name: [] for name in ACCURACIES}  # each with its cluster
+        self.unanswered = Tally()
+        self.losses = {False: ClusteredStream(), True: ClusteredStream()}
         self.signals: dict[tuple[bool, str], Signals] = {}
+        self.clusters: dict[tuple[bool, str], str] = {}
         self.failures = Failures()
         self.stops = Tally()
         self.calls = Tally()
@@ -37,16 +40,21 @@ class CandidateProbes:
     def add(self, result: dict[str, Any]) -> None:
         """One item's record."""
         self.n += not result["second"]
+        cluster = result.get("cluster", "")
+        label = cluster_label(result)
         for method in ("letter", "text", "generate"):
             if method in result:
                 told = result[method]
-                self.accuracy[method].add(Answer(told["right"], told["choice"] is None))
+                self.right[method].append((bool(told["right"]), label))
+                if told["choice"] is None:
+                    self.unanswered.add(method)
         if "text" in result:
-            self.accuracy["text_normalised"].add(Answer(result["text"]["normalised_right"]))
+            self.right["text_normalised"].append((bool(result["text"]["normalised_right"]), label))
         if "signals" in result:
             signals = Signals(**result["signals"])
-            self.losses[result["second"]].add(signals.loss)
+            self.losses[result["second"]].add(signals.loss, cluster)
             self.signals[result["second"], result["item"]] = signals
+            self.clusters[result["second"], result["item"]] = label
         if "stopped" in result:
             self.stops.add(result["stopped"])
         for role, used in result["usage"].items():
@@ -58,16 +66,18 @@ class CandidateProbes:
         data: dict[str, Any] = {"n": self.n, "accuracy": {}, "failed": self.failures.total}
         data |= self.failures.to_record() | {"stopped": self.stops.to_dict()}
         data["irregular"] = irregular_record(self.irregular)
-        for name, one in self.accuracy.items():
-            estimate = one.of_all()
-            if estimate is not None:
-                data["accuracy"][name] = _estimate(estimate, 100) | {"right": one.right, "unanswered": one.unanswered}
+        for name, answers in self.right.items():
+            mean = clustered_mean([float(right) for right, _ in answers], [label for _, label in answers])
+            if mean is not None:
+                right = sum(right for right, _ in answers)
+                counts = {"right": right, "unanswered": self.unanswered.counts.get(name, 0)}
+                data["accuracy"][name] = _estimate(mean.within(0.0, 1.0, rate=True), 100) | counts
         for name, second in (("loss", False), ("loss_against", True)):
-            mean = self.losses[second]
-            if mean.n:
-                error = mean.standard_error
-                data[name] = {"mean": _rounded(mean.mean), "se": _rounded(error), "n": mean.n}
-        if self.losses[True].n > 1 and self.losses[False].n > 1:
+            loss = self.losses[second]
+            if loss.n:
+                error = loss.standard_error
+                data[name] = {"mean": _rounded(loss.mean), "se": _rounded(error), "n": loss.n}
+        if self.losses[True].clusters > 1 and self.losses[False].clusters > 1:
             member, other = self.losses[members_are_second], self.losses[not members_are_second]
             data["loss_gap"] = _estimate(loss_gap(other, member))
             data["detectors"] = self._detectors(members_are_second)
@@ -76,16 +86,8 @@ class CandidateProbes:
         return data
 
     def _detectors(self, members_are_second: bool) -> dict[str, Any]:
-        ordered = [self.signals[key] for key in sorted(self.signals)]
-        member = [key[0] == members_are_second for key in sorted(self.signals)]
-        scores = [signals.scores() for signals in ordered]
-        found = {}
-        for name in scores[0]:
-            if all(name in one for one in scores):
-                values = [one[name] for one in scores]
-                found[name] = _estimate(auc(values, member))
-                found[name]["tpr_at_5_fpr"] = _rounded(tpr_at_fpr(values, member, _LOW_FALSE_POSITIVES))
-        return found
+        texts = {key: self.signals[key].scores() for key in sorted(self.signals)}
+        return detector_records(texts, self.clusters, members_are_second)
 
     def _means(self) -> dict[str, float | None]:
         means: dict[str, Mean] = {}
@@ -93,6 +95,34 @@ class CandidateProbes:
             for name, value in signals.scores().items():
                 means.setdefault(name, Mean()).add(value)
         return {name: _rounded(mean.mean) for name, mean in means.items()}
+
+
+def cluster_label(result: dict[str, Any]) -> str:
+    """Return what a record's item shares with items that are not independent of it; of most items that is itself."""
+    own = f"{'against' if result['second'] else 'dataset'}/{result['item']}"
+    return f"cluster/{result['cluster']}" if result.get("cluster") else own
+
+
+def detector_records(
+    texts: Mapping[tuple[bool, str], Mapping[str, float]],
+    clusters: Mapping[tuple[bool, str], str],
+    members_are_second: bool,
+) -> dict[str, Any]:
+    """Return by detector how well it tells members from other texts; of detectors that every text has a score of.
+
+    ``texts`` are the scores of each text, which is named by whether it is of the second set, and its item. ``chance_se``
+    is the standard error that the area would have if members and others were alike.
+    """
+    member = [second == members_are_second for second, _ in texts]
+    labels = [clusters[place] for place in texts]
+    found: dict[str, Any] = {}
+    for name in next(iter(texts.values())):
+        if all(name in one for one in texts.values()):
+            values = [one[name] for one in texts.values()]
+            found[name] = _estimate(auc(values, member, clusters=labels))
+            found[name]["tpr_at_5_fpr"] = _rounded(tpr_at_fpr(values, member, _LOW_FALSE_POSITIVES))
+            found[name]["chance_se"] = _rounded(chance_error(values, member, labels))
+    return found
 
 
 class ProbeAggregate:
@@ -111,7 +141,7 @@ class ProbeAggregate:
     def headline(self) -> str:
         parts = []
         for label, one in self.candidates.items():
-            shown = [f"{100 * (a.right / n):.1f}" for a in one.accuracy.values() if (n := _seen(a))]
+            shown = [f"{100 * sum(right for right, _ in a) / len(a):.1f}" for a in one.right.values() if a]
             loss = one.losses[False].mean
             shown += [f"loss {loss:.2f}"] if loss is not None else []
             parts += [f"{label} {' / '.join(shown)}"] if shown else []
@@ -179,10 +209,6 @@ class ProbeAggregate:
             for name in names
         ]
         return [("AUC, members against others", ["detector", *found], rows)]
-
-
-def _seen(accuracy: Accuracy) -> int:
-    return accuracy.right + accuracy.wrong + accuracy.unanswered
 
 
 def _rounded(value: float | None) -> float | None:

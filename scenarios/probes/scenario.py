@@ -114,6 +114,9 @@ class Probes(Scenario[ProbeSettings, ProbeTask]):
         sets = (manifest["dataset"], manifest.get("against"))
         return sum(one["chosen"] for one in sets if one is not None)
 
+    def cluster_of(self, result: Any) -> str:
+        return str(result.get("cluster", ""))
+
     def imports(self) -> tuple[Import, ...]:
         from .imported import SAMPLES
 

@@ -10,8 +10,13 @@ from collections.abc import Mapping
 from viva.reports.figures import Codes
 
 
+_CLUSTER = "\x1fcluster"  # behind the name of a cluster, so that no item has the same
+
+
 class ItemNumbers:
-    """Items of one dataset by number, in the order in which they were met: columns hold the numbers."""
+    """Items of one dataset, and their clusters, by number, in the order in which they were met: columns hold the
+    numbers.
+    """
 
     __slots__ = ("_numbers", "names")
 
@@ -25,6 +30,10 @@ class ItemNumbers:
         if number == len(self.names):
             self.names.append(name)
         return number
+
+    def cluster(self, name: str, cluster: str) -> int:
+        """The number of the cluster of an item: the item's own where ``cluster`` is empty."""
+        return self.number(f"{cluster}{_CLUSTER}" if cluster else name)
 
 
 class ItemCatalogue:

@@ -36,6 +36,9 @@ class StaticFigures(Protocol):
     def right(self, pool: Pool, method: str) -> tuple[Floats, Codes]:
         """Whether each item was answered rightly, 1 or 0, and the items by their numbers in the pool's catalogue."""
 
+    def clusters(self, pool: Pool) -> dict[int, int]:
+        """The cluster of each item: numbers of the pool's catalogue."""
+
     def said(self, method: str) -> str:
         """A way of answering in words, for an axis."""
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
-from viva.reports.figures import Codes, Floats, rounded, score_ends
+from viva.reports.figures import Codes, Floats, clustered_score, rounded, score_ends
 
 from ...models import label_of
 from ...study.items import ItemNumbers
@@ -41,7 +41,7 @@ class InterviewColumns:
     def __init__(self, aggregate: InterviewAggregate, items: ItemNumbers, recorded_with_early_stop: bool) -> None:
         self.aggregate, self._items = aggregate, items
         self._scorer = aggregate.scorer
-        self._numbers, self._item = array("q"), array("i")
+        self._numbers, self._item, self._cluster = array("q"), array("i"), array("i")
         self._scores = [array("d") for _ in ASPECTS]
         self._right, self._lengths, self._verdicts = bytearray(), array("i"), bytearray()
         self._variants = {
@@ -57,6 +57,7 @@ class InterviewColumns:
         scores = self.aggregate.add(interview)
         self._numbers.append(number)
         self._item.append(self._items.number(interview.item))
+        self._cluster.append(self._items.cluster(interview.item, interview.cluster))
         for column, score in zip(self._scores, scores, strict=True):
             column.append(_NAN if score is None else score)
         self._right.append(_NO_CHOICES if interview.free else interview.right)
@@ -78,6 +79,11 @@ class InterviewColumns:
     def items(self) -> Codes:
         """Each interview's item, as ``ItemNumbers`` has them."""
         return np.frombuffer(self._item, dtype=np.intc).astype(np.int64)
+
+    @property
+    def clusters(self) -> Codes:
+        """Each interview's cluster, numbered as items are: its item, where that belongs to no cluster."""
+        return np.frombuffer(self._cluster, dtype=np.intc).astype(np.int64)
 
     @property
     def right(self) -> Floats:
@@ -117,10 +123,13 @@ class InterviewColumns:
     def running(self) -> dict[str, list[Any]]:
         """The mean of the first n scored interviews with its 95% interval, at no more than ``POINTS`` of the n."""
         scores = self.scores()
-        scores = scores[~np.isnan(scores)]
+        known = ~np.isnan(scores)
+        scores, clusters = scores[known], self.clusters[known]
         if not len(scores):
             return {"n": [], "mean": [], "low": [], "high": []}
         at = np.unique(np.linspace(1, len(scores), min(POINTS, len(scores))).round().astype(np.int64))
+        if len(np.unique(clusters)) < len(scores):
+            return _clustered_course(scores, clusters, at)
         # Measured from the overall mean, so that squares of small spreads keep their digits.
         centre = float(scores.mean())
         sums, squares = np.cumsum(scores - centre)[at - 1], np.cumsum((scores - centre) ** 2)[at - 1]
@@ -145,6 +154,16 @@ class InterviewColumns:
         ordered = scored[np.lexsort((self.numbers[scored], scores[scored]))]
         found = [ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]]
         return list(dict.fromkeys(int(self.numbers[index]) for index in found))
+
+
+def _clustered_course(scores: Floats, clusters: Codes, at: Codes) -> dict[str, list[Any]]:
+    """The running mean of scores that come in clusters, at the numbers ``at``."""
+    record: dict[str, list[Any]] = {"n": at.tolist(), "mean": [], "low": [], "high": []}
+    for n in at.tolist():
+        told = clustered_score(scores[:n], [str(code) for code in clusters[:n].tolist()])
+        for name in ("mean", "low", "high"):
+            record[name].append(told[name])
+    return record
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
 """One candidate's interviews on one dataset, or on all, taken together: over seeds and evaluators, by item.
 
-An item that several seeds drew, or several evaluators judged, is one cluster: its scores are not independent. *All
+An item that several seeds drew, or several evaluators judged, is one cluster: its scores are not independent; items that
+share a passage, or what the run's ``cluster`` names, are one together. *All
 datasets* pools observations as they are; where datasets have as many items each, that is the mean of the datasets, as
 KIEval's Table 2 has it.
 What never belongs here: comparing candidates, and formulas.
@@ -8,6 +9,7 @@ What never belongs here: comparing candidates, and formulas.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -98,6 +100,10 @@ class InterviewPool:
         """The item of each interview, in the order of ``column``; numbers of the catalogue."""
         return joined(self._codes()).astype(np.int64)
 
+    def clusters(self) -> Codes:
+        """The cluster of each interview, in the order of ``column``; numbers of the catalogue."""
+        return joined(self._clusters()).astype(np.int64)
+
     def codes_of(self, dataset: str, columns: InterviewColumns) -> Codes:
         """The same for one of the ``parts``."""
         return self.pool.catalogue.codes(dataset, columns.items)
@@ -112,7 +118,7 @@ class InterviewPool:
         known = [column for column in found if column is not None]
         if len(known) < len(found):
             return dict(NOTHING)
-        return clustered_score(joined(known), self.labels(self.codes()))
+        return clustered_score(joined(known), self.labels(self.clusters()))
 
     def record(self, scorer: Scorer) -> dict[str, Any]:
         """The pooled figures as the report shows them."""
@@ -121,7 +127,7 @@ class InterviewPool:
         for _, _, columns in parts:
             merged.merge(columns.aggregate)
         plain, codes = merged.to_dict(), self.codes()
-        labels = self.labels(codes)
+        labels = self.labels(self.clusters())
         begun = [one.cell for one in readings if one.result is not None]
         record: dict[str, Any] = {
             "scenario": parts[0][0].scenario if parts else readings[0].cell.scenario,
@@ -138,7 +144,7 @@ class InterviewPool:
             ),
             "aspects": {name: clustered_score(self.column(name), labels) for name in ASPECTS[:-1]},
             "rounds": clustered_score(self.column("rounds"), labels, (0.0, self._most_rounds())),
-            "by_round": by_round([columns for _, _, columns in parts], self._codes(), scorer),
+            "by_round": by_round([columns for _, _, columns in parts], self._clusters(), scorer),
         }
         for name in (
             *("unanswered", "unanswered_rate", "unscored_interviews", "verdicts", "unscored_rounds", "unscored_rate"),
@@ -146,12 +152,15 @@ class InterviewPool:
         ):
             record[name] = plain[name]
         record |= {name: plain[name] for name in ("failure_reasons", "free") if name in plain}
-        record["items_needed"] = _items_needed(record["score"])
+        record["items_needed"] = _items_needed(record["score"], len(np.unique(codes)) / max(1, len(np.unique(self.clusters()))))
         record["probe"] = self._static()
         return record
 
     def _codes(self) -> list[Codes]:
         return [self.codes_of(dataset, columns) for _, dataset, columns in self.parts]
+
+    def _clusters(self) -> list[Codes]:
+        return [self.pool.catalogue.codes(dataset, columns.clusters) for _, dataset, columns in self.parts]
 
     def _most_rounds(self) -> float:
         planned = [cell.settings("rounds") for cell, _, _ in self.parts]
@@ -180,7 +189,7 @@ class InterviewPool:
         for code, value in zip(codes.tolist(), right.tolist(), strict=True):
             share[code] += value - 0.5
         met, scores = self.codes(), self.column("overall")
-        labels = self.labels(met)
+        labels = self.labels(self.clusters())
         asked = np.array([share.get(code, np.nan) for code in met.tolist()], dtype=np.float64)
         return {
             "by": method,
@@ -204,16 +213,18 @@ def joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate(columns) if columns else np.empty(0)
 
 
-def _items_needed(score: Mapping[str, Any]) -> dict[str, int] | None:
-    """Items for intervals of these half widths, if items go on to spread as they do; None where no spread is seen."""
+def _items_needed(score: Mapping[str, Any], size: float) -> dict[str, int] | None:
+    """Items for intervals of these half widths, if items go on to spread as they do; None where no spread is seen.
+
+    ``size`` is the number of items in a cluster: 1 where items come in none.
+    """
     if not score["se"]:
         return None
     low, high = SCORES
     share = (score["mean"] - low) / (high - low)
     spread = (score["se"] / (high - low)) ** 2 * (score["items"] - 1) / (share * (1 - share))
-    return {
-        f"{width:g}": items_for_bounded(width / (high - low), share, min(1.0, spread), LEVEL) for width in HALF_WIDTHS
-    }
+    needed = (items_for_bounded(width / (high - low), share, min(1.0, spread), LEVEL) for width in HALF_WIDTHS)
+    return {f"{width:g}": math.ceil(size * count) for width, count in zip(HALF_WIDTHS, needed, strict=True)}
 
 
 def _column(columns: InterviewColumns, name: str) -> Floats:

@@ -127,7 +127,7 @@ class InterviewStudy(SystemStudy):
             if reading.result is not None and cell.stopped_at is not None:
                 score = with_rule_interval(reading.result["score"], [cell], scoring)
                 record["result"] = reading.result | {"score": score}
-            record["by_round"] = by_round([columns], [columns.items], scoring)
+            record["by_round"] = by_round([columns], [columns.clusters], scoring)
             record["running"] = columns.running()
             record["transcripts"] = {"folder": cell.folder, "examples": keys_of(cell.run, columns.examples())}
         return record

@@ -17,7 +17,7 @@ from viva.scoring.contamination import Signals
 
 from ...models import label_of
 from ...study.items import ItemNumbers
-from ..report import ACCURACIES, ProbeAggregate
+from ..report import ACCURACIES, ProbeAggregate, cluster_label
 
 TO_BE_READ = ("generate",)  # ways of answering that may name no choice
 
@@ -28,7 +28,8 @@ class ProbeColumns:
 
     ``right`` holds, by way of answering, whether each item was answered rightly; ``signals`` are those of the probed
     set (False) and of the set it was held against (True), by the item's own id; ``usage`` counts calls, prompt and
-    completion tokens by role; ``unanswered``, by way of answering, items whose answer named no choice.
+    completion tokens by role; ``unanswered``, by way of answering, items whose answer named no choice. ``clusters`` has
+    the number of each item's cluster, ``labels`` the cluster of each text of ``signals``.
     """
 
     seed: int
@@ -37,6 +38,8 @@ class ProbeColumns:
     signals: dict[tuple[bool, str], Signals] = field(default_factory=dict)
     usage: dict[str, list[int]] = field(default_factory=dict)
     unanswered: dict[str, int] = field(default_factory=dict)
+    clusters: dict[int, int] = field(default_factory=dict)
+    labels: dict[tuple[bool, str], str] = field(default_factory=dict)
     ended: int = 0
 
     def add(self, result: dict[str, Any], items: ItemNumbers) -> None:
@@ -44,6 +47,7 @@ class ProbeColumns:
         self.ended += 1
         if not result["second"]:
             item = items.number(result["item"])
+            self.clusters[item] = items.cluster(result["item"], result.get("cluster", ""))
             for name in ACCURACIES:
                 answer = result.get("text" if name == "text_normalised" else name)
                 if answer is not None:
@@ -53,6 +57,7 @@ class ProbeColumns:
                         self.unanswered[name] = self.unanswered.get(name, 0) + 1
         if "signals" in result:
             self.signals[result["second"], result["item"]] = Signals(**result["signals"])
+            self.labels[result["second"], result["item"]] = cluster_label(result)
         for role, used in result.get("usage", {}).items():
             add_counts(self.usage.setdefault(role, [0, 0, 0]), used)
 

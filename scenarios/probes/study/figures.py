@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from viva.reports.figures import Codes, Floats, clustered_rate, estimate_record, mean_record, rounded
-from viva.scoring.contamination import DIRECTIONS, auc, loss_gap, tpr_at_fpr
-from viva.scoring.stream import Mean
+from viva.scoring.contamination import DIRECTIONS, loss_gap
+from viva.scoring.stream import ClusteredStream
 
 from ...study.cells import Pool, RunReading
-from ..report import ACCURACIES
+from ..report import ACCURACIES, detector_records
 from .columns import TO_BE_READ, ProbeColumns, averaged_scores
 
-_LOW_FALSE_POSITIVES = 0.05
 _SAID = {"text": "probed by options' texts", "letter": "probed by letters", "generate": "probed by generating"}
 _EXPLAINED = (
     "Loss is nats per token. AUC is the chance that a member is ranked over another text by the detector; 0.5 "
@@ -39,7 +38,7 @@ class ProbeFigures:
     def pooled(self, pool: Pool) -> dict[str, Any]:
         record: dict[str, Any] = {"accuracy": {}, "unanswered": {}}
         for method in ACCURACIES:
-            right, codes = self.right(pool, method)
+            right, _ = self.right(pool, method)
             if len(right):
                 silent = sum(columns.unanswered.get(method, 0) for _, columns in _columns(pool))
                 if method in TO_BE_READ:
@@ -47,7 +46,7 @@ class ProbeFigures:
                         "unanswered": silent,
                         "unanswered_rate": rounded(silent / len(right)),
                     }
-                record["accuracy"][method] = clustered_rate(right, pool.catalogue.named(codes))
+                record["accuracy"][method] = clustered_rate(right, pool.catalogue.named(self._clusters(pool, method)))
         record |= {"loss": None, "loss_against": None, "loss_gap": None, "detectors": None}
         if pool.dataset is not None:
             record |= _signals(pool.readings)
@@ -63,6 +62,18 @@ class ProbeFigures:
         if not found:
             return np.empty(0), np.empty(0, dtype=np.int64)
         return np.concatenate(values), np.concatenate(codes).astype(np.int64)
+
+    def clusters(self, pool: Pool) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for dataset, columns in _columns(pool):
+            pairs = np.array(list(columns.clusters.items()), dtype=np.int64).reshape(-1, 2)
+            items, clusters = (pool.catalogue.codes(dataset, pairs[:, side]).tolist() for side in (0, 1))
+            found |= dict(zip(items, clusters, strict=True))
+        return found
+
+    def _clusters(self, pool: Pool, method: str) -> Codes:
+        known, (_, codes) = self.clusters(pool), self.right(pool, method)
+        return np.array([known[code] for code in codes.tolist()], dtype=np.int64)
 
     def said(self, method: str) -> str:
         return _SAID.get(method, method)
@@ -86,21 +97,17 @@ def _signals(readings: Sequence[RunReading]) -> dict[str, Any]:
     scores = averaged_scores(columns)
     if not scores:
         return dict.fromkeys(names)
-    losses = {second: Mean() for second in (False, True)}
-    for (second, _), one in scores.items():
-        losses[second].add(DIRECTIONS["loss"] * one["loss"])
+    labels = {place: label for one in columns for place, label in one.labels.items()}
+    losses = {second: ClusteredStream() for second in (False, True)}
+    for place, one in scores.items():
+        losses[place[0]].add(DIRECTIONS["loss"] * one["loss"], labels[place])
     record: dict[str, Any] = dict.fromkeys(names)
     for name, second in (("loss", False), ("loss_against", True)):
         if losses[second].n:
             record[name] = mean_record(losses[second])
     second = columns[0].members_are_second
-    if losses[False].n > 1 and losses[True].n > 1 and all(one.members_are_second == second for one in columns):
+    several = losses[False].clusters > 1 and losses[True].clusters > 1
+    if several and all(one.members_are_second == second for one in columns):
         record["loss_gap"] = estimate_record(loss_gap(losses[not second], losses[second]))
-        member = [place[0] == second for place in scores]
-        record["detectors"] = {}
-        for name in next(iter(scores.values())):
-            values = [one[name] for one in scores.values()]
-            found = estimate_record(auc(values, member))
-            found["tpr_at_5_fpr"] = rounded(tpr_at_fpr(values, member, _LOW_FALSE_POSITIVES))
-            record["detectors"][name] = found
+        record["detectors"] = detector_records(scores, labels, second)
     return record
