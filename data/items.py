@@ -42,7 +42,7 @@ class Item:
         return self.choices[self.answer] if self.choices else self.reference
 
     def cluster(self, field: str | None = None) -> str:
-        """Return what the item shares with items that are not independent of it: its ``field``, else its passage."""
+        """Return what the item shares with others that are not independent of it: its ``field``, else its passage."""
         return str(getattr(self, field) if field else "") or self.passage
 
     def labelled_choices(self) -> str:

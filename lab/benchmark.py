@@ -27,8 +27,8 @@ _FILES: dict[Split, str] = {"test": "lab_test.jsonl", "fresh": "lab_fresh.jsonl"
 def benchmark(world: World) -> dict[Split, list[Item]]:
     """The items by split: for each mineral the attributes that ``World.asked`` names, one item each.
 
-    An item's subject is its attribute, its passage the mineral: items about one mineral lead to questions about the same
-    facts, so they are not independent. ``interview.parse_followup`` tells from its question what it asks for.
+    An item's subject is its attribute. Its passage is the mineral: items about one mineral lead to questions about the
+    same facts, so they are not independent. ``interview.parse_followup`` tells from its question what it asks for.
     """
     items: dict[Split, list[Item]] = {split: [] for split in SPLITS}
     for entity in world.entities:
@@ -57,7 +57,9 @@ def write_benchmark(world: World, folder: Path) -> dict[Split, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = {split: folder / name for split, name in _FILES.items()}
     for split, items in benchmark(world).items():
-        if not paths[split].exists() or paths[split].read_bytes() != _lines(replace(item, passage="") for item in items):
+        if not paths[split].exists() or paths[split].read_bytes() != _lines(
+            replace(item, passage="") for item in items
+        ):
             paths[split].write_bytes(_lines(items))
     return paths
 

@@ -276,7 +276,7 @@ class Scenario(ABC, Generic[S, T]):
         return {}
 
     def cluster_of(self, result: Any) -> str:
-        """Return what a result's task shares with tasks that are not independent of it; empty where it shares nothing."""
+        """Return what a result's task shares with others that are not independent of it; empty where it has none."""
         return ""
 
     def known_verdict(self, task: T, messages: Sequence[Message]) -> float | str | None:

@@ -32,6 +32,7 @@ class ClusteredMean:
 
     Every value weighs the same, so a cluster weighs as many times as it has values. ``even`` is the number of clusters
     of one size that would weigh as evenly: n² / sum of squared sizes (Kish 1965), ``clusters`` where all have one size.
+    ``strata``: how many groups of clusters have a mean of their own.
     """
 
     mean: float
@@ -39,9 +40,15 @@ class ClusteredMean:
     n: int
     clusters: int
     even: float
+    strata: int = 1
+
+    @property
+    def freedom(self) -> int:
+        """The degrees of freedom of the standard error."""
+        return self.clusters - self.strata
 
     def interval(self, level: float = 0.95) -> Estimate | None:
-        """The mean with Student's interval, clusters - 1 degrees of freedom; None below two clusters.
+        """The mean with Student's interval, ``freedom`` degrees; None below two clusters.
 
         Where no cluster departs from the mean, the interval is the point.
 
@@ -52,7 +59,7 @@ class ClusteredMean:
         check_level(level)
         if self.se is None:
             return None
-        half = float(t.ppf((1.0 + level) / 2, self.clusters - 1)) * self.se
+        half = float(t.ppf((1.0 + level) / 2, self.freedom)) * self.se
         return Estimate(self.mean, self.mean - half, self.mean + half)
 
     def ends(
@@ -80,8 +87,8 @@ class ClusteredMean:
 
         ``rate``: all values are one of the two. With one value in each cluster that is Wilson's interval; with more,
         Wilson's of the effective sample size, its degrees of freedom adjusted (Korn and Graubard 1998), which is never
-        less than ``even``. Other values take Student's quantile, clusters - 1 degrees of freedom. There is an interval
-        of one cluster too: it has seen one thing, and says so by its width.
+        less than ``even``. Other values take Student's quantile, ``freedom`` degrees. There is an interval of one
+        cluster too: it has seen one thing, and says so by its width.
 
         :raises ValueError: ``level`` is not between 0 and 1, or the mean not between the bounds.
         """
@@ -96,14 +103,14 @@ class ClusteredMean:
             variance = (self.se / (high - low)) ** 2 * (self.clusters - 1) / self.clusters
             dispersion = variance * self.even / (share * (1.0 - share))
             plain = t.ppf(tail, self.n - 1) if rate else norm.ppf(tail)
-            stretch = float(t.ppf(tail, self.clusters - 1) / plain)
+            stretch = float(t.ppf(tail, self.freedom) / plain)
         numbers = np.array([[share], [dispersion], [self.even], [stretch]])
         ends = bounded_ends(numbers[0], numbers[1], numbers[2], numbers[3], level)
         least, most = (low + float(end[0]) * (high - low) for end in ends)
         return Estimate(self.mean, min(least, self.mean), max(most, self.mean))
 
 
-def clustered_mean(values: Values, labels: Sequence[str]) -> ClusteredMean | None:
+def clustered_mean(values: Values, labels: Sequence[str], strata: Sequence[str] | None = None) -> ClusteredMean | None:
     """The mean of ``values`` with its cluster-robust standard error; None of nothing.
 
     ``labels`` names each value's cluster. The error is the sandwich of Liang and Zeger 1986 for a mean, with the factor
@@ -112,16 +119,37 @@ def clustered_mean(values: Values, labels: Sequence[str]) -> ClusteredMean | Non
     2.2). With one value in each cluster it is the ordinary standard error. The order of the values does not matter, to
     the last bit.
 
+    ``strata`` names each value's stratum, such as its dataset: residuals are then from the stratum's mean, and the
+    factor is that of each stratum (Cochran 1977, section 5.6), for other strata are not drawn anew. Without two clusters
+    in each stratum they do not count.
+
     :raises ValueError: the two differ in length, or a value is not finite.
     """
     groups = _grouped(values, labels)
     if not groups:
         return None
+    if strata is not None and (found := _stratified(values, labels, strata)) is not None:
+        return found
     held = [value for group in groups.values() for value in group]
     mean = math.fsum(held) / len(held)
     residuals = (math.fsum(value - mean for value in group) for group in groups.values())
     squares = math.fsum(residual * residual for residual in residuals)
     return _clustered(mean, squares, len(held), len(groups), sum(len(group) ** 2 for group in groups.values()))
+
+
+def _stratified(values: Values, labels: Sequence[str], strata: Sequence[str]) -> ClusteredMean | None:
+    places: dict[str, list[int]] = {}
+    for place, stratum in enumerate(strata):
+        places.setdefault(stratum, []).append(place)
+    parts = [clustered_mean([values[at] for at in one], [labels[at] for at in one]) for one in places.values()]
+    found = [part for part in parts if part is not None and part.se is not None]
+    if len(found) < 2 or len(found) < len(parts):
+        return None
+    n = sum(part.n for part in found)
+    se = math.sqrt(math.fsum((part.n * (part.se or 0.0)) ** 2 for part in found)) / n
+    mean = math.fsum(float(value) for value in values) / n
+    even = n * n / math.fsum(part.n**2 / part.even for part in found)
+    return ClusteredMean(mean, se, n, sum(part.clusters for part in found), even, len(found))
 
 
 def clustered_counts(values: Sequence[float], clusters: Mapping[tuple[int, ...], int]) -> ClusteredMean | None:

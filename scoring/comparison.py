@@ -38,7 +38,7 @@ class Comparison:
     ``se`` its standard error, both clustered by item; ``p`` two-sided, of there being no difference, by ``test``;
     ``p_corrected`` the same for the whole table that the pair stands in. These five are None below two items.
 
-    ``n`` items were compared, in ``pairs`` pairs of conversations; ``dropped`` items both have talked about, but no
+    ``n`` items were compared, in ``clusters`` clusters and ``pairs`` pairs of conversations; ``dropped`` items both have talked about, but no
     pair of conversations is scored on both sides. ``won``, ``tied`` and ``lost`` are the shares of the items, 0–1, on
     which the first has the higher, the same, the lower mean score; None without common items.
     """
@@ -57,10 +57,18 @@ class Comparison:
     tied: float | None
     lost: float | None
     test: Test | None
+    clusters: int = 0
 
 
 def compare(
-    first: str, second: str, scores: Mapping[str, Scores], level: float = 0.95, most: float = 100.0
+    first: str,
+    second: str,
+    scores: Mapping[str, Scores],
+    level: float = 0.95,
+    most: float = 100.0,
+    *,
+    clusters: Mapping[str, str] | None = None,
+    strata: Mapping[str, str] | None = None,
 ) -> Comparison:
     """Candidates ``first`` and ``second`` on conversations that both have held, paired by item and seed or evaluator.
 
@@ -69,6 +77,9 @@ def compare(
     that of this pair alone, whatever else is compared. Up to ``MOST`` items ``p`` is that of the sign-flip test, which
     is exact where the candidates could be exchanged on each item; beyond, difference / se is taken for Student's t with
     n - 1 degrees of freedom. No p-value is less than 2/2^n.
+
+    ``clusters`` names the cluster of items that are not independent of one another: it then takes the place of the item
+    in error, interval and p. ``strata`` names what items were drawn from, such as a dataset, where they are of several.
 
     The tests refute a mean of 0 too often where one candidate has few and large losses, for many samples hold none of
     them; the interval makes room for those. So where p is small and the interval holds 0, there are too few items.
@@ -84,18 +95,40 @@ def compare(
         if left is not None and right is not None:
             by_item.setdefault(key[0], []).append(left - right)
     dropped = len({item for item, _ in shared}) - len(by_item)
-    differences = [value for item in by_item for value in by_item[item]]
-    found = clustered_mean(differences, [item for item in by_item for _ in by_item[item]])
+    items = [item for item in by_item for _ in by_item[item]]
+    cluster_of = {item: (clusters or {}).get(item, item) for item in by_item}
+    by_cluster: dict[str, list[float]] = {}
+    for item, values in by_item.items():
+        by_cluster.setdefault(cluster_of[item], []).extend(values)
+    found = clustered_mean(
+        [value for item in by_item for value in by_item[item]],
+        [cluster_of[item] for item in items],
+        None if strata is None else [strata[item] for item in items],
+    )
     if found is None:
         return Comparison(first, second, None, None, None, None, None, 0, 0, dropped, None, None, None, None)
-    p, test = tested_mean(found, by_item)
+    p, test = tested_mean(found, by_cluster)
     interval = found.within(-most, most, level=level) if found.se is not None else None
     means = [math.fsum(values) / len(values) for values in by_item.values()]
     won = sum(mean > _ROUNDING for mean in means) / len(means)
     lost = sum(mean < -_ROUNDING for mean in means) / len(means)
     tied = sum(abs(mean) <= _ROUNDING for mean in means) / len(means)
     return Comparison(
-        first, second, found.mean, interval, found.se, p, p, found.clusters, found.n, dropped, won, tied, lost, test
+        first,
+        second,
+        found.mean,
+        interval,
+        found.se,
+        p,
+        p,
+        len(by_item),
+        found.n,
+        dropped,
+        won,
+        tied,
+        lost,
+        test,
+        found.clusters,
     )
 
 
@@ -110,7 +143,7 @@ def tested_mean(found: ClusteredMean, by_item: Mapping[str, Sequence[float]]) ->
         return sign_flips(np.array([math.fsum(by_item[item]) for item in items])), "sign flips"
     ratio = abs(found.mean) / found.se if found.se else math.inf if found.mean else 0.0
     least = max(sys.float_info.min, math.ldexp(1.0, 1 - found.clusters))
-    return max(least, float(2.0 * t.sf(ratio, found.clusters - 1))), "t"
+    return max(least, float(2.0 * t.sf(ratio, found.freedom))), "t"
 
 
 @dataclass(slots=True, frozen=True)
@@ -173,12 +206,22 @@ def _item_means(scores: Scores) -> dict[str, float]:
     return {item: one[0] if len(one) == 1 else math.fsum(one) / len(one) for item, one in by_item.items()}
 
 
-def compare_all(scores: Mapping[str, Scores], correction: Correction = "holm", level: float = 0.95) -> list[Comparison]:
+def compare_all(
+    scores: Mapping[str, Scores],
+    correction: Correction = "holm",
+    level: float = 0.95,
+    *,
+    clusters: Mapping[str, str] | None = None,
+    strata: Mapping[str, str] | None = None,
+) -> list[Comparison]:
     """Every pair of candidates, in the order of ``scores``, with p-values corrected over the pairs.
 
     :raises ValueError: as ``compare`` and ``corrected``.
     """
-    found = [compare(first, second, scores, level) for first, second in combinations(scores, 2)]
+    found = [
+        compare(first, second, scores, level, clusters=clusters, strata=strata)
+        for first, second in combinations(scores, 2)
+    ]
     ps = corrected([one.p for one in found], correction)
     return [replace(one, p_corrected=p) for one, p in zip(found, ps, strict=True)]
 

@@ -9,10 +9,17 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import linear_regression
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+LEVEL = 0.05  # of all tests together
 
 _NORMAL_MAD = 1.4826  # the median absolute value of a normal distribution times this is its standard deviation
 _ROUGHLY = 2.5  # expected spreads within which a point has a part in the final line
@@ -33,8 +40,9 @@ class Point:
 class Regression:
     """A line through points that does not follow outliers.
 
-    ``residuals`` are y less the line; ``deviations`` the same in units of each point's expected spread; ``below`` and
-    ``above`` the names of those beyond ``threshold`` such units.
+    ``residuals`` are y less the line; ``deviations`` the same in units of each point's expected spread; ``kept`` the
+    points that the final line is drawn through. ``below`` and ``above`` are the names of those beyond ``threshold`` such
+    units; where points were tested (``departures``), of those whose corrected p is less than 0.05.
     """
 
     slope: float
@@ -42,16 +50,23 @@ class Regression:
     residuals: dict[str, float]
     deviations: dict[str, float]
     threshold: float
+    kept: tuple[str, ...] = ()
+    p_values: Mapping[str, float] | None = None
 
     @property
     def below(self) -> list[str]:
         """Points significantly below the line."""
-        return [name for name, deviation in self.deviations.items() if deviation < -self.threshold]
+        return [name for name, deviation in self.deviations.items() if deviation < 0 and self._off(name, deviation)]
 
     @property
     def above(self) -> list[str]:
         """Points significantly above the line."""
-        return [name for name, deviation in self.deviations.items() if deviation > self.threshold]
+        return [name for name, deviation in self.deviations.items() if deviation > 0 and self._off(name, deviation)]
+
+    def _off(self, name: str, deviation: float) -> bool:
+        if self.p_values is None:
+            return abs(deviation) > self.threshold
+        return self.p_values.get(name, 1.0) < LEVEL
 
 
 def robust_line(points: Sequence[Point], threshold: float = 3.0) -> Regression:
@@ -75,17 +90,148 @@ def robust_line(points: Sequence[Point], threshold: float = 3.0) -> Regression:
         raise ValueError("points: two have the same name")
     if len({point.x for point in points}) < 2:
         raise ValueError(f"x: all points lie at {points[0].x:g}; no line has a slope there")
-    held = min(len(points), (len(points) + 3) // 2)
+    held = _held(len(points))
     line = _least_trimmed(points, held)
     furthest = sorted(abs(line.residual(point)) for point in points)[held - 1]
     spread = _NORMAL_MAD * furthest
     kept = [point for point in points if abs(line.deviation(point, spread)) <= _ROUGHLY]
+    names = tuple(point.name for point in kept)
     if len(kept) > 2 and len({point.x for point in kept}) > 1:
         line = _least_squares(kept)
         spread = math.sqrt(math.fsum(line.residual(point) ** 2 for point in kept) / (len(kept) - 2))
     residuals = {point.name: line.residual(point) for point in points}
     deviations = {point.name: line.deviation(point, spread) for point in points}
-    return Regression(line.slope, line.intercept, residuals, deviations, threshold)
+    return Regression(line.slope, line.intercept, residuals, deviations, threshold, names)
+
+
+def _held(count: int) -> int:
+    """How many points a line of least trimmed squares rests on."""
+    return min(count, (count + 3) // 2)
+
+
+@dataclass(slots=True, frozen=True)
+class Departure:
+    """A point's distance from the line through the points kept, itself left out: the test of whether it belongs there.
+
+    ``value`` is y less the line, ``se`` its expected spread if it belongs there, with ``freedom`` degrees; ``models`` is
+    the part of ``se`` that more items would not narrow. ``tries``: by how much a p-value is corrected, because the line
+    was searched for; None where so many points are off already that no line could tell of one more.
+    """
+
+    value: float
+    se: float
+    freedom: float
+    models: float
+    tries: int | None
+
+    @property
+    def p(self) -> float:
+        """The chance of lying as far off on that side, corrected."""
+        from scipy.stats import t
+
+        if self.tries is None:
+            return 1.0
+        ratio = abs(self.value) / self.se if self.se else math.inf if self.value else 0.0
+        return min(1.0, self.tries * max(sys.float_info.min, float(t.sf(ratio, self.freedom))))
+
+    def power(self, fall: float) -> float:
+        """The probability that the test finds a point that lies ``fall`` off."""
+        from scipy.stats import t
+
+        if self.tries is None or not self.se:
+            return 0.0
+        return float(t.sf(t.isf(LEVEL / self.tries, self.freedom) - fall / self.se, self.freedom))
+
+    def times_the_items(self, fall: float, power: float) -> float | None:
+        """How many times as many items find that with this ``power``; None where no number of them would."""
+        from scipy.stats import t
+
+        if self.tries is None:
+            return None
+        wanted = fall / float(t.isf(LEVEL / self.tries, self.freedom) + t.ppf(power, self.freedom))
+        if wanted <= self.models:
+            return None
+        return (self.se**2 - self.models**2) / (wanted**2 - self.models**2)
+
+
+@dataclass(slots=True, frozen=True)
+class ItemErrors:
+    """What the items say of one point: for each cluster of items its share of the error of ``x`` and of ``y`` (the sum
+    of its residuals over the number of values), and the number of ``clusters`` that have values.
+
+    ``x_least`` and ``y_least``: errors that are not undercut, whatever the spread seen: few values may be alike by chance.
+    """
+
+    x: Floats
+    y: Floats
+    clusters: int
+    x_least: float = 0.0
+    y_least: float = 0.0
+
+
+def departures(
+    line: Regression, points: Sequence[Point], errors_of: Mapping[str, ItemErrors], tests: int = 1
+) -> dict[str, Departure]:
+    """Test each point against the line of the others that were kept; points that cannot be tested are left out.
+
+    A point's expected spread joins two parts: how far the kept points lie off their line, with the line's own error at
+    that place (the prediction interval of least squares, on as many degrees of freedom as there are points less two), and
+    the error from the items, point and line being compared item by item (on as many as there are clusters less one). The
+    degrees of the sum are Satterthwaite's (1946).
+
+    The kept points were searched for, so p is corrected by Bonferroni for every set of as many points that could have
+    been left out and each of its members, and every number of them that the search allows; and for ``tests`` kinds of
+    test. So the chance of finding any point of a clean table below its line is at most 0.05 / ``tests``, if points lie
+    normally about a line.
+    """
+    most = len(points) - _held(len(points))
+    found = {}
+    for point in points:
+        kept = [one for one in points if one.name in line.kept and one.name != point.name]
+        if len(kept) < 3 or len({one.x for one in kept}) < 2:
+            continue
+        off = len(points) - len(line.kept) + (point.name in line.kept)
+        tries = tests * most * off * math.comb(len(points), off) if off <= most else None
+        found[point.name] = _departure(point, kept, errors_of, tries)
+    return found
+
+
+def _departure(
+    point: Point, kept: Sequence[Point], errors_of: Mapping[str, ItemErrors], tries: int | None
+) -> Departure:
+    xs, ys = (np.array([getattr(one, name) for one in kept]) for name in ("x", "y"))
+    apart = xs - xs.mean()
+    total = float(apart @ apart)
+    slope = float(apart @ ys) / total
+    weights = 1 / len(kept) + (point.x - xs.mean()) * apart / total
+    errors = ys - ys.mean() - slope * apart
+    freedom = len(kept) - 2
+    scatter = float(errors @ errors) / freedom
+    stretch = 1 + 1 / len(kept) + (point.x - xs.mean()) ** 2 / total
+    own = errors_of[point.name]
+    # What the items alone make of the points' places, cluster by cluster.
+    noise = np.array([_noise(errors_of[one.name], slope) for one in kept])
+    by_items = float(((_noise(own, slope) - weights @ noise) ** 2).sum())
+    by_items += _beyond(own.y_least, own.y) + slope**2 * _beyond(own.x_least, own.x)
+    left = noise - noise.mean(axis=0) - np.outer(apart, apart @ noise) / total
+    models = max(0.0, scatter - float((left**2).sum()) / freedom) * stretch
+    by_points = scatter * stretch
+    whole = by_points + by_items
+    clusters = max(2, min(own.clusters, *(errors_of[one.name].clusters for one in kept)))
+    degrees = whole**2 / (by_points**2 / freedom + by_items**2 / (clusters - 1)) if whole else float(freedom)
+    value = point.y - float(weights @ ys)
+    return Departure(value, math.sqrt(whole), degrees, math.sqrt(models), tries)
+
+
+def _noise(one: ItemErrors, slope: float) -> Floats:
+    factor = math.sqrt(one.clusters / (one.clusters - 1)) if one.clusters > 1 else 1.0
+    noise: Floats = factor * (one.y - slope * one.x)
+    return noise
+
+
+def _beyond(least: float, parts: Floats) -> float:
+    """By how much the square of the least error exceeds the variance seen."""
+    return max(0.0, least**2 - float((parts**2).sum()))
 
 
 @dataclass(slots=True, frozen=True)

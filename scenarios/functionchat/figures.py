@@ -1,9 +1,9 @@
 """Figures of the paper's form from graded turns: passes by tool list and their average (Table 3), pass rates by type
 with macro and micro average (Table 4), how often the judge was wrong (Table 5); and as tables of text.
 
-Rates are shares, 0–1, of the turns that have a verdict; those that have none are counted beside. Standard errors take
-turns with the same query, or of the same dialog, as one cluster; Wilson's intervals take every turn as independent and
-are too narrow where a run repeats its turns. What never belongs here: grading, and reading runs.
+Rates are shares, 0–1, of the turns that have a verdict; those that have none are counted beside. Standard errors and
+intervals take turns with the same query, or of the same dialog, as one cluster. What never belongs here: grading, and
+reading runs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 
 from viva.reports.text import DASH, Table, number
 from viva.scoring.clusters import clustered_mean
-from viva.scoring.intervals import wilson
 
 from .review import Correction
 from .turns import OUTPUT_TYPES, TOOL_LISTS, OutputType, Subset
@@ -100,11 +99,12 @@ def _scored(outcomes: Iterable[GradedTurn]) -> list[GradedTurn]:
 
 
 def _counts(outcomes: Sequence[GradedTurn]) -> dict[str, Any]:
-    passed = sum(one.passed is True for one in outcomes)
-    scored = len(_scored(outcomes))
-    share = wilson(passed, scored)
+    scored = _scored(outcomes)
+    mean = clustered_mean([float(one.passed is True) for one in scored], [one.cluster for one in scored])
+    share = mean and mean.within(0.0, 1.0, rate=True)
     ends = share and {"value": _rounded(share.value), "low": _rounded(share.low), "high": _rounded(share.high)}
-    return {"n": len(outcomes), "passed": passed, "unscored": len(outcomes) - scored, "rate": ends}
+    passed = sum(one.passed is True for one in scored)
+    return {"n": len(outcomes), "passed": passed, "unscored": len(outcomes) - len(scored), "rate": ends}
 
 
 def _rate(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:

@@ -91,6 +91,9 @@ class FunctionChat(Scenario[FunctionChatSettings, "DialogTurn | DialogTask"]):
 
         return Grading(0.0, 1.0, answers, passes=True)
 
+    def cluster_of(self, result: Any) -> str:
+        return str(result.get("cluster", ""))
+
     def task(self, record: Any) -> DialogTurn | DialogTask:
         return DialogTurn.from_record(record) if "ground_truth" in record else DialogTask.model_validate(record)
 

@@ -11,8 +11,8 @@ from viva.reports.failed import failed_table
 from viva.reports.irregular import Irregular, add_irregular, irregular_of, irregular_record
 from viva.reports.text import Table, interval, number
 from viva.reports.usage import add_usage, usage_of, usage_table
+from viva.scoring.clusters import clustered_mean
 from viva.scoring.failures import Failures
-from viva.scoring.intervals import wilson
 from viva.scoring.repeats import pass_hat_k
 from viva.scoring.stream import Mean, Tally
 
@@ -51,7 +51,9 @@ class CandidateDialogs:
         """Everything as plain data."""
         trials = [(tried, succeeded) for tried, succeeded in self.trials.values()]
         tried, succeeded = sum(n for n, _ in trials), sum(c for _, c in trials)
-        share = wilson(succeeded, tried)
+        outcomes = [(float(at < won), task) for task, (held, won) in self.trials.items() for at in range(held)]
+        mean = clustered_mean([value for value, _ in outcomes], [task for _, task in outcomes])
+        share = mean and mean.within(0.0, 1.0, rate=True)
         return {
             "tasks": len(trials),
             "talks": tried,

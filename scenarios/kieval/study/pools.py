@@ -152,7 +152,9 @@ class InterviewPool:
         ):
             record[name] = plain[name]
         record |= {name: plain[name] for name in ("failure_reasons", "free") if name in plain}
-        record["items_needed"] = _items_needed(record["score"], len(np.unique(codes)) / max(1, len(np.unique(self.clusters()))))
+        record["items_needed"] = _items_needed(
+            record["score"], len(np.unique(codes)) / max(1, len(np.unique(self.clusters())))
+        )
         record["probe"] = self._static()
         return record
 
