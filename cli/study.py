@@ -41,7 +41,7 @@ def show_study(folders: Sequence[Path], scorer: str | None, wanted: Wanted, *, p
     from viva.reports.markup import latex, markdown
     from viva.study.cache import user_cache
     from viva.study.exports import check_parquet, write_csv, write_parquet
-    from viva.study.study import Study, findings_of
+    from viva.study.study import Study, sentences_of
 
     from .output import print_json, print_tables, print_text
     from .targets import check_targets
@@ -71,8 +71,10 @@ def show_study(folders: Sequence[Path], scorer: str | None, wanted: Wanted, *, p
     else:
         print_tables(study.tables())
         # The answer stands last, where a terminal is at the end of long tables.
-        sentences = [sentence for found in findings_of(report) for sentence in found.sentences]
-        if sentences:
-            print_text(harmless("\n".join(sentences)) + "\n")
+        told = [
+            line for about, sentences in sentences_of(report) for line in ([f"{about}:"] if about else []) + sentences
+        ]
+        if told:
+            print_text(harmless("\n".join(told)) + "\n")
     for note in report["notes"]:
         print(f"viva: note: {harmless(note)}", file=sys.stderr)

@@ -49,7 +49,8 @@ class Page:
     where there could be; ``transcripts`` has by candidate the name of each cell with its commands.
 
     ``verdict``: what was found, in sentences, the most decisive first, with the plot that shows it, ``decisive``, which
-    is not among ``plots``. ``origin`` is said once for all sections and plots whose own is empty.
+    is not among ``plots``. ``about``: which items the verdict is of, where there are several; ``further`` has the
+    others, each with its own. ``origin`` is said once for all sections and plots whose own is empty.
     """
 
     heading: str
@@ -63,6 +64,8 @@ class Page:
     verdict: list[str] = field(default_factory=list)
     decisive: Plot | None = None
     origin: str = ""
+    about: str = ""
+    further: list[tuple[str, list[str]]] = field(default_factory=list)
 
 
 def joined(names: Iterable[str]) -> str:

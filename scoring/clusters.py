@@ -120,8 +120,8 @@ def clustered_mean(values: Values, labels: Sequence[str], strata: Sequence[str] 
     the last bit.
 
     ``strata`` names each value's stratum, such as its dataset: residuals are then from the stratum's mean, and the
-    factor is that of each stratum (Cochran 1977, section 5.6), for other strata are not drawn anew. Without two clusters
-    in each stratum they do not count.
+    factor is that of each stratum (Cochran 1977, section 5.6), for other strata are not drawn anew. Without two
+    clusters in each stratum they do not count.
 
     :raises ValueError: the two differ in length, or a value is not finite.
     """

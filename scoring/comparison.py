@@ -38,9 +38,10 @@ class Comparison:
     ``se`` its standard error, both clustered by item; ``p`` two-sided, of there being no difference, by ``test``;
     ``p_corrected`` the same for the whole table that the pair stands in. These five are None below two items.
 
-    ``n`` items were compared, in ``clusters`` clusters and ``pairs`` pairs of conversations; ``dropped`` items both have talked about, but no
-    pair of conversations is scored on both sides. ``won``, ``tied`` and ``lost`` are the shares of the items, 0–1, on
-    which the first has the higher, the same, the lower mean score; None without common items.
+    ``n`` items were compared, in ``clusters`` clusters and ``pairs`` pairs of conversations; ``dropped`` items both
+    have talked about, but no pair of conversations is scored on both sides. ``won``, ``tied`` and ``lost`` are the
+    shares of the items, 0–1, on which the first has the higher, the same, the lower mean score; None without common
+    items.
     """
 
     first: str

@@ -41,8 +41,8 @@ class Regression:
     """A line through points that does not follow outliers.
 
     ``residuals`` are y less the line; ``deviations`` the same in units of each point's expected spread; ``kept`` the
-    points that the final line is drawn through. ``below`` and ``above`` are the names of those beyond ``threshold`` such
-    units; where points were tested (``departures``), of those whose corrected p is less than 0.05.
+    points that the final line is drawn through. ``below`` and ``above`` are the names of those beyond ``threshold``
+    such units; where points were tested (``departures``), of those whose corrected p is less than 0.05.
     """
 
     slope: float
@@ -113,9 +113,9 @@ def _held(count: int) -> int:
 class Departure:
     """A point's distance from the line through the points kept, itself left out: the test of whether it belongs there.
 
-    ``value`` is y less the line, ``se`` its expected spread if it belongs there, with ``freedom`` degrees; ``models`` is
-    the part of ``se`` that more items would not narrow. ``tries``: by how much a p-value is corrected, because the line
-    was searched for; None where so many points are off already that no line could tell of one more.
+    ``value`` is y less the line, ``se`` its expected spread if it belongs there, with ``freedom`` degrees; ``models``
+    is the part of ``se`` that more items would not narrow. ``tries``: by how much a p-value is corrected, because the
+    line was searched for; None where so many points are off already that no line could tell of one more.
     """
 
     value: float
@@ -159,7 +159,8 @@ class ItemErrors:
     """What the items say of one point: for each cluster of items its share of the error of ``x`` and of ``y`` (the sum
     of its residuals over the number of values), and the number of ``clusters`` that have values.
 
-    ``x_least`` and ``y_least``: errors that are not undercut, whatever the spread seen: few values may be alike by chance.
+    ``x_least`` and ``y_least``: errors that are not undercut, whatever the spread seen: few values may be alike by
+    chance.
     """
 
     x: Floats
@@ -175,23 +176,23 @@ def departures(
     """Test each point against the line of the others that were kept; points that cannot be tested are left out.
 
     A point's expected spread joins two parts: how far the kept points lie off their line, with the line's own error at
-    that place (the prediction interval of least squares, on as many degrees of freedom as there are points less two), and
-    the error from the items, point and line being compared item by item (on as many as there are clusters less one). The
-    degrees of the sum are Satterthwaite's (1946).
+    that place (the prediction interval of least squares, on as many degrees of freedom as there are points less two),
+    and the error from the items, point and line being compared item by item (on as many as there are clusters less
+    one). The degrees of the sum are Satterthwaite's (1946).
 
-    The kept points were searched for, so p is corrected by Bonferroni for every set of as many points that could have
-    been left out and each of its members, and every number of them that the search allows; and for ``tests`` kinds of
-    test. So the chance of finding any point of a clean table below its line is at most 0.05 / ``tests``, if points lie
-    normally about a line.
+    The kept points were searched for, so p is corrected by Bonferroni for every set of points that the search could
+    have left out and each of its members; and for ``tests`` kinds of test. So the chance of finding any point of a
+    clean table below its line is at most 0.05 / ``tests``, if points lie normally about a line.
     """
     most = len(points) - _held(len(points))
+    sets = sum(off * math.comb(len(points), off) for off in range(1, most + 1))
     found = {}
     for point in points:
         kept = [one for one in points if one.name in line.kept and one.name != point.name]
         if len(kept) < 3 or len({one.x for one in kept}) < 2:
             continue
         off = len(points) - len(line.kept) + (point.name in line.kept)
-        tries = tests * most * off * math.comb(len(points), off) if off <= most else None
+        tries = tests * sets if off <= most else None
         found[point.name] = _departure(point, kept, errors_of, tries)
     return found
 

@@ -18,7 +18,7 @@ from viva.scenarios.study.sections import Section, Subject
 from .common import common_sections
 from .order import DRAWN, RECORDED, ordered
 from .page_repeats import said_once
-from .study import findings_of, in_order
+from .study import in_order, sentences_of
 from .systems import SystemsTogether, sections_of, systems_in
 
 _EXAMPLES = {1: ("only",), 2: ("lowest", "highest"), 3: ("lowest", "median", "highest")}
@@ -47,7 +47,8 @@ def page_of(report: Mapping[str, Any]) -> Page:
     if drawn or missing:
         place = sum(subject in (Subject.RESULTS, Subject.CONTAMINATION) for subject, _ in sections)
         sections.insert(place, (Subject.CONTAMINATION, plots))
-    verdict = [sentence for found in findings_of(report) for sentence in found.sentences]
+    groups = sentences_of(report)
+    about, verdict = groups[0] if groups else ("", [])
     page = Page(
         _heading(report),
         _facts(report, together),
@@ -62,6 +63,8 @@ def page_of(report: Mapping[str, Any]) -> Page:
         transcripts,
         [*(one for systems in together for one in systems.study.methods(systems.part_of(report))), *_tiers(report)],
         verdict,
+        about=about,
+        further=groups[1:],
     )
     if verdict and drawn:  # the plot that shows most comes first
         page.decisive, page.plots = drawn[0], drawn[1:]

@@ -166,8 +166,19 @@ def findings_of(report: Mapping[str, Any]) -> list[Findings]:
 
     :raises ConfigurationError: a scenario of the report is not registered here.
     """
-    told = (systems.study.findings(systems.part_of(report)) for systems in systems_in(report))
-    return [one for one in told if one is not None]
+    return [one for systems in systems_in(report) for one in systems.study.findings(systems.part_of(report))]
+
+
+def sentences_of(report: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+    """The sentences of ``findings_of`` in groups, each with a heading where there are several; last the rule that they
+    keep to, without a heading.
+
+    :raises ConfigurationError: a scenario of the report is not registered here.
+    """
+    found = [one for one in findings_of(report) if one.sentences]
+    groups = [(one.about if len(found) > 1 else "", one.sentences) for one in found]
+    rules = list(dict.fromkeys(one.rule for one in found if one.rule))
+    return [*groups, ("", rules)] if rules else groups
 
 
 def _distinct(names: Iterable[str]) -> list[str]:

@@ -46,32 +46,39 @@ class FlexEvalStudy(SystemStudy):
         for reading in readings:
             reading.columns = found[reading.cell.candidate]
 
-    def findings(self, report: Record) -> Findings:
-        """Whether each release passes its gate, and how many of its tests do."""
-        sentences, standings = [], []
-        cells = [cell for cell in report["cells"] if cell["result"]]
-        names = Counter(cell["candidate"] for cell in cells)
-        for cell in cells:
-            result = cell["result"]
-            name = cell["candidate"] if names[cell["candidate"]] == 1 else f"{cell['candidate']} ({cell['name']})"
-            broken, tests = result.get("broken") or [], result.get("tests")
-            if broken:
-                more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
-                sentences.append(f"{name} breaks its gate: {', '.join(broken[:3])}{more}.")
-            else:
-                sentences.append(f"{name} breaks no threshold.")
-            rate = (tests or {}).get("rate")
-            if rate is not None:
-                value, low, high = (100 * rate[end] for end in ("mean", "low", "high"))
-                standings.append(Standing(name, value, low, high, rate["n"], bool(broken), ", ".join(broken)))
-        sentences.sort(key=lambda sentence: " breaks its gate" not in sentence)
-        standings.sort(key=lambda one: -(one.value or 0.0))
-        return Findings(sentences, "tests passed, percent" if standings else "", standings)
+    def findings(self, report: Record) -> list[Findings]:
+        """Whether each release passes its gate, and how many of its tests do, suite by suite."""
+        suites: dict[str, list[Record]] = {}
+        for cell in report["cells"]:
+            if cell["result"]:
+                suites.setdefault(cell["dataset"], []).append(cell)
+        return [_of_suite(name, cells) for name, cells in suites.items()]
 
     def cell_rows(self, cell: Record, place: Row) -> Iterator[Row]:
         metrics = (cell["result"] or {}).get("metrics", {})
         for name, metric in metrics.items():
             yield from record_rows(place, name, {key: one for key, one in metric.items() if key != "errors"})
+
+
+def _of_suite(suite: str, cells: Sequence[Record]) -> Findings:
+    sentences, standings = [], []
+    names = Counter(cell["candidate"] for cell in cells)
+    for cell in cells:
+        result = cell["result"]
+        name = cell["candidate"] if names[cell["candidate"]] == 1 else f"{cell['candidate']} ({cell['name']})"
+        broken, tests = result.get("broken") or [], result.get("tests")
+        if broken:
+            more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
+            sentences.append(f"{name} breaks its gate: {', '.join(broken[:3])}{more}.")
+        else:
+            sentences.append(f"{name} breaks no threshold.")
+        rate = (tests or {}).get("rate")
+        if rate is not None:
+            value, low, high = (100 * rate[end] for end in ("mean", "low", "high"))
+            standings.append(Standing(name, value, low, high, rate["n"], bool(broken), ", ".join(broken)))
+    sentences.sort(key=lambda sentence: " breaks its gate" not in sentence)
+    standings.sort(key=lambda one: -(one.value or 0.0))
+    return Findings(sentences, "tests passed, percent" if standings else "", standings, suite)
 
 
 class Releases(Section[Material]):

@@ -83,8 +83,9 @@ def remembering(scorer: Scorer) -> Remembering:
 
 
 class InterviewAggregate:
-    """Everything a report says about one candidate. Interviews about items of one cluster are not independent: errors are
-    over clusters, and over interviews where items have none.
+    """Everything a report says about one candidate.
+
+    Interviews about items of one cluster are not independent: errors are over clusters.
     """
 
     def __init__(self, scorer: Scorer) -> None:

@@ -110,8 +110,8 @@ def detector_records(
 ) -> dict[str, Any]:
     """Return by detector how well it tells members from other texts; of detectors that every text has a score of.
 
-    ``texts`` are the scores of each text, which is named by whether it is of the second set, and its item. ``chance_se``
-    is the standard error that the area would have if members and others were alike.
+    ``texts`` are the scores of each text, which is named by whether it is of the second set, and its item.
+    ``chance_se`` is the standard error that the area would have if members and others were alike.
     """
     member = [second == members_are_second for second, _ in texts]
     labels = [clusters[place] for place in texts]

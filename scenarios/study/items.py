@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from viva.reports.figures import Codes
 
-
 _CLUSTER = "\x1fcluster"  # behind the name of a cluster, so that no item has the same
 
 

@@ -194,11 +194,11 @@ class SystemStudy:
         """How figures are computed, as terms and their descriptions."""
         return []
 
-    def findings(self, report: Record) -> Findings | None:
-        """What the report says in a few sentences, and the candidates in order; None where this system has no words
-        for it.
+    def findings(self, report: Record) -> Sequence[Findings]:
+        """What the report says in a few sentences, and the candidates in order, once for each dataset; empty where this
+        system has no words for it.
         """
-        return None
+        return []
 
 
 def inserted(mapping: Mapping[str, Any], after: str, **more: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from viva.reports.page import Record
+from viva.reports.page import Record, joined
 
 from ...study.static import StaticFigures
 from ..interviews import MOST_UNANSWERED
@@ -16,8 +16,9 @@ from .words import FIRST_ANSWER
 
 
 def accuracy_source(pooled: Sequence[Record], lent: StaticFigures | None) -> str:
-    """A static figure's way of answering if all that were interviewed have it, each but the first only where the ones
-    before it are missing; else that of the interviews' first answers. One kind for all, for kinds do not compare.
+    """Return a static figure's way of answering if all that were interviewed have it, each but the first only where the
+    ones before it are missing; else that of the interviews' first answers. One kind for all rows, for kinds do not
+    compare: ``pooled`` are those of one dataset, or all.
     """
     rows = [row for row in pooled if row["dataset"] is not None and row["score"]["n"]]
     for method in () if lent is None else lent.preferred:
@@ -46,6 +47,13 @@ def too_seldom_answered(row: Record, source: str) -> bool:
     return (unanswered_of(row, source) or 0.0) > MOST_UNANSWERED
 
 
-def said_in_titles(source: str) -> str:
-    """The source as titles of tables name it."""
+def said_in_titles(correlations: Record) -> str:
+    """Return the sources as titles of tables name them, dataset by dataset where they differ."""
+    sources = correlations.get("accuracies") or {}
+    if len(set(sources.values())) < 2:
+        return _said(next(iter(sources.values()), correlations["accuracy"]))
+    return joined(f"{_said(source)} on {name}" for name, source in sources.items())
+
+
+def _said(source: str) -> str:
     return f"of the {FIRST_ANSWER}s" if source == FIRST_ANSWER else f"probed by {source}"

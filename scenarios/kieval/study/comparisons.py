@@ -6,7 +6,7 @@ What never belongs here: formulas (``scoring.comparison``), and reading journals
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from viva.reports.figures import rounded, significant
@@ -34,41 +34,12 @@ class Comparisons(Section[InterviewMaterial]):
         """Interviews are paired by item, seed and evaluator. ``won``, ``tied`` and ``lost`` count items, by their mean
         difference.
         """
-        found = []
-        for dataset, group in by_dataset(material.pools):
-            scores = {pool.candidate: _scores(pool) for pool in group}
-            for one in compare_all(scores, CORRECTION):
-                if one.mean is None:
-                    continue
-                ends = one.difference
-                counts = {name: round(getattr(one, name) * one.n) for name in ("won", "tied", "lost")}
-                found.append(
-                    {
-                        "dataset": dataset,
-                        "first": one.first,
-                        "second": one.second,
-                        "difference": {
-                            "value": rounded(one.mean),
-                            "low": None if ends is None else rounded(ends.low),
-                            "high": None if ends is None else rounded(ends.high),
-                        },
-                        "se": rounded(one.se),
-                        "test": one.test,
-                        "p": significant(one.p),
-                        "p_corrected": significant(one.p_corrected),
-                        "correction": CORRECTION,
-                        "n": one.n,
-                        "pairs": one.pairs,
-                        "dropped": one.dropped,
-                        **counts,
-                    }
-                )
-        return found
+        return [{"dataset": dataset, **one} for dataset, group in by_dataset(material.pools) for one in compared(group)]
 
     def notes(self, report: Record) -> list[str]:
         """Pairs whose p-values rest on few items."""
         compared = report["comparisons"]
-        few = [one for one in compared if one["p"] is not None and one["n"] <= MOST]
+        few = [one for one in compared if one["p"] is not None and one["clusters"] <= MOST]
         found = []
         if few:
             found.append(
@@ -108,6 +79,48 @@ class Comparisons(Section[InterviewMaterial]):
             yield figure_row(where, name, **one["difference"], se=one["se"], n=one["n"])
             for field in ("p", "p_corrected", "won", "tied", "lost", "pairs", "dropped"):
                 yield figure_row(where, f"{name}.{field}", value=one[field], n=one["n"])
+
+
+def compared(group: Sequence[InterviewPool]) -> list[dict[str, Any]]:
+    """Every pair of candidates that have an item in common; items of several datasets are strata."""
+    scores = {pool.candidate: _scores(pool) for pool in group}
+    clusters: dict[str, str] = {}
+    for pool in group:
+        clusters |= zip(pool.labels(pool.codes()), pool.labels(pool.clusters()), strict=True)
+    strata = {label: dataset for pool in group for dataset, label in _places(pool)}
+    several = len(set(strata.values())) > 1
+    found = []
+    for one in compare_all(scores, CORRECTION, clusters=clusters, strata=strata if several else None):
+        if one.mean is None:
+            continue
+        ends = one.difference
+        found.append(
+            {
+                "first": one.first,
+                "second": one.second,
+                "difference": {
+                    "value": rounded(one.mean),
+                    "low": None if ends is None else rounded(ends.low),
+                    "high": None if ends is None else rounded(ends.high),
+                },
+                "se": rounded(one.se),
+                "test": one.test,
+                "p": significant(one.p),
+                "p_corrected": significant(one.p_corrected),
+                "correction": CORRECTION,
+                "n": one.n,
+                "clusters": one.clusters,
+                "pairs": one.pairs,
+                "dropped": one.dropped,
+                **{name: round(getattr(one, name) * one.n) for name in ("won", "tied", "lost")},
+            }
+        )
+    return found
+
+
+def _places(pool: InterviewPool) -> Iterator[tuple[str, str]]:
+    for _, dataset, columns in pool.parts:
+        yield from ((dataset, label) for label in pool.labels(pool.codes_of(dataset, columns)))
 
 
 def _scores(pool: InterviewPool) -> dict[tuple[str, str], float | None]:

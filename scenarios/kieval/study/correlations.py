@@ -7,23 +7,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from viva.reports.correlations import COEFFICIENTS, correlation_record, line_record
-from viva.reports.figures import LEVEL
+from viva.reports.figures import LEVEL, Floats, rounded, significant
 from viva.reports.page import Plot, Record, counted, joined
 from viva.reports.rows import Row, figure_row
 from viva.reports.text import Table, number, percent
 from viva.scoring.correlation import Correlations, Figures, Fit, by_dataset, correlate, fits
 from viva.scoring.plots import regression
-from viva.scoring.regression import Regression
+from viva.scoring.regression import ItemErrors, Point, Regression, departures
 
 from ...study.sections import Section, Subject
 from ...study.static import StaticFigures
 from ..interviews import MOST_UNANSWERED
 from .accuracies import accuracy_of, accuracy_source, said_in_titles, too_seldom_answered, unanswered_of
 from .drawing import Drawn, plot, shown_dataset
-from .pools import InterviewMaterial
+from .pools import InterviewMaterial, InterviewPool
+from .rule import FALL, FEWEST_ITEMS, KINDS_OF_TEST, POWER
 from .words import FIRST_ANSWER, place, said_accuracy, title_facts
 
 # scipy.stats takes half a second to load: the functions that need it import it.
@@ -44,39 +48,73 @@ class AgainstAccuracy(Section[InterviewMaterial]):
         """Accuracies with more than ``MOST_UNANSWERED`` unanswered items are in none of the figures: they tell how
         often an answer could be read, not what a model knows.
         """
-        source = accuracy_source(report["pooled"], self._lent)
-        figures, left_out = [], []
-        for one in report["pooled"]:
-            accuracy, score = accuracy_of(one, source), one["score"]
-            if one["dataset"] is None or accuracy["mean"] is None or score["mean"] is None:
-                continue
-            if too_seldom_answered(one, source):
-                unanswered = unanswered_of(one, source)
-                left_out.append({"model": one["candidate"], "dataset": one["dataset"], "unanswered_rate": unanswered})
-                continue
-            errors = [_error(record) for record in (accuracy, score)]
-            figures.append(Figures(one["candidate"], one["dataset"], accuracy["mean"], score["mean"], *errors))
-        lines: dict[str, Fit | None] = {}
-        for name, group in by_dataset(figures).items():
-            lines |= fits(group) if len(group) > 2 else {name: None}
-        below = sorted({model for fit in lines.values() if fit is not None for model in fit.line.below})
-        return {
-            "accuracy": source,
-            "left_out": left_out,
-            "figures": [{name: getattr(one, name) for name in _FIGURE} for one in figures],
-            **_coefficients(figures, ()),
-            "excluding": {"models": below, **_coefficients(figures, below)} if below else None,
-            "lines": {name: None if fit is None else line_record(fit) for name, fit in lines.items()},
+        pooled = report["pooled"]
+        datasets = list(dict.fromkeys(one["dataset"] for one in pooled if one["dataset"] is not None))
+        sources = {
+            name: accuracy_source([one for one in pooled if one["dataset"] == name], self._lent) for name in datasets
         }
+        common = accuracy_source(pooled, self._lent)
+        figures, left_out = _figures(pooled, sources)
+        alike = figures if set(sources.values()) <= {common} else _figures(pooled, dict.fromkeys(datasets, common))[0]
+        lines: dict[str, dict[str, Any] | None] = {}
+        for name, group in by_dataset(figures).items():
+            lines[name] = self._line(material, report, name, group, sources[name])
+        below = sorted({model for line in lines.values() if line is not None for model in line["below"]})
+        rows = {(one["candidate"], one["dataset"]): one for one in pooled}
+        return {
+            "accuracy": common,
+            "accuracies": sources,
+            "left_out": left_out,
+            "figures": [_figure(one, rows[one.model, one.dataset], sources[one.dataset]) for one in figures],
+            **_coefficients(figures, alike, ()),
+            "excluding": {"models": below, **_coefficients(figures, alike, below)} if below else None,
+            "lines": lines,
+        }
+
+    def _line(
+        self,
+        material: InterviewMaterial,
+        report: Mapping[str, Any],
+        dataset: str,
+        group: Sequence[Figures],
+        source: str,
+    ) -> dict[str, Any] | None:
+        """A dataset's line, with each candidate tested against that of the others."""
+        fit = fits(group)[dataset] if len(group) > 2 else None
+        if fit is None:
+            return None
+        pools = {
+            pool.candidate: pool for pool in material.pools if pool.dataset == dataset and pool.candidate in
+            {one.model for one in group}
+        }  # fmt: skip
+        errors = _item_errors(pools, source, self._lent, group)
+        points = [Point(one.model, one.accuracy, one.score, one.accuracy_se, one.score_se) for one in group]
+        tests = {}
+        for model, found in departures(fit.line, points, errors, KINDS_OF_TEST).items():
+            items = len(np.unique(pools[model].codes()))
+            times = found.times_the_items(FALL, POWER)
+            enough = errors[model].clusters >= FEWEST_ITEMS
+            tests[model] = {
+                "value": significant(found.value),
+                "se": significant(found.se),
+                "p": significant(found.p) if enough else 1.0,
+                "power": rounded(found.power(FALL)) if enough else 0.0,
+                "n": items,
+                "needed": None if times is None else max(FEWEST_ITEMS, math.ceil(times * items)),
+            }
+        line = replace(fit.line, p_values={name: float(test["p"] or 0.0) for name, test in tests.items()})
+        return line_record(Fit(line, fit.spread)) | {"tests": tests}
 
     def notes(self, report: Record) -> list[str]:
         """Models that answer too seldom to be set beside others."""
         found = report["correlations"]
-        answers = "first answers" if found["accuracy"] == FIRST_ANSWER else "generated answers"
+        kinds = {
+            name: "first" if source == FIRST_ANSWER else "generated" for name, source in found["accuracies"].items()
+        }
         return [
-            f"{percent(one['unanswered_rate'])} of the {answers} of '{one['model']}' on '{one['dataset']}' name no "
-            f"choice (more than {100 * MOST_UNANSWERED:.0f}%): its accuracy, which counts them as not right, is left "
-            "out of correlations and lines"
+            f"{percent(one['unanswered_rate'])} of the {kinds[one['dataset']]} answers of '{one['model']}' on "
+            f"'{one['dataset']}' name no choice (more than {100 * MOST_UNANSWERED:.0f}%): its accuracy, which counts "
+            "them as not right, is left out of correlations and lines"
             for one in found["left_out"]
         ]
 
@@ -85,7 +123,7 @@ class AgainstAccuracy(Section[InterviewMaterial]):
         without = found["excluding"]
         header = ["dataset", "n", *(text for name in COEFFICIENTS for text in (_NAMES[name], "p"))]
         chosen = ["dataset", "n", *(_NAMES[name] for name in COEFFICIENTS)]
-        title = f"KIEval against accuracy ({said_in_titles(found['accuracy'])}): {title_facts(report)}"
+        title = f"KIEval against accuracy ({said_in_titles(found)}): {title_facts(report)}"
         made: list[Table] = [(title, header, _lines(found))]
         if without is not None:
             names = ", ".join(without["models"])
@@ -120,11 +158,15 @@ class AgainstAccuracy(Section[InterviewMaterial]):
 
     def plots(self, report: Record) -> list[Plot]:
         found = report.get("correlations") or {}
-        known = [Figures(**{name: one[name] for name in _FIGURE}) for one in found.get("figures", ())]
+        known = [
+            Figures(*(one[name] for name in _FIGURE[:4]), *(one[name] or 0.0 for name in _FIGURE[4:]))
+            for one in found.get("figures", ())
+        ]
         groups = by_dataset(known)
         drawn: list[Drawn] = []
-        labels = (f"accuracy ({said_accuracy(found.get('accuracy'), self._lent)}), %", "KIEval score, 0–100")
+        sources = found.get("accuracies") or {}
         for name, group in groups.items():
+            labels = (f"accuracy ({said_accuracy(sources.get(name), self._lent)}), %", "KIEval score, 0–100")
             fit = _fit((found.get("lines") or {}).get(name))
             title = f"{shown_dataset(name)} (n = {counted(len(group), 'model')})"
             below = fit.line.below if fit else []
@@ -134,30 +176,88 @@ class AgainstAccuracy(Section[InterviewMaterial]):
             return []
         caption = (
             "Each point is a model; bars are one standard error. The line is a robust fit that outliers do not draw to "
-            "themselves, the band three expected spreads of the residuals. A red square is farther from the line than "
-            "that, its own errors included. Far below means that a model picks answers better than it talks about "
-            "them, which suggests contamination."
+            "themselves, the band three expected spreads of the residuals. A red square lies significantly off the "
+            "line of the others (corrected p below 0.05). Far below means that a model picks answers better than "
+            "it talks about them, which suggests contamination."
         )
         if any(len(group) > regression.NAMED for group in groups.values()):
             caption += f" Of more than {regression.NAMED} models only those off the line are named."
         return plot(report, "regression", "KIEval score against accuracy", caption, drawn)
 
 
-def _error(record: Mapping[str, Any]) -> float:
-    """A figure's standard error. Of one item, or of items that are all alike, none is seen; that is no error of 0: the
-    interval's half width then stands for it, in normal quantiles.
+def _figures(pooled: Sequence[Record], sources: Mapping[str, str]) -> tuple[list[Figures], list[dict[str, Any]]]:
+    """The figures of each candidate on each dataset, and those that are left out."""
+    figures, left_out = [], []
+    for one in pooled:
+        if one["dataset"] is None:
+            continue
+        source = sources[one["dataset"]]
+        accuracy, score = accuracy_of(one, source), one["score"]
+        if accuracy["mean"] is None or score["mean"] is None:
+            continue
+        if too_seldom_answered(one, source):
+            unanswered = unanswered_of(one, source)
+            left_out.append({"model": one["candidate"], "dataset": one["dataset"], "unanswered_rate": unanswered})
+            continue
+        errors = [_least_error(record) for record in (accuracy, score)]
+        figures.append(Figures(one["candidate"], one["dataset"], accuracy["mean"], score["mean"], *errors))
+    return figures, left_out
+
+
+def _figure(one: Figures, row: Record, source: str) -> dict[str, Any]:
+    """The record of a point; its errors are those that the figures have everywhere."""
+    record = {name: getattr(one, name) for name in _FIGURE}
+    return record | {"accuracy_se": accuracy_of(row, source)["se"], "score_se": row["score"]["se"]}
+
+
+def _least_error(record: Mapping[str, Any]) -> float:
+    """The half of a figure's interval, in normal quantiles: the error that a line takes a point to have. Of few items,
+    or of items that are all alike, the spread seen says less.
     """
     from scipy.stats import norm
 
-    if record["se"]:
-        return float(record["se"])
     return float((record["high"] - record["low"]) / 2 / norm.ppf((1 + LEVEL) / 2))
 
 
-def _coefficients(figures: Sequence[Figures], without: Collection[str]) -> dict[str, Any]:
+def _item_errors(
+    pools: Mapping[str, InterviewPool], source: str, lent: StaticFigures | None, group: Sequence[Figures]
+) -> dict[str, ItemErrors]:
+    """What each cluster of items adds to the error of each candidate's accuracy and score."""
+    columns = {}
+    for name, pool in pools.items():
+        clusters, items = pool.clusters(), pool.codes()
+        score, right = pool.column("overall"), pool.column("right")
+        if source == FIRST_ANSWER or lent is None:
+            columns[name] = (score, clusters, 100.0 * right, clusters)
+        else:
+            right, asked = lent.right(pool.pool, source)
+            known = lent.clusters(pool.pool) | dict(zip(items.tolist(), clusters.tolist(), strict=True))
+            columns[name] = (score, clusters, 100.0 * right, np.array([known[code] for code in asked.tolist()]))
+    places, numbered = np.unique(
+        np.concatenate([codes for one in columns.values() for codes in (one[1], one[3])]), return_inverse=True
+    )
+    found, at = {}, 0
+    least = {one.model: one for one in group}
+    for name, (score, _, right, _) in columns.items():
+        parts = []
+        for values in (score, right):
+            codes = numbered[at : at + len(values)]
+            at += len(values)
+            scored = ~np.isnan(values)
+            apart = (values[scored] - values[scored].mean()) / scored.sum()
+            shares: Floats = np.bincount(codes[scored], apart, len(places)).astype(np.float64)
+            parts.append((shares, len(np.unique(codes[scored]))))
+        (y, held), (x, asked_of) = parts
+        one = least[name]
+        found[name] = ItemErrors(x, y, min(held, asked_of), one.accuracy_se, one.score_se)
+    return found
+
+
+def _coefficients(figures: Sequence[Figures], alike: Sequence[Figures], without: Collection[str]) -> dict[str, Any]:
+    """By dataset, and over all of them, where ``alike`` has accuracies of one kind."""
     found: Correlations = correlate(figures, without)
     return {
-        "overall": correlation_record(found.overall, bool(without)),
+        "overall": correlation_record(correlate(alike, without).overall, bool(without)),
         "datasets": {name: correlation_record(one, bool(without)) for name, one in found.datasets.items()},
     }
 
@@ -191,5 +291,8 @@ def _fit(line: Record | None) -> Fit | None:
         name: math.copysign(math.inf, line["residuals"][name]) if value is None else value
         for name, value in line["deviations"].items()
     }
-    found = Regression(line["slope"], line["intercept"], dict(line["residuals"]), deviations, line["threshold"])
+    p_values = {name: one["p"] for name, one in line["tests"].items()}
+    found = Regression(
+        line["slope"], line["intercept"], dict(line["residuals"]), deviations, line["threshold"], p_values=p_values
+    )
     return Fit(found, line["spread"])

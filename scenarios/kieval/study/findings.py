@@ -1,157 +1,162 @@
-"""What a study of interviews found, in sentences: who is suspected of contamination, who is best, and how sure that is.
-
-What never belongs here: computing figures (the other sections), and markup.
-"""
+"""What a study of interviews found, in sentences: who is suspected of contamination, who is best, and how sure that is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from viva.reports.page import Record, counted, joined
+from viva.reports.page import Record, counted, joined, span
 from viva.reports.text import number
 
 from ...study.findings import Findings, Standing
-from .words import of_interviews
+from .rule import AREA, FALL, FEWEST_CANDIDATES, GAP, LEVEL, POWER, SENTENCE
 
-_DETECTOR = "min_k_20"
-_CHANCE = 0.5  # the area under the curve of a detector that sees nothing
-_SURE = 0.05
-_FEWEST = 4  # candidates on a line: of three, none can be off it
+_MEASURE = "KIEval score, 0–100"
+# By which of the tests that could have seen something a candidate has no sign of it.
+_SEEN_BY = {("line", "texts"): "", ("line",): " by interviews", ("texts",): " by the texts alone"}
 
 
-def findings(report: Record) -> Findings | None:
-    """The findings of a report; None where nothing was scored and no text was compared with others."""
-    rows = [row for row in _overall(of_interviews(report)) if row["score"]["mean"] is not None]
-    remarks = _suspicions(report)
-    if not rows:
-        probed = list(_familiarity(report, remarks))
-        return Findings(probed) if probed else None
-    rows.sort(key=lambda row: -row["score"]["mean"])
-    standings = [_standing(row, remarks.get(row["candidate"], [])) for row in rows]
-    contamination, best = list(_contamination(report, rows, remarks)), list(_best(report, rows))
+def findings(report: Record) -> list[Findings]:
+    """Return what is said of each dataset, the suspected first, then what is said over several datasets together."""
+    verdicts = report["verdicts"]
+    found = [_of_dataset(name, report) for name in dict.fromkeys(one["dataset"] for one in verdicts["candidates"])]
+    found.sort(key=lambda one: not any(standing.suspected for standing in one.standings))
+    return [*found, *_over_datasets(report)]
+
+
+def _of_dataset(dataset: str, report: Record) -> Findings:
+    judged = {one["candidate"]: one for one in report["verdicts"]["candidates"] if one["dataset"] == dataset}
+    lead = next((one for one in report["verdicts"]["leads"] if one["datasets"] == [dataset]), None)
+    scored = [] if lead is None else [one["candidate"] for one in lead["standings"]]
+    names = [*scored, *(name for name in judged if name not in scored)]
+    contamination = list(_contamination([judged[name] for name in names if name in judged]))
+    best = [] if lead is None else list(_best(lead))
+    asked = any(one["verdict"] != "not_tested" for one in judged.values())
     # What could not be judged is no answer: who is best comes before it.
-    sentences = [*contamination, *best] if remarks or _judged(report) else [*best, *contamination]
-    return Findings(sentences, "KIEval score, 0–100", standings)
+    sentences = [*contamination, *best] if asked or not best else [*best, *contamination]
+    standings = [] if lead is None else _standings(lead, judged.values())
+    return Findings(sentences, _MEASURE if standings else "", standings, dataset, SENTENCE if asked or best else "")
 
 
-def _overall(rows: Sequence[Record]) -> list[Record]:
-    """One row a candidate: that over all datasets where it has several."""
-    found: dict[str, Record] = {}
-    for row in rows:
-        if row["dataset"] is None or row["candidate"] not in found:
-            found[row["candidate"]] = row
-    return list(found.values())
+def _over_datasets(report: Record) -> Iterator[Findings]:
+    for lead in report["verdicts"]["leads"]:
+        if len(lead["datasets"]) > 1:
+            about = f"{len(lead['datasets'])} datasets together ({joined(lead['datasets'])})"
+            judged = [one for one in report["verdicts"]["candidates"] if one["dataset"] in lead["datasets"]]
+            yield Findings(list(_best(lead)), _MEASURE, _standings(lead, judged), about, SENTENCE)
 
 
-def _standing(row: Record, remarks: list[str]) -> Standing:
-    score = row["score"]
-    return Standing(
-        row["candidate"],
-        score["mean"],
-        score.get("low"),
-        score.get("high"),
-        score.get("n") or 0,
-        bool(remarks),
-        "; ".join(remarks),
-    )
-
-
-def _suspicions(report: Record) -> dict[str, list[str]]:
-    """What speaks against each candidate: far below the line, or texts of the benchmark that it knows."""
-    found: dict[str, list[str]] = {}
-    several = len((report.get("correlations") or {}).get("lines") or {}) > 1
-    for dataset, line in _lines(report):
-        for model in line["below"]:
-            where = f" on {dataset}" if several else ""
-            found.setdefault(model, []).append(f"{number(-line['residuals'][model])} below the line{where}")
-    for row in report["pooled"]:
-        one = _detected(row)
-        if one is not None and one["low"] > _CHANCE:
-            where = f" of {row['dataset']}" if several else ""
-            text = f"recalls the texts{where} (AUC {number(one['value'], 2)})"
-            if text not in found.setdefault(row["candidate"], []):
-                found[row["candidate"]].append(text)
+def _standings(lead: Record, judged: Iterable[Record]) -> list[Standing]:
+    verdicts: dict[str, list[Record]] = {}
+    for one in judged:
+        verdicts.setdefault(one["candidate"], []).append(one)
+    found = []
+    for one in lead["standings"]:
+        own = verdicts.get(one["candidate"], [])
+        suspected = [verdict for verdict in own if verdict["verdict"] == "suspected"]
+        remark = "; ".join(dict.fromkeys(", ".join(_reasons(verdict)) for verdict in suspected))
+        verdict = "suspected" if suspected else own[0]["verdict"] if len(own) == 1 else ""
+        found.append(
+            Standing(
+                *(one["candidate"], one["mean"], one["low"], one["high"], one["n"]), bool(suspected), remark, verdict
+            )
+        )
     return found
 
 
-def _detected(row: Record) -> Record | None:
-    """What the detector says of a candidate on one dataset; None where it was not asked."""
-    one: Record = ((row.get("probe") or {}).get("detectors") or {}).get(_DETECTOR) or {}
-    return one if row["dataset"] is not None and one.get("low") is not None else None
+# -- contamination -----------------------------------------------------------------------------------------------------
 
 
-def _familiarity(report: Record, remarks: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """What probes alone say; nothing where no texts were compared."""
-    names = list(dict.fromkeys(row["candidate"] for row in report["pooled"] if _detected(row) is not None))
-    if names and not remarks:
-        yield f"No contamination seen: to {joined(names)} the dataset's texts are no more familiar than the others."
-    elif names:
-        yield from _suspected(names, remarks)
+def _contamination(judged: Sequence[Record]) -> Iterator[str]:
+    by_verdict: dict[str, list[Record]] = {}
+    for one in judged:
+        by_verdict.setdefault(one["verdict"], []).append(one)
+    if suspected := by_verdict.get("suspected"):
+        yield f"Contamination suspected: {_names(suspected)}."
+        yield "; ".join(f"{one['candidate']}: {', '.join(_reasons(one))}" for one in suspected) + "."
+    clean: dict[tuple[str, ...], list[Record]] = {}
+    for one in by_verdict.get("no_sign", []):
+        clean.setdefault(tuple(test["test"] for test in one["tests"] if test["power"] >= POWER), []).append(one)
+    for tests, group in clean.items():
+        tested = counted(len(group), "tested candidate")
+        yield f"No sign of contamination in {tested}{_SEEN_BY[tests]}: {_names(group)}."
+    if few := by_verdict.get("too_few"):
+        yield _too_few(few)
+    if untested := by_verdict.get("not_tested"):
+        why = f"it takes accuracy and score of {FEWEST_CANDIDATES} candidates, or a second set of texts"
+        yield f"Not tested for contamination: {_names(untested)} ({why})."
 
 
-def _lines(report: Record) -> Iterator[tuple[str, Record]]:
-    for dataset, line in ((report.get("correlations") or {}).get("lines") or {}).items():
-        if line:
-            yield dataset, line
-
-
-def _judged(report: Record) -> set[str]:
-    """The candidates on a line that could tell one of them apart."""
-    return {m for _, line in _lines(report) if len(line["residuals"]) >= _FEWEST for m in line["residuals"]}
-
-
-def _contamination(report: Record, rows: Sequence[Record], remarks: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    names = [row["candidate"] for row in rows]
-    if any(name in remarks for name in names):
-        yield from _suspected(names, remarks)
-    elif judged := _judged(report):
-        told = f"none of {counted(len(judged), 'candidate')} is far below the line of score on accuracy"
-        others = [name for name in names if name not in judged]
-        if others:
-            probed = "".join(_probed_clean(report, name) for name in others)
-            yield f"Not judged by interviews: {joined(others)}, of which accuracy or score is missing.{probed}"
-        yield f"No contamination seen: {told}."
+def _too_few(judged: Sequence[Record]) -> str:
+    """How much of the nearest test there is, and how much it would take."""
+    nearest = [min(one["tests"], key=lambda test: (test["needed"] is None, test["needed"] or 0)) for one in judged]
+    needed = [test["needed"] for test in nearest]
+    effect = " or ".join(
+        dict.fromkeys(
+            f"a fall of {FALL:g} points below the line" if test["test"] == "line" else f"an AUC of {AREA:g}"
+            for test in nearest
+        )
+    )
+    n = f"n = {span(test['n'] for test in nearest)}"
+    if None in needed:
+        would = f"it takes more candidates to see {effect}, whatever the number of items"
     else:
-        yield f"Contamination cannot be judged: a line of score on accuracy takes {_FEWEST} candidates with both."
+        would = f"about {_roughly(max(needed)):,} items would be needed to see {effect}"
+    return f"Too few to tell whether there is contamination: {_names(judged)} ({n}; {would})."
 
 
-def _probed_clean(report: Record, name: str) -> str:
-    """A sentence for a candidate whose probe found nothing; empty where it was not probed."""
-    found = [one for row in report["pooled"] if row["candidate"] == name and (one := _detected(row)) is not None]
-    if not found:
-        return ""
-    return f" Its probe sees no contamination: {name}, AUC {number(max(one['value'] for one in found), 2)}."
+def _reasons(one: Record) -> Iterator[str]:
+    """What speaks against a candidate: far below the line, or texts of the benchmark that it knows."""
+    for test in one["tests"]:
+        if test["p_corrected"] < LEVEL:
+            p = _p(test["p_corrected"])
+            if test["test"] == "line":
+                yield f"{number(-test['value'])} below the line ({p})"
+            else:
+                yield f"recalls the texts (AUC {number(test['value'], 2)}, {p})"
 
 
-def _suspected(names: Sequence[str], remarks: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    suspected = [name for name in names if name in remarks]
-    why = "; ".join(f"{name}: {', '.join(remarks[name])}" for name in suspected)
-    yield f"Contamination suspected: {joined(suspected)}."
-    clean = len(names) - len(suspected)
-    yield f"{why}." + (f" Clean as far as seen: {counted(clean, 'candidate')}." if clean else "")
+def _names(judged: Sequence[Record]) -> str:
+    return joined(one["candidate"] for one in judged)
 
 
-def _best(report: Record, rows: Sequence[Record]) -> Iterator[str]:
+# -- leads -------------------------------------------------------------------------------------------------------------
+
+
+def _best(lead: Record) -> Iterator[str]:
     """Who leads, and whether the next one is told from it beyond chance."""
-    first = rows[0]
-    score = first["score"]
-    interval = ""
-    if score.get("low") is not None:
-        interval = f"95% interval of {first['candidate']}: {number(score['low'])} to {number(score['high'])}"
-    if len(rows) == 1:
-        yield f"{first['candidate']} scores {number(score['mean'])} over {counted(score['n'], 'interview')}."
-        yield from [f"{interval}."] if interval else []
+    first, *others = lead["standings"]
+    shown = f"{first['candidate']}, {number(first['mean'])}"
+    interval = "" if first["low"] is None else f" (95% interval {number(first['low'])} to {number(first['high'])})"
+    if not others:
+        yield f"Only {shown}{interval}, over {counted(first['n'], 'interview')}."
         return
-    yield f"Best: {first['candidate']}, {number(score['mean'])}."
-    second = rows[1]
-    pair = {first["candidate"], second["candidate"]}
-    compared = [one for one in report["comparisons"] if {one["first"], one["second"]} == pair]
-    p = max((one["p_corrected"] for one in compared if one.get("p_corrected") is not None), default=None)
-    behind = f"{second['candidate']} follows with {number(second['score']['mean'])}"
-    if p is None:
-        sure = "whether that is chance was not tested"
-    elif p < _SURE:
-        sure = f"more than chance gives (Holm-corrected p {'< 0.001' if p < 0.001 else f'= {p:.3f}'})"
+    second = others[0]
+    behind = f"{second['candidate']} follows with {number(second['mean'])}"
+    if lead["verdict"] == "ahead":
+        yield f"Best: {shown}{interval}."
+        yield f"{behind}, significantly lower ({_p(lead['p_corrected'], 'Holm-corrected ')})."
+        return
+    yield f"Highest score: {shown}{interval}."
+    if lead["verdict"] == "not_significant":
+        yield f"{behind}, not significantly lower ({_p(lead['p_corrected'], 'Holm-corrected ')})."
+    elif lead["verdict"] == "too_few":
+        needed = f"about {_roughly(lead['needed']):,} would be needed to see a gap of {GAP:g} points"
+        yield f"{behind}; too few to tell them apart (n = {counted(lead['n'], 'item')}; {needed})."
     else:
-        sure = f"no more than chance may give (Holm-corrected p = {p:.2f})"
-    yield "; ".join(filter(None, (interval, f"{behind}, {sure}.")))
+        yield f"{behind}; not comparable: they have {counted(lead['n'], 'item')} in common."
+
+
+def _p(value: float, before: str = "") -> str:
+    return (
+        f"{before}p < 0.001"
+        if value < 0.001
+        else f"{before}p = {value:.3f}"
+        if value < 0.1
+        else f"{before}p = {value:.2f}"
+    )
+
+
+def _roughly(number: int) -> int:
+    """Two digits of a number: what a pilot tells of the items needed is no better known."""
+    step: int = 10 ** max(0, len(str(number)) - 2)
+    return -(-number // step) * step

@@ -1,10 +1,9 @@
 """One candidate's interviews on one dataset, or on all, taken together: over seeds and evaluators, by item.
 
-An item that several seeds drew, or several evaluators judged, is one cluster: its scores are not independent; items that
-share a passage, or what the run's ``cluster`` names, are one together. *All
-datasets* pools observations as they are; where datasets have as many items each, that is the mean of the datasets, as
-KIEval's Table 2 has it.
-What never belongs here: comparing candidates, and formulas.
+An item that several seeds drew, or several evaluators judged, is one cluster: its scores are not independent; items
+that share a passage, or what the run's ``cluster`` names, are one together. *All datasets* pools observations as they
+are; where datasets have as many items each, that is the mean of the datasets, as KIEval's Table 2 has it. What never
+belongs here: comparing candidates, and formulas.
 """
 
 from __future__ import annotations
@@ -120,6 +119,11 @@ class InterviewPool:
             return dict(NOTHING)
         return clustered_score(joined(known), self.labels(self.clusters()))
 
+    def score(self, scorer: Scorer) -> dict[str, Any]:
+        """The mean score, with the interval of the rule that ended the interviews, where one did."""
+        found = clustered_score(self.column("overall"), self.labels(self.clusters()))
+        return with_rule_interval(found, [cell for cell, _, _ in self.parts], scorer)
+
     def record(self, scorer: Scorer) -> dict[str, Any]:
         """The pooled figures as the report shows them."""
         readings, parts = self.pool.readings, self.parts
@@ -139,9 +143,7 @@ class InterviewPool:
             "n_items": len(np.unique(codes)),
             "n_observations": len(codes),
             "accuracy": clustered_rate(self.column("right"), labels),
-            "score": with_rule_interval(
-                clustered_score(self.column("overall"), labels), [cell for cell, _, _ in parts], scorer
-            ),
+            "score": self.score(scorer),
             "aspects": {name: clustered_score(self.column(name), labels) for name in ASPECTS[:-1]},
             "rounds": clustered_score(self.column("rounds"), labels, (0.0, self._most_rounds())),
             "by_round": by_round([columns for _, _, columns in parts], self._clusters(), scorer),

@@ -57,6 +57,7 @@ def round_rows(place: Row, record: Record) -> Iterator[Row]:
 def _main(report: Record) -> Table:
     """Accuracy, KIEval and rounds by dataset and over all of them."""
     rows, source = of_interviews(report), report["correlations"]["accuracy"]
+    sources = report["correlations"]["accuracies"]
     datasets = list(dict.fromkeys(row["dataset"] for row in rows if row["dataset"] is not None))
     several = len(datasets) > 1
     header = ["candidate"]
@@ -71,17 +72,21 @@ def _main(report: Record) -> Table:
         line = [candidate]
         for name in datasets if several else []:
             one = own.get(name)
-            line += ["–"] * 3 if one is None else _three(one, source)
+            line += ["–"] * 3 if one is None else _three(one, sources[name])
         # A mean over fewer datasets than the others' would be compared with theirs.
         whole = own.get(None if several else datasets[0])
         complete = whole is not None and all(name in own and own[name]["score"]["n"] for name in datasets)
         shown = whole or next(iter(own.values()))
-        accuracy, score, rounds = _three(shown, source) if complete else ["–"] * 3
+        accuracy, score, rounds = _three(shown, source if several else sources[datasets[0]]) if complete else ["–"] * 3
         line += [accuracy, score, number(shown["score"]["se"]) if complete else "–", rounds]
         line += [str(shown["score"]["n"]), percent(shown["unanswered_rate"]), percent(shown["unscored_rate"])]
         cells.append([*line, percent(shown["parse_failure_rate"]), str(shown["failed"])])
-    if any(accuracy_of(row, source)["mean"] is not None for row in rows) or not any(row.get("free") for row in rows):
-        title = f"KIEval on {', '.join(datasets)}: {title_facts(report)}; accuracy: {said_in_titles(source)}"
+    kinds = {**sources, None: source}
+    if any(accuracy_of(row, kinds[row["dataset"]])["mean"] is not None for row in rows) or not any(
+        row.get("free") for row in rows
+    ):
+        kind = said_in_titles(report["correlations"])
+        title = f"KIEval on {', '.join(datasets)}: {title_facts(report)}; accuracy: {kind}"
         return (title, header, cells)
     title = f"KIEval on {', '.join(datasets)}: {title_facts(report)}; questions without choices have no accuracy"
     kept = [place for place, name in enumerate(header) if not name.endswith(("accuracy", " acc", "unanswered"))]

@@ -22,6 +22,7 @@ from ..score import SCORERS, Scorer
 from . import words
 from .ablation import Ablation
 from .agreement import AgreementSection
+from .claims import Claims
 from .columns import InterviewColumns, keys_of, read_interviews
 from .comparisons import Comparisons
 from .contamination import Contamination
@@ -56,6 +57,7 @@ class InterviewStudy(SystemStudy):
             StopsSection(),
             Course(),
             Costs(),
+            Claims(),
         ]
 
     # -- computing --------------------------------------------------------------------------------------------------
@@ -158,5 +160,5 @@ class InterviewStudy(SystemStudy):
     def methods(self, report: Record) -> list[tuple[str, str]]:
         return words.methods(report, self.lent)
 
-    def findings(self, report: Record) -> Findings | None:
+    def findings(self, report: Record) -> Sequence[Findings]:
         return findings(report)
