@@ -7,7 +7,6 @@ What never belongs here: running anything (``experiment``), formulas (``scoring`
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,18 +14,18 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.folder import RunFolder
 from viva.orchestration.launch import recorded_results
 from viva.scenarios.kieval.score import ASPECTS, SCORERS
-from viva.scoring.correlation import Figures, Fit, fits
+from viva.scenarios.kieval.study.correlations import known_figures, known_line
+from viva.scoring.correlation import Figures, Fit
 from viva.scoring.regression import pearson
-from viva.scoring.stream import Mean
+from viva.study.study import Study
 
 from .experiment import ExaminedModel, Experiment
-from .pairs import ByItem, by_item, difference, over_minerals
+from .pairs import ByItem, by_item, difference
 from .world import World
 
 Table = tuple[str, list[str], list[list[str]]]
-Measured = dict[str, tuple[float | None, float | None]]  # a figure of one seed, and its standard error within the seed
 _DETECTOR = "min_k_20"  # k = 20, as Shi et al. 2024 recommend
-_DATASET = "The lab"
+_LINE = ("slope", "intercept", "residuals", "deviations", "threshold", "below", "above")
 _NORMAL = 1.959964  # half a 95% interval in standard errors
 
 
@@ -42,11 +41,15 @@ class Findings:
         if not seeds:
             raise ConfigurationError("seeds: none are given; name one at least")
         self.experiment, self.seeds = experiment, list(seeds)
-        self._measured: dict[str, list[Measured]] = {one.label: [] for one in experiment.candidates}
         self._by_item: list[ByItem] = []
         self.interviews = self.calls = self.tokens = self.failed = 0
         for seed in seeds:
             self._read(seed)
+        folders = experiment.run_folders(seeds)
+        self._studies = {scorer: Study(folders, scorer).report() for scorer in SCORERS}
+        self._pooled = {
+            scorer: {row["candidate"]: row for row in report["pooled"]} for scorer, report in self._studies.items()
+        }
 
     def report(self) -> dict[str, Any]:
         """The candidates' figures with their errors, the correlations, the twins, and the regression."""
@@ -67,7 +70,7 @@ class Findings:
             "candidates": candidates,
             "correlation": {scorer: self._correlation(candidates, f"kieval_{scorer}") for scorer in SCORERS},
             "twins": self._twins(candidates),
-            "regression": self._regression(candidates),
+            "regression": self._regression(),
         }
 
     def tables(self) -> list[Table]:
@@ -78,49 +81,46 @@ class Findings:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def _read(self, seed: int) -> None:
-        probe = self._results(seed, "probe")
-        interviews = {scorer: self._results(seed, "kieval", scorer) for scorer in SCORERS}
-        for label in self._measured:
-            self._measured[label].append(
-                _probed(probe[label]) | _interviewed({s: interviews[s][label] for s in SCORERS})
-            )
-            one = interviews["official"][label]
+        probe, interviews = (self._results(seed, scenario) for scenario in ("probe", "kieval"))
+        for candidate in self.experiment.candidates:
+            one = interviews[candidate.label]
             self.interviews += one["interviews"]
-            self.failed += one["failed"] + probe[label]["failed"]
+            self.failed += one["failed"] + probe[candidate.label]["failed"]
             self.calls += sum(used["calls"] for used in one["usage"].values())
             used = one["usage"].get("candidate", {"prompt_tokens": 0, "completion_tokens": 0})
             self.tokens += used["prompt_tokens"] + used["completion_tokens"]
         runs = [RunFolder.open(self.experiment.run_folder(seed, scenario)) for scenario in ("probe", "kieval")]
         self._by_item.append(by_item(World(self.experiment.world), *runs))
 
-    def _results(self, seed: int, scenario: str, scorer: str | None = None) -> dict[str, Any]:
-        folder = RunFolder.open(self.experiment.run_folder(seed, scenario))
-        report = recorded_results(folder, {"scorer": scorer} if scorer else None).report()
+    def _results(self, seed: int, scenario: str) -> dict[str, Any]:
+        report = recorded_results(RunFolder.open(self.experiment.run_folder(seed, scenario))).report()
         candidates: dict[str, Any] = report["candidates"]
         return candidates
 
     def _summary(self, label: str) -> dict[str, Any]:
-        """Means over seeds. The error is that over seeds or that over what was asked, whichever is larger.
-
-        Seeds share the models and most of the items, and agree better than new items would. What was asked: the
-        minerals for accuracy and KIEval, for items of one lead to questions about the same facts; else a seed's items.
-        """
-        seeds = self._measured[label]
-        summary = {}
-        for name in seeds[0]:
-            means, errors = Mean(), Mean()
-            for measured in seeds:
-                value, error = measured[name]
-                if value is not None:
-                    means.add(value)
-                if error is not None:
-                    errors.add(error)
-            items = errors.mean
-            if name in self._by_item[0]:
-                items = over_minerals([seed[name].get(label, {}) for seed in self._by_item]).standard_error
-            known = [error for error in (means.standard_error, items) if error is not None]
-            summary[name] = {"mean": _rounded(means.mean), "se": _rounded(max(known, default=None)), "n": means.n}
-        return summary
+        """A candidate's figures over all seeds, with the errors that the study has: minerals are the clusters."""
+        pooled = {scorer: rows[label] for scorer, rows in self._pooled.items()}
+        one = pooled["official"]
+        probe = one["probe"] or {}
+        detector = (probe.get("detectors") or {}).get(_DETECTOR)
+        figures: dict[str, Any] = {
+            "accuracy": (probe.get("accuracy") or {}).get("text"),
+            "loss_test": probe.get("loss"),
+            "loss_fresh": probe.get("loss_against"),
+            "loss_gap": _as_mean(probe.get("loss_gap")),
+            "auc": _as_mean(detector),
+            **{f"kieval_{scorer}": row["score"] for scorer, row in pooled.items()},
+            # Of the interview's own first answer; "accuracy" is the probe's, an aspect of that name is the verdicts'.
+            "first_answer": one["accuracy"],
+            "rounds": one["rounds"],
+            **{f"aspect_{aspect}": one["aspects"][aspect] for aspect in ASPECTS[:-1]},
+        }
+        return {
+            name: {"mean": told["mean"], "se": told["se"], "n": told.get("n", 0)}
+            if told
+            else {"mean": None, "se": None, "n": 0}
+            for name, told in figures.items()
+        }
 
     # -- what follows -----------------------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class Findings:
         """Each cheater less its clean twin, item by item: what cheating gained in accuracy and in interviews."""
         found = {}
         for one in self.experiment.candidates:
-            if one.twin is None or one.twin not in self._measured:
+            if one.twin is None or one.twin not in candidates:
                 continue
             gains = {}
             for name in self._by_item[0]:
@@ -146,42 +146,33 @@ class Findings:
                     [seed[name].get(label, {}) for seed in self._by_item] for label in (one.label, one.twin)
                 )
                 mean = difference(mine, others)
-                gains[name] = {"mean": _rounded(mean.mean), "se": _rounded(mean.standard_error), "n": mean.n}
+                gains[name] = {
+                    "mean": _rounded(mean.mean if mean else None),
+                    "se": _rounded(mean.se if mean else None),
+                    "n": mean.clusters if mean else 0,
+                }
             found[one.label] = {"twin": one.twin, "gain": gains, "auc": candidates[one.label]["auc"]}
         return found
 
-    def _regression(self, candidates: dict[str, Any]) -> dict[str, Any] | None:
-        figures = self._figures(candidates)
-        fit = fits(figures)[_DATASET] if len(figures) > 2 else None
-        if fit is None:
+    def _regression(self) -> dict[str, Any] | None:
+        """The study's line of score on accuracy, by options' words."""
+        [line] = self._correlations()["lines"].values() or [None]
+        if line is None or self._correlations()["accuracy"] != "text":
             return None
-        line = fit.line
-        return {
-            "slope": _rounded(line.slope),
-            "intercept": _rounded(line.intercept),
-            "residuals": {name: _rounded(value) for name, value in line.residuals.items()},
-            "deviations": {n: _rounded(v) if math.isfinite(v) else None for n, v in line.deviations.items()},
-            "threshold": line.threshold,
-            "below": line.below,
-            "above": line.above,
-        }
+        tests = {name: {"p": one["p"], "power": one["power"]} for name, one in line["tests"].items()}
+        return {name: line[name] for name in _LINE} | {"tests": tests}
+
+    def _correlations(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._studies["official"]["correlations"]
+        return found
 
     def figures(self) -> list[Figures]:
         """Accuracy and interview score of each candidate that has both, with their errors."""
-        return self._figures({label: self._summary(label) for label in self._measured})
+        return known_figures(self._correlations())
 
     def lines(self) -> dict[str, Fit | None]:
         """The line through them, by the name of the dataset; none through fewer than three."""
-        return fits(found) if len(found := self.figures()) > 2 else {_DATASET: None}
-
-    @staticmethod
-    def _figures(candidates: dict[str, Any]) -> list[Figures]:
-        found = []
-        for label, one in candidates.items():
-            x, y = one["accuracy"], one["kieval_official"]
-            if x["mean"] is not None and y["mean"] is not None:
-                found.append(Figures(label, _DATASET, x["mean"], y["mean"], x["se"] or 0.0, y["se"] or 0.0))
-        return found
+        return {name: known_line(line) for name, line in self._correlations()["lines"].items()}
 
     # -- tables -----------------------------------------------------------------------------------------------------
 
@@ -228,34 +219,9 @@ class Findings:
         return (f"KIEval = {line['intercept']:.1f} {sign} {abs(line['slope']):.2f} accuracy", header, rows)
 
 
-def _probed(one: dict[str, Any]) -> Measured:
-    told = one["accuracy"].get("text")
-    measured: Measured = {"accuracy": (None, None) if told is None else (told["value"], _spread(told))}
-    for name, field in (("loss_test", "loss"), ("loss_fresh", "loss_against")):
-        told = one.get(field, {})
-        measured[name] = (told.get("mean"), told.get("se"))
-    gap, auc = one.get("loss_gap"), one.get("detectors", {}).get(_DETECTOR)
-    measured["loss_gap"] = (None, None) if gap is None else (gap["value"], _spread(gap))
-    measured["auc"] = (None, None) if auc is None else (auc["value"], _spread(auc))
-    return measured
-
-
-def _interviewed(by_scorer: dict[str, dict[str, Any]]) -> Measured:
-    one = by_scorer["official"]
-    measured: Measured = {f"kieval_{name}": _figure(told["score"]) for name, told in by_scorer.items()}
-    # Of the interview's own first answer; "accuracy" is the probe's, an aspect of that name is the verdicts'.
-    measured["first_answer"] = _figure(one["accuracy"])
-    measured["rounds"] = _figure(one["rounds"])
-    return measured | {f"aspect_{aspect}": _figure(told) for aspect, told in one["aspects"].items()}
-
-
-def _figure(told: dict[str, Any]) -> tuple[float | None, float | None]:
-    return told["mean"], told["se"]
-
-
-def _spread(interval: dict[str, float]) -> float:
-    """The standard error that a 95% interval comes from, were it a normal one."""
-    return (interval["high"] - interval["low"]) / (2 * _NORMAL)
+def _as_mean(told: dict[str, Any] | None) -> dict[str, Any] | None:
+    """An estimate as a mean with the standard error that its 95% interval comes from, were it a normal one."""
+    return told and {"mean": told["value"], "se": _rounded((told["high"] - told["low"]) / (2 * _NORMAL)), "n": 0}
 
 
 def _rounded(value: float | None) -> float | None:

@@ -1,7 +1,7 @@
 """Results by item, alone and against another candidate's, with errors that know what the items have in common.
 
-Items about one mineral lead to questions about the same facts, and another seed to the same items again: so differences
-are averaged by mineral first, and the error is over minerals.
+Items about one mineral lead to questions about the same facts, and another seed to the same items again: so the error
+is over minerals.
 What never belongs here: tables (``findings``), and the formula of an interview's score (``scoring``).
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
 from viva.scenarios.kieval.score import SCORERS, Interview, Scorer
-from viva.scoring.stream import Mean
+from viva.scoring.clusters import ClusteredMean, clustered_mean
 
 from .interview_text import parse_followup
 from .world import World
@@ -41,28 +41,17 @@ def by_item(world: World, probe: RunFolder, interviews: RunFolder) -> ByItem:
 
 def difference(
     seeds: Sequence[Mapping[tuple[str, str], float]], others: Sequence[Mapping[tuple[str, str], float]]
-) -> Mean:
-    """The mean over minerals of one candidate's results less another's, on items that both have a result on.
+) -> ClusteredMean | None:
+    """The mean of one candidate's results less another's, on items that both have a result on; minerals are clusters.
 
     One mapping for each seed on both sides.
     """
-    pairs = zip(seeds, others, strict=True)
-    return over_minerals(
-        [{key: mine[key] - theirs[key] for key in mine.keys() & theirs.keys()} for mine, theirs in pairs]
-    )
-
-
-def over_minerals(seeds: Sequence[Mapping[tuple[str, str], float]]) -> Mean:
-    """The mean over minerals of results on items, one mapping for each seed; each mineral counts once."""
-    minerals: dict[str, Mean] = {}
-    for results in seeds:
-        for (mineral, _), value in results.items():
-            minerals.setdefault(mineral, Mean()).add(value)
-    total = Mean()
-    for one in minerals.values():
-        if one.mean is not None:
-            total.add(one.mean)
-    return total
+    pairs = [
+        (mineral, mine[mineral, item] - theirs[mineral, item])
+        for mine, theirs in zip(seeds, others, strict=True)
+        for mineral, item in sorted(mine.keys() & theirs.keys())
+    ]
+    return clustered_mean([value for _, value in pairs], [mineral for mineral, _ in pairs])
 
 
 def _probed(result: dict[str, object]) -> dict[str, float]:

@@ -171,18 +171,19 @@ class ItemErrors:
 
 
 def departures(
-    line: Regression, points: Sequence[Point], errors_of: Mapping[str, ItemErrors], tests: int = 1
+    line: Regression, points: Sequence[Point], errors_of: Mapping[str, ItemErrors], *, scatter: float, tests: int = 1
 ) -> dict[str, Departure]:
     """Test each point against the line of the others that were kept; points that cannot be tested are left out.
 
-    A point's expected spread joins two parts: how far the kept points lie off their line, with the line's own error at
-    that place (the prediction interval of least squares, on as many degrees of freedom as there are points less two),
-    and the error from the items, point and line being compared item by item (on as many as there are clusters less
-    one). The degrees of the sum are Satterthwaite's (1946).
+    A point's expected spread joins the error from the items, point and line being compared item by item (on as many
+    degrees of freedom as there are clusters less one), and how far points lie about a line beyond that: ``scatter``, or
+    more where the kept points show more (on as many degrees as there are of them less two), with the line's own error
+    at that place (the prediction interval of least squares). A few points that happen to lie on a line do not say that
+    all do, so ``scatter`` is allowed in any case. The degrees of the sum are Satterthwaite's (1946).
 
     The kept points were searched for, so p is corrected by Bonferroni for every set of points that the search could
     have left out and each of its members; and for ``tests`` kinds of test. So the chance of finding any point of a
-    clean table below its line is at most 0.05 / ``tests``, if points lie normally about a line.
+    clean table below its line is at most 0.05 / ``tests``, if points lie normally about a line by no more than that.
     """
     most = len(points) - _held(len(points))
     sets = sum(off * math.comb(len(points), off) for off in range(1, most + 1))
@@ -192,13 +193,12 @@ def departures(
         if len(kept) < 3 or len({one.x for one in kept}) < 2:
             continue
         off = len(points) - len(line.kept) + (point.name in line.kept)
-        tries = tests * sets if off <= most else None
-        found[point.name] = _departure(point, kept, errors_of, tries)
+        found[point.name] = _departure(point, kept, errors_of, scatter, tests * sets if off <= most else None)
     return found
 
 
 def _departure(
-    point: Point, kept: Sequence[Point], errors_of: Mapping[str, ItemErrors], tries: int | None
+    point: Point, kept: Sequence[Point], errors_of: Mapping[str, ItemErrors], scatter: float, tries: int | None
 ) -> Departure:
     xs, ys = (np.array([getattr(one, name) for one in kept]) for name in ("x", "y"))
     apart = xs - xs.mean()
@@ -207,21 +207,20 @@ def _departure(
     weights = 1 / len(kept) + (point.x - xs.mean()) * apart / total
     errors = ys - ys.mean() - slope * apart
     freedom = len(kept) - 2
-    scatter = float(errors @ errors) / freedom
-    stretch = 1 + 1 / len(kept) + (point.x - xs.mean()) ** 2 / total
     own = errors_of[point.name]
     # What the items alone make of the points' places, cluster by cluster.
     noise = np.array([_noise(errors_of[one.name], slope) for one in kept])
     by_items = float(((_noise(own, slope) - weights @ noise) ** 2).sum())
     by_items += _beyond(own.y_least, own.y) + slope**2 * _beyond(own.x_least, own.x)
     left = noise - noise.mean(axis=0) - np.outer(apart, apart @ noise) / total
-    models = max(0.0, scatter - float((left**2).sum()) / freedom) * stretch
-    by_points = scatter * stretch
-    whole = by_points + by_items
+    seen = (float(errors @ errors) - float((left**2).sum())) / freedom
+    stretch = 1 + 1 / len(kept) + (point.x - xs.mean()) ** 2 / total
+    by_points = max(seen, scatter**2) * stretch
     clusters = max(2, min(own.clusters, *(errors_of[one.name].clusters for one in kept)))
-    degrees = whole**2 / (by_points**2 / freedom + by_items**2 / (clusters - 1)) if whole else float(freedom)
-    value = point.y - float(weights @ ys)
-    return Departure(value, math.sqrt(whole), degrees, math.sqrt(models), tries)
+    unsure = by_items**2 / (clusters - 1) + (by_points**2 / freedom if seen > scatter**2 else 0.0)
+    whole = by_points + by_items
+    degrees = whole**2 / unsure if unsure else 1e6
+    return Departure(point.y - float(weights @ ys), math.sqrt(whole), degrees, math.sqrt(by_points), tries)
 
 
 def _noise(one: ItemErrors, slope: float) -> Floats:

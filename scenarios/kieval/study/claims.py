@@ -124,7 +124,7 @@ def _of_texts(probe: Record, detector: Record, probed: int) -> dict[str, Any]:
 
 
 def _leads(material: InterviewMaterial, datasets: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """On each dataset, and over each set of datasets that two candidates have met, who leads and whether that is sure."""
+    """On each dataset, and over each set of datasets that two candidates have met, who leads and how sure that is."""
     met: dict[str, list[InterviewPool]] = {}
     for pool in material.pools:
         if pool.dataset is not None and pool.interviews:

@@ -27,7 +27,7 @@ from ..interviews import MOST_UNANSWERED
 from .accuracies import accuracy_of, accuracy_source, said_in_titles, too_seldom_answered, unanswered_of
 from .drawing import Drawn, plot, shown_dataset
 from .pools import InterviewMaterial, InterviewPool
-from .rule import FALL, FEWEST_ITEMS, KINDS_OF_TEST, POWER
+from .rule import FALL, FEWEST_ITEMS, KINDS_OF_TEST, POWER, SCATTER
 from .words import FIRST_ANSWER, place, said_accuracy, title_facts
 
 # scipy.stats takes half a second to load: the functions that need it import it.
@@ -90,7 +90,7 @@ class AgainstAccuracy(Section[InterviewMaterial]):
         errors = _item_errors(pools, source, self._lent, group)
         points = [Point(one.model, one.accuracy, one.score, one.accuracy_se, one.score_se) for one in group]
         tests = {}
-        for model, found in departures(fit.line, points, errors, KINDS_OF_TEST).items():
+        for model, found in departures(fit.line, points, errors, scatter=SCATTER, tests=KINDS_OF_TEST).items():
             items = len(np.unique(pools[model].codes()))
             times = found.times_the_items(FALL, POWER)
             enough = errors[model].clusters >= FEWEST_ITEMS
@@ -158,16 +158,12 @@ class AgainstAccuracy(Section[InterviewMaterial]):
 
     def plots(self, report: Record) -> list[Plot]:
         found = report.get("correlations") or {}
-        known = [
-            Figures(*(one[name] for name in _FIGURE[:4]), *(one[name] or 0.0 for name in _FIGURE[4:]))
-            for one in found.get("figures", ())
-        ]
-        groups = by_dataset(known)
+        groups = by_dataset(known_figures(found))
         drawn: list[Drawn] = []
         sources = found.get("accuracies") or {}
         for name, group in groups.items():
             labels = (f"accuracy ({said_accuracy(sources.get(name), self._lent)}), %", "KIEval score, 0–100")
-            fit = _fit((found.get("lines") or {}).get(name))
+            fit = known_line((found.get("lines") or {}).get(name))
             title = f"{shown_dataset(name)} (n = {counted(len(group), 'model')})"
             below = fit.line.below if fit else []
             label = f"{name}: score against accuracy of {counted(len(group), 'model')}; below the line: "
@@ -283,7 +279,16 @@ def _parts(found: Mapping[str, Any] | None) -> Iterator[tuple[str | None, Mappin
         yield from found["datasets"].items()
 
 
-def _fit(line: Record | None) -> Fit | None:
+def known_figures(correlations: Record) -> list[Figures]:
+    """The points of a report's section."""
+    return [
+        Figures(*(one[name] for name in _FIGURE[:4]), *(one[name] or 0.0 for name in _FIGURE[4:]))
+        for one in correlations.get("figures", ())
+    ]
+
+
+def known_line(line: Record | None) -> Fit | None:
+    """A line of a report's section."""
     if line is None:
         return None
     # A point off a perfect line is infinitely far off in spreads, which JSON has no number for.

@@ -1,4 +1,4 @@
-"""What a study of interviews found, in sentences: who is suspected of contamination, who is best, and how sure that is."""
+"""What a study of interviews found, in sentences: who is suspected of contamination, who is best, how sure it is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...study.findings import Findings, Standing
 from .rule import AREA, FALL, FEWEST_CANDIDATES, GAP, LEVEL, POWER, SENTENCE
 
 _MEASURE = "KIEval score, 0–100"
-# By which of the tests that could have seen something a candidate has no sign of it.
+_KINDS = {"line": "interviews", "texts": "the texts"}
 _SEEN_BY = {("line", "texts"): "", ("line",): " by interviews", ("texts",): " by the texts alone"}
 
 
@@ -73,35 +73,39 @@ def _contamination(judged: Sequence[Record]) -> Iterator[str]:
     if suspected := by_verdict.get("suspected"):
         yield f"Contamination suspected: {_names(suspected)}."
         yield "; ".join(f"{one['candidate']}: {', '.join(_reasons(one))}" for one in suspected) + "."
-    clean: dict[tuple[str, ...], list[Record]] = {}
-    for one in by_verdict.get("no_sign", []):
-        clean.setdefault(tuple(test["test"] for test in one["tests"] if test["power"] >= POWER), []).append(one)
-    for tests, group in clean.items():
-        tested = counted(len(group), "tested candidate")
-        yield f"No sign of contamination in {tested}{_SEEN_BY[tests]}: {_names(group)}."
+    for tests, group in _by_tests(by_verdict.get("no_sign", [])):
+        tested, weak = counted(len(group), "tested candidate"), _weak(group, tests)
+        told = f"; too few to tell by {_KINDS[weak[0]]} ({weak[1]})" if weak[0] else ""
+        yield f"No sign of contamination in {tested}{_SEEN_BY[tests]}: {_names(group)}{told}."
     if few := by_verdict.get("too_few"):
-        yield _too_few(few)
+        yield f"Too few to tell whether there is contamination: {_names(few)} ({_weak(few, ())[1]})."
     if untested := by_verdict.get("not_tested"):
         why = f"it takes accuracy and score of {FEWEST_CANDIDATES} candidates, or a second set of texts"
         yield f"Not tested for contamination: {_names(untested)} ({why})."
 
 
-def _too_few(judged: Sequence[Record]) -> str:
-    """How much of the nearest test there is, and how much it would take."""
-    nearest = [min(one["tests"], key=lambda test: (test["needed"] is None, test["needed"] or 0)) for one in judged]
-    needed = [test["needed"] for test in nearest]
-    effect = " or ".join(
-        dict.fromkeys(
-            f"a fall of {FALL:g} points below the line" if test["test"] == "line" else f"an AUC of {AREA:g}"
-            for test in nearest
-        )
-    )
-    n = f"n = {span(test['n'] for test in nearest)}"
+def _by_tests(judged: Sequence[Record]) -> Iterable[tuple[tuple[str, ...], list[Record]]]:
+    """Candidates by the tests that could have found something."""
+    found: dict[tuple[str, ...], list[Record]] = {}
+    for one in judged:
+        found.setdefault(tuple(test["test"] for test in one["tests"] if test["power"] >= POWER), []).append(one)
+    return found.items()
+
+
+def _weak(judged: Sequence[Record], powered: Sequence[str]) -> tuple[str, str]:
+    """The kind of the tests without power, empty where all have it, and what they would take; of two the nearer one."""
+    tests = [test for one in judged for test in one["tests"] if test["test"] not in powered]
+    if not tests:
+        return "", ""
+    kind = min(tests, key=lambda test: (test["needed"] is None, test["needed"] or 0))["test"]
+    tests = [test for test in tests if test["test"] == kind]
+    effect = f"a fall of {FALL:g} points below the line" if kind == "line" else f"an AUC of {AREA:g}"
+    needed = [test["needed"] for test in tests]
+    would = f"about {_roughly(max(filter(None, needed), default=0)):,} would be needed"
     if None in needed:
-        would = f"it takes more candidates to see {effect}, whatever the number of items"
-    else:
-        would = f"about {_roughly(max(needed)):,} items would be needed to see {effect}"
-    return f"Too few to tell whether there is contamination: {_names(judged)} ({n}; {would})."
+        would = "more candidates would be needed, whatever the number of items,"
+    unit = "items" if kind == "line" else "texts"
+    return kind, f"n = {span(test['n'] for test in tests)} {unit}; {would} to see {effect}"
 
 
 def _reasons(one: Record) -> Iterator[str]:

@@ -13,6 +13,7 @@ LEVEL = regression.LEVEL  # of all claims of one kind on the same items
 POWER = 0.8
 KINDS_OF_TEST = 2  # against the line, and of the texts: each has half of the level
 FALL = 30.0  # points below the line; the cheaters of the lab lie 36 to 40 below it
+SCATTER = 5.0  # points by which honest models may lie about the line (standard deviation), besides their items' errors
 AREA = 0.7  # under the curve of a detector that knows some of the texts
 GAP = 10.0  # points between two candidates
 FEWEST_ITEMS = 10  # or clusters of items: from fewer no error can be estimated
