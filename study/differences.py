@@ -21,10 +21,10 @@ def differences(cells: Sequence[StudyCell], together: Sequence[SystemsTogether])
         models = {cell.model for cell in begun if cell.candidate == candidate and not cell.model.startswith("replay:")}
         if len(models) > 1:
             found.append(f"'{candidate}' stands for {len(models)} models: {', '.join(sorted(models))}")
-    for dataset in dict.fromkeys(cell.dataset for cell in begun):
-        digests = {cell.manifest["dataset"]["digest"] for cell in begun if cell.dataset == dataset}
+    for dataset, digests in _versions(begun).items():
         if len(digests) > 1:
-            found.append(f"'{dataset}' was not the same file everywhere: {len(digests)} versions of it")
+            apart = ", which stand apart" if _pooled(begun, dataset, together) else ""
+            found.append(f"'{dataset}' was not the same file everywhere: {len(digests)} versions of it{apart}")
     for systems in together:
         for name, study in systems.readers.items():
             own = [cell for cell in begun if cell.scenario == name]
@@ -35,6 +35,29 @@ def differences(cells: Sequence[StudyCell], together: Sequence[SystemsTogether])
         places.setdefault(place, []).append(cell.name)
     found += [f"of the same place, and all counted: {', '.join(names)}" for names in places.values() if len(names) > 1]
     return found
+
+
+def tell_datasets_apart(cells: Sequence[StudyCell], together: Sequence[SystemsTogether]) -> None:
+    """Give files of one name and other content names of their own, where figures are pooled and compared by item."""
+    begun = [cell for cell in cells if cell.manifest]
+    versions = _versions(begun)
+    for cell in begun:
+        name = cell.manifest["dataset"]["name"]
+        if cell.dataset == name and len(versions[name]) > 1 and _pooled([cell], name, together):
+            cell.dataset = f"{name} ({cell.manifest['dataset']['digest'][:6]})"
+
+
+def _versions(cells: Sequence[StudyCell]) -> dict[str, set[str]]:
+    """The contents of each dataset, by the name that its manifests have."""
+    found: dict[str, set[str]] = {}
+    for cell in cells:
+        found.setdefault(cell.manifest["dataset"]["name"], set()).add(cell.manifest["dataset"]["digest"])
+    return found
+
+
+def _pooled(cells: Sequence[StudyCell], dataset: str, together: Sequence[SystemsTogether]) -> bool:
+    by_item = {name for systems in together for name, study in systems.readers.items() if study.by_item}
+    return any(cell.scenario in by_item for cell in cells if cell.manifest["dataset"]["name"] == dataset)
 
 
 def _of_one_system(cells: Sequence[StudyCell], settings: Sequence[str], parts: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ What never belongs here: figures (sections of systems), markup (``reports.markup
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from viva.scenarios.study.sections import Section
 from .cache import ReportCache, key_of
 from .cells import find_cells
 from .common import common_sections
-from .differences import differences
+from .differences import differences, tell_datasets_apart
 from .order import PRINTED, RECORDED, ordered
 from .reading import cell_record, read_cells, run_key
 from .systems import SystemsTogether, sections_of, systems_in, systems_of
@@ -42,6 +43,7 @@ class Study:
     def __init__(self, folders: Sequence[Path], scorer: str | None = None, cache: ReportCache | None = None) -> None:
         self._cells = find_cells(folders)
         self._together = systems_of(cell.scenario for cell in self._cells)
+        tell_datasets_apart(self._cells, self._together)
         self.scorings = self._scorings(scorer)
         key = None if cache is None else self._key()
         self._report: dict[str, Any] | None = None if cache is None else cache.load(key, {})
@@ -166,7 +168,11 @@ def findings_of(report: Mapping[str, Any]) -> list[Findings]:
 
     :raises ConfigurationError: a scenario of the report is not registered here.
     """
-    return [one for systems in systems_in(report) for one in systems.study.findings(systems.part_of(report))]
+    return [
+        replace(one, scenario=systems.study.which.name)
+        for systems in systems_in(report)
+        for one in systems.study.findings(systems.part_of(report))
+    ]
 
 
 def sentences_of(report: Mapping[str, Any]) -> list[tuple[str, list[str]]]:

@@ -216,19 +216,18 @@ class InterviewAggregate:
         }
 
 
-def _rounded(mean: Mean) -> dict[str, float | int | None]:
+def _rounded(mean: Mean, factor: float = 1.0) -> dict[str, float | int | None]:
     # Six decimals: far below any error bar, and the same text on every platform.
     value, error = mean.mean, mean.standard_error
     return {
-        "mean": None if value is None else round(value, 6),
-        "se": None if error is None else round(error, 6),
+        "mean": None if value is None else round(factor * value, 6),
+        "se": None if error is None else round(factor * error, 6),
         "n": mean.n,
     }
 
 
 def _percent(mean: Mean) -> dict[str, float | int | None]:
-    data = _rounded(mean)
-    return {k: (round(100 * v, 6) if k != "n" and v is not None else v) for k, v in data.items()}
+    return _rounded(mean, 100.0)
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -31,11 +31,13 @@ class Findings:
     names, the best first.
 
     ``about`` names the items (a dataset, or several); figures of different items or scales are in findings of their
-    own, so that no chart or ranking mixes them. ``rule`` says in a sentence what a claim takes.
+    own, so that no chart or ranking mixes them; ``scenario`` is the system that they are of. ``rule`` says in a
+    sentence what a claim takes.
     """
 
     sentences: list[str]
     measure: str = ""
     standings: list[Standing] = field(default_factory=list)
     about: str = ""
+    scenario: str = ""
     rule: str = ""

@@ -100,12 +100,14 @@ class SystemStudy:
     """How one system's runs are studied. As it is it has a section of the tables that the runs' own reports have.
 
     ``settings`` are those in which cells should not differ; ``takes_static``: runs of systems that offer ``static``
-    figures are part of this system's study, which is made with the figures that they lend (``lent``); ``drawn``: there
-    may be plots.
+    figures are part of this system's study, which is made with the figures that they lend (``lent``); ``by_item``:
+    cells of one dataset are pooled and compared item by item, so other files of its name are other datasets; ``drawn``:
+    there may be plots.
     """
 
     settings: ClassVar[tuple[str, ...]] = ()
     takes_static: ClassVar[bool] = False
+    by_item: ClassVar[bool] = False
     drawn: ClassVar[bool] = False
 
     def __init__(self, which: Scenario[Any, Any], lent: StaticFigures | None = None) -> None:

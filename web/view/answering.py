@@ -20,8 +20,9 @@ import orjson
 
 from viva.engine.errors import VivaError
 from viva.engine.journal_tail import journal_state
+from viva.scenarios.study.findings import Findings, Standing
 
-from .query import RunFigures
+from .query import CandidateFigures, RunFigures
 from .runs import find_runs, is_held, study_folders
 
 _PAUSE = 20  # times as long as the last answer took, before another one is computed
@@ -57,44 +58,24 @@ def answer_of(folders: list[Path], page: Path | None = None) -> Answer:
         return Answer(problem=str(error))
 
 
-def standings_so_far(runs: list[RunFigures]) -> list[dict[str, Any]]:
-    """The candidates by mean score, the best first, from the index alone: 95% taken as two standard errors."""
-    found: dict[str, Any] = {}
+def found_so_far(runs: list[RunFigures]) -> list[dict[str, Any]]:
+    """Return the mean scores of each dataset's candidates, the best first, in the form of findings.
+
+    They are means of what the index has: how sure they are, and who is ahead, is for the study to say.
+    """
+    groups: dict[tuple[str, str], dict[str, CandidateFigures]] = {}
     for run in runs:
+        group = groups.setdefault((run.scenario, run.dataset), {})
         for name, figures in run.candidates.items():
-            if name in found:
-                found[name].add(figures)
-            else:
-                found[name] = type(figures)(name)
-                found[name].add(figures)
-    standings = []
-    for name, figures in found.items():
-        mean, se = figures.mean, figures.se
-        ends = (
-            {"low": None, "high": None} if mean is None or se is None else {"low": mean - 2 * se, "high": mean + 2 * se}
-        )
-        standings.append(
-            {"candidate": name, "value": mean, **ends, "n": figures.scored, "suspected": False, "remark": ""}
-        )
-    return sorted(standings, key=lambda one: (one["value"] is None, -(one["value"] or 0.0)))
-
-
-def sentence_so_far(standings: list[dict[str, Any]]) -> str:
-    """Who leads, and whether that is more than its error, as far as means and standard errors tell."""
-    scored = [one for one in standings if one["value"] is not None]
-    if not scored:
-        return "No conversation has a score yet."
-    first = scored[0]
-    told = f"{first['candidate']} scores {first['value']:.1f}"
-    if len(scored) == 1:
-        return f"{told} over {first['n']:,} conversations."
-    second = scored[1]
-    if first["low"] is None or second["low"] is None:
-        return f"{told}, {second['candidate']} {second['value']:.1f}; too few conversations to tell them apart."
-    error = (((first["high"] - first["low"]) / 4) ** 2 + ((second["high"] - second["low"]) / 4) ** 2) ** 0.5
-    apart = first["value"] - second["value"] > 2 * error
-    sure = "by more than twice its error" if apart else "within the error: not told apart"
-    return f"{told}, ahead of {second['candidate']} ({second['value']:.1f}) {sure}."
+            group.setdefault(name, CandidateFigures(name)).add(figures)
+    found = []
+    for (scenario, dataset), group in groups.items():
+        standings = [Standing(name, one.mean, n=one.scored) for name, one in group.items() if one.scored]
+        standings.sort(key=lambda one: -(one.value or 0.0))
+        told = ", ".join(f"{one.candidate} {one.value:.1f}" for one in standings)
+        sentences = [f"Mean scores so far: {told}."] if standings else []
+        found.append(asdict(Findings(sentences, "score so far", standings, dataset, scenario)))
+    return found
 
 
 class Answering:

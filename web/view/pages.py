@@ -19,7 +19,7 @@ from viva.engine.errors import ConfigurationError
 from viva.reports.controls import harmless
 from viva.scoring.plots.style import COLOURS
 
-from .answering import Answer, sentence_so_far, standings_so_far
+from .answering import Answer, found_so_far
 from .drawn import Conversations, paired
 from .filters import PAGE, SORTS, Filter
 from .links import Links, query_of
@@ -141,19 +141,22 @@ class Pages:
     def _overview(self, shown: Shown) -> dict[str, Any]:
         runs = self.reader.runs()
         found = shown.answer.found if shown.answer is not None else []
-        so_far = standings_so_far(runs)
-        standings = [one for part in found for one in part["standings"]] or so_far
-        sentences = [text for part in found for text in part["sentences"]] or [sentence_so_far(so_far)]
-        figures = {one["candidate"]: one for one in so_far}
+        known = {part["scenario"] for part in found}
+        parts = [*found, *(part for part in found_so_far(runs) if part["scenario"] not in known and part["standings"])]
+        several = len(parts) > 1
         return {
             "answer": shown.answer,
             "busy": shown.busy,
-            "sentences": sentences,
-            "measure": next((part["measure"] for part in found), "score so far"),
-            "standings": standings,
-            "figures": figures,
+            "parts": [
+                part
+                | {
+                    "scale": _scale(part["standings"]),
+                    "title": f"{part['scenario']} · {part['about']}" if several else "",
+                }
+                for part in parts
+            ],
+            "rules": list(dict.fromkeys(part["rule"] for part in parts if part["rule"])),
             "totals": _totals(runs),
-            "scale": _scale(standings),
             "runs": runs[:_RUNS_SHOWN],
             "hidden": max(0, len(runs) - _RUNS_SHOWN),
             "running": [run for run in runs if run.running],

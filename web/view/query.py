@@ -5,7 +5,6 @@ Used by one thread. What never belongs here: writing to the index, and markup.
 
 from __future__ import annotations
 
-import math
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -63,9 +62,7 @@ class Listed:
 
 @dataclass(slots=True)
 class CandidateFigures:
-    """A candidate's conversations of one run or of all, counted. ``mean`` and ``se`` (one standard error, conversations
-    taken for independent) are of the scores; None where there are none.
-    """
+    """A candidate's conversations of one run or of several, counted. ``mean`` is of the scores, None of none."""
 
     name: str
     total: int = 0
@@ -73,7 +70,6 @@ class CandidateFigures:
     failed: int = 0
     scored: int = 0
     sum: float = 0.0
-    squares: float = 0.0
     tokens: int = 0
     calls: int = 0
     retries: int = 0
@@ -83,13 +79,6 @@ class CandidateFigures:
     def mean(self) -> float | None:
         return self.sum / self.scored if self.scored else None
 
-    @property
-    def se(self) -> float | None:
-        if self.scored < 2:
-            return None
-        variance = max(0.0, (self.squares - self.sum * self.sum / self.scored) / (self.scored - 1))
-        return math.sqrt(variance / self.scored)
-
     def add(self, other: CandidateFigures) -> None:
         """Take in the figures of another run."""
         for name in (
@@ -98,7 +87,6 @@ class CandidateFigures:
             "failed",
             "scored",
             "sum",
-            "squares",
             "tokens",
             "calls",
             "retries",
@@ -297,7 +285,7 @@ class IndexReader:
         found = {id: RunFigures(*rest) for id, *rest in rows}  # noqa: A001
         rows = self._connection.execute(
             f"select run, candidate, count(*), sum(state = {FINISHED}), sum(state > {FINISHED}), count(score),"
-            " total(score), total(score * score), sum(prompt_tokens + completion_tokens), sum(calls), sum(retries),"
+            "total(score), sum(prompt_tokens + completion_tokens), sum(calls), sum(retries),"
             " sum(unscored) from conversations group by run, candidate order by min(number)"
         ).fetchall()
         for run, *figures in rows:

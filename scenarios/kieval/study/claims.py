@@ -21,7 +21,6 @@ from viva.scoring.planning import items_for_difference
 
 from ...study.cells import Pool
 from ...study.sections import Section, Subject
-from ..score import Scorer
 from .comparisons import compared
 from .pools import InterviewMaterial, InterviewPool
 from .rule import AREA, FALL, FEWEST_CANDIDATES, FEWEST_ITEMS, GAP, KINDS_OF_TEST, LEVEL, POWER
@@ -42,7 +41,7 @@ class Claims(Section[InterviewMaterial]):
         return {
             "rule": rule | {"fewest_items": FEWEST_ITEMS, "fewest_candidates": FEWEST_CANDIDATES},
             "candidates": [one for name in datasets for one in _judged(report, name)],
-            "leads": list(_leads(material, datasets)),
+            "leads": list(_leads(material, report, datasets)),
         }
 
     def tables(self, report: Record) -> list[Table]:
@@ -123,7 +122,7 @@ def _of_texts(probe: Record, detector: Record, probed: int) -> dict[str, Any]:
 # -- leads -------------------------------------------------------------------------------------------------------------
 
 
-def _leads(material: InterviewMaterial, datasets: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _leads(material: InterviewMaterial, report: Mapping[str, Any], datasets: Sequence[str]) -> Iterator[dict[str, Any]]:
     """On each dataset, and over each set of datasets that two candidates have met, who leads and how sure that is."""
     met: dict[str, list[InterviewPool]] = {}
     for pool in material.pools:
@@ -137,21 +136,24 @@ def _leads(material: InterviewMaterial, datasets: Sequence[str]) -> Iterator[dic
         for candidate, pools in met.items():
             readings = [one for pool in pools if pool.dataset in names for one in pool.pool.readings]
             if {pool.dataset for pool in pools} >= set(names):
-                dataset = names[0] if len(names) == 1 else None
-                group.append(InterviewPool(Pool(candidate, dataset, readings, material.catalogue), material.lent))
+                group.append(InterviewPool(Pool(candidate, None, readings, material.catalogue), material.lent))
         if len(names) == 1 or len(group) > 1:
-            yield from _lead(list(names), group, material.scorer)
+            everything = len(names) == len(datasets) and len(group) == len(met)
+            dataset = names[0] if len(names) == 1 else None
+            known = [one for one in report["comparisons"] if one["dataset"] == dataset]
+            pairs = known if len(names) == 1 or everything else compared(group)
+            yield from _lead(list(names), {pool.candidate: pool.score(material.scorer) for pool in group}, pairs)
 
 
-def _lead(datasets: list[str], group: Sequence[InterviewPool], scorer: Scorer) -> Iterator[dict[str, Any]]:
-    scores = {pool.candidate: pool.score(scorer) for pool in group}
+def _lead(
+    datasets: list[str], scores: Mapping[str, Record], pairs: Sequence[Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
     standings = [{"candidate": name, **score} for name, score in scores.items() if score["mean"] is not None]
     standings.sort(key=lambda one: -one["mean"])
     if not standings:
         return
     lead: dict[str, Any] = {"datasets": datasets, "standings": standings, "verdict": "alone"}
     if len(standings) > 1:
-        pairs = compared(group)
         first, second = (one["candidate"] for one in standings[:2])
         lead |= {"first": first, "second": second}
         lead |= _told_apart(

@@ -34,7 +34,8 @@ def _of_dataset(dataset: str, report: Record) -> Findings:
     # What could not be judged is no answer: who is best comes before it.
     sentences = [*contamination, *best] if asked or not best else [*best, *contamination]
     standings = [] if lead is None else _standings(lead, judged.values())
-    return Findings(sentences, _MEASURE if standings else "", standings, dataset, SENTENCE if asked or best else "")
+    rule = SENTENCE if asked or best else ""
+    return Findings(sentences, _MEASURE if standings else "", standings, dataset, rule=rule)
 
 
 def _over_datasets(report: Record) -> Iterator[Findings]:
@@ -42,7 +43,7 @@ def _over_datasets(report: Record) -> Iterator[Findings]:
         if len(lead["datasets"]) > 1:
             about = f"{len(lead['datasets'])} datasets together ({joined(lead['datasets'])})"
             judged = [one for one in report["verdicts"]["candidates"] if one["dataset"] in lead["datasets"]]
-            yield Findings(list(_best(lead)), _MEASURE, _standings(lead, judged), about, SENTENCE)
+            yield Findings(list(_best(lead)), _MEASURE, _standings(lead, judged), about, rule=SENTENCE)
 
 
 def _standings(lead: Record, judged: Iterable[Record]) -> list[Standing]:

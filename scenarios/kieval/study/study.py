@@ -41,6 +41,7 @@ from .stops import StopsSection
 class InterviewStudy(SystemStudy):
     """The tables and plots of the KIEval paper, and what several seeds and evaluators allow beyond."""
 
+    by_item: ClassVar[bool] = True
     settings: ClassVar[tuple[str, ...]] = ("rounds",)
     takes_static: ClassVar[bool] = True
     drawn: ClassVar[bool] = True

@@ -24,6 +24,7 @@ from .figures import ProbeFigures
 class ProbeStudy(SystemStudy):
     """Probes beside interviews; alone where no system is registered that takes static figures."""
 
+    by_item: ClassVar[bool] = True
     settings: ClassVar[tuple[str, ...]] = ("shots",)
 
     @property

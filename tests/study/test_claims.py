@@ -1,0 +1,284 @@
+"""What studies claim: verdicts, lines and leads stay those of their own items, and few items claim nothing."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from study_runs import dataset, interviewed, probed, written
+
+from viva.engine.folder import RunFolder
+from viva.orchestration.launch import recorded_results
+from viva.reports.figures import clustered_score
+from viva.scenarios.kieval.score import Interview, Round
+from viva.scoring.clusters import clustered_mean
+from viva.scoring.regression import ItemErrors, Point, departures, robust_line
+from viva.scoring.stream import ClusteredStream
+from viva.study.exports import write_csv
+from viva.study.page import page_of
+from viva.study.study import Study, findings_of
+from viva.web.view.answering import answer_of
+
+ITEMS = 40
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("claims")
+
+
+def talk(source: str, item: int, candidate: str, right: bool, *marks: int, cluster: str = "") -> Interview:
+    rounds = [Round([mark] * 6) for mark in marks]
+    return Interview(candidate, f"{source}-{item}", 5, 0, right, rounds, cluster=cluster)
+
+
+def run_of(path: Path, source: Path, items: int = ITEMS, cluster: int = 1, **levels: tuple[float, float]) -> Path:
+    """A run of candidates that answer a share of the items rightly, and a share of the questions in two rounds."""
+    held = []
+    for candidate, (knows, talks_as) in levels.items():
+        draw = np.random.default_rng([len(candidate), *map(ord, candidate)])
+        for item in range(items):
+            marks = [4 if draw.random() < talks_as else 1 for _ in range(2)]
+            name = f"text-{item // cluster}" if cluster > 1 else ""
+            held.append(talk(source.stem, item, candidate, bool(draw.random() < knows), *marks, cluster=name))
+    return written(path, source, held, *(f"simulated:{candidate}" for candidate in levels))
+
+
+def honest(path: Path, source: Path, names: str, items: int = ITEMS, cluster: int = 1, **more: Any) -> Path:
+    shares = np.linspace(0.25, 0.95, len(names))
+    return run_of(path, source, items, cluster, **{n: (s, s) for n, s in zip(names, shares, strict=True)}, **more)
+
+
+def sentences(*runs: Path) -> list[str]:
+    return [sentence for one in findings_of(Study(runs).report()) for sentence in one.sentences]
+
+
+# -- 4: each dataset by itself -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cheated(root: Path) -> list[Path]:
+    """Five honest candidates and one that answers everything and understands little, on one dataset."""
+    return [honest(root / "quiz", dataset(root / "quiz.jsonl", ITEMS), "abcde", cheat=(1.0, 0.2))]
+
+
+@pytest.fixture(scope="module")
+def unrelated(root: Path) -> dict[str, Path]:
+    """Runs that have nothing to do with those on ``quiz``."""
+    other = dataset(root / "other.jsonl", ITEMS, seed=2)
+    (root / "copy").mkdir()
+    namesake = dataset(root / "copy" / "quiz.jsonl", ITEMS, seed=3)
+    return {
+        "other candidates on another dataset": honest(root / "other", other, "xyz"),
+        "the same candidates on another dataset": honest(root / "again", other, "abc"),
+        "another file of the same name": honest(root / "namesake", namesake, "wxyz"),
+    }
+
+
+def test_an_unrelated_run_changes_no_sentence_verdict_or_line(cheated: list[Path], unrelated: dict[str, Path]) -> None:
+    alone = Study(cheated).report()
+    assert sentences(*cheated)[0] == "Contamination suspected: cheat."
+    told = set(sentences(*cheated))
+    for kind, run in unrelated.items():
+        report = Study([run, *cheated]).report()
+        assert told <= {one for found in findings_of(report) for one in found.sentences}, kind
+        judged = report["verdicts"]["candidates"]
+        own = [one for one in judged if one["dataset"].startswith("quiz") and one["candidate"] in (*"abcde", "cheat")]
+        assert [one | {"dataset": "quiz"} for one in own] == alone["verdicts"]["candidates"], kind
+        lines = report["correlations"]["lines"]
+        [line] = [one for one in lines.values() if one is not None and "cheat" in one["residuals"]]
+        assert line == alone["correlations"]["lines"]["quiz"], kind
+
+
+def test_a_dataset_that_nobody_was_probed_on_leaves_the_others_accuracies(root: Path) -> None:
+    names = [f"simulated:m{at}?knowledge={0.2 * at}" for at in range(1, 6)]
+    science = [interviewed(root / "science", *names, n=12), probed(root / "probe", *names, n=12, method=["text"])]
+    other = interviewed(root / "elsewhere", *names, dataset=str(dataset(root / "elsewhere.jsonl", 12)))
+    told = Study([*science, other]).report()["correlations"]
+    assert told["accuracies"] == {"science": "text", "elsewhere": "first answer"}
+    assert told["lines"]["science"] == Study(science).report()["correlations"]["lines"]["science"]
+
+
+def test_not_tested_is_no_verdict_of_no_sign(root: Path, cheated: list[Path]) -> None:
+    lone = [run_of(root / "untested", dataset(root / "untested.jsonl", 9), 9, z=(0.5, 0.5))]
+    report = Study([*cheated, *lone]).report()
+    told = [sentence for one in findings_of(report) for sentence in one.sentences]
+    [line] = [one for one in told if one.startswith("Not tested for contamination")]
+    assert line.startswith("Not tested for contamination: z (")
+    assert not any("z" in one.partition(":")[2].split(", ") for one in told if one.startswith("No sign"))
+    verdicts = {one["candidate"]: one["verdict"] for one in report["verdicts"]["candidates"]}
+    assert (verdicts["z"], verdicts["cheat"]) == ("not_tested", "suspected")
+
+
+def test_unlike_scales_share_no_ranking(cheated: list[Path], unrelated: dict[str, Path]) -> None:
+    """Another dataset, and another system, have standings of their own, in reports and in the viewer."""
+    from viva.web.view.answering import found_so_far
+    from viva.web.view.query import CandidateFigures, RunFigures
+
+    other = unrelated["other candidates on another dataset"]
+    report = Study([*cheated, other]).report()
+    found = findings_of(report)
+    assert [(one.scenario, one.about, len(one.standings)) for one in found] == [
+        ("kieval", "quiz", 6),
+        ("kieval", "other", 3),
+    ]
+    page = page_of(report)
+    assert (page.about, [about for about, _ in page.further]) == ("quiz", ["other", ""])
+    runs = []
+    for scenario, name, value in (("kieval", "quiz", 70.0), ("kieval", "other", 60.0), ("flexeval", "suite", 0.9)):
+        figures = CandidateFigures("a", total=3, finished=3, scored=3, sum=3 * value)
+        runs.append(RunFigures(name, scenario, name, 1, "", 3, "", running=False, candidates={"a": figures}))
+    assert [[one["value"] for one in part["standings"]] for part in found_so_far(runs)] == [
+        [pytest.approx(70.0)],
+        [pytest.approx(60.0)],
+        [pytest.approx(0.9)],
+    ]
+
+
+# -- 5: too few to tell ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("items", [2, 5])
+def test_few_items_accuse_and_acquit_nobody(root: Path, items: int) -> None:
+    source = dataset(root / f"few-{items}.jsonl", items)
+    runs = [honest(root / f"few-{items}", source, "abcde", items)]
+    report = Study(runs).report()
+    assert {one["verdict"] for one in report["verdicts"]["candidates"]} <= {"too_few", "not_tested"}
+    assert all(one["verdict"] in ("too_few", "not_comparable") for one in report["verdicts"]["leads"])
+    told = sentences(*runs)
+    assert any(one.startswith("Too few to tell whether there is contamination") for one in told)
+    assert any(
+        f"n = {items} items; about" in one and "would be needed to see a gap of 10 points" in one for one in told
+    )
+    page = page_of(report)
+    assert set(told) <= {*page.verdict, *(one for _, group in page.further for one in group)}
+    assert [one["sentences"] for one in answer_of(runs).found] == [told]
+
+
+def test_a_clean_verdict_takes_the_power_that_the_rule_names(root: Path) -> None:
+    source = dataset(root / "many.jsonl", 400)
+    report = Study([honest(root / "many", source, "abcdefg", 400)]).report()  # a fall of 30 points is seen
+    for one in report["verdicts"]["candidates"]:
+        [test] = one["tests"]
+        assert one["verdict"] == ("no_sign" if test["power"] >= report["verdicts"]["rule"]["power"] else "too_few")
+    assert "no_sign" in {one["verdict"] for one in report["verdicts"]["candidates"]}
+
+
+def line_of(
+    clean: Sequence[tuple[float, float]], noise: float, clusters: int, draw: np.random.Generator
+) -> tuple[list[Point], dict[str, ItemErrors]]:
+    points, errors = [], {}
+    for at, (x, y) in enumerate(clean):
+        parts = draw.normal(0, noise * math.sqrt(clusters), (2, clusters))
+        shares = (parts - parts.mean(axis=1, keepdims=True)) / clusters
+        least = parts.std(axis=1, ddof=1) / math.sqrt(clusters)
+        points.append(Point(f"{at}", x + parts[0].mean(), y + parts[1].mean(), *least))
+        errors[f"{at}"] = ItemErrors(shares[0], shares[1], clusters, *least)
+    return points, errors
+
+
+@pytest.mark.parametrize("count", [4, 5, 6])
+def test_a_clean_line_of_few_points_has_one_flagged_in_few_samples(count: int) -> None:
+    draw, flagged = np.random.default_rng(count), 0
+    for _ in range(150):
+        xs = draw.uniform(20, 100, count)
+        points, errors = line_of([(x, 0.9 * x + draw.normal(0, 5)) for x in xs], 2.0, 30, draw)
+        found = departures(robust_line(points), points, errors, scatter=5.0)
+        flagged += any(one.p < 0.05 and one.value < 0 for one in found.values())
+    assert flagged <= 150 * 0.05 + 5
+    cheated, errors = line_of([(x, 0.9 * x) for x in (30, 50, 70, 90)] + [(95, 40)], 2.0, 100, draw)
+    found = departures(robust_line(cheated), cheated, errors, scatter=5.0)
+    assert [name for name, one in found.items() if one.p < 0.05 and one.value < 0] == ["4"]
+
+
+# -- 6: the test behind pooled means -----------------------------------------------------------------------------------
+
+
+def test_several_datasets_are_led_by_their_pooled_means_and_the_test_of_these(root: Path) -> None:
+    runs: list[Path] = []
+    marks = {"strong": (4, 4), "weak": (2, 3)}
+    for at in range(6):  # each dataset by itself is too few to tell, all together are not
+        source = dataset(root / f"part-{at}.jsonl", 6, seed=at)
+        for name, held in marks.items():
+            talks = [talk(source.stem, item, name, True, *held) for item in range(6)]
+            runs.append(written(root / f"part-{at}-{name}", source, talks, f"simulated:{name}"))
+    report = Study(runs).report()
+    [lead] = [one for one in report["verdicts"]["leads"] if len(one["datasets"]) == 6]
+    [pooled] = [one for one in report["comparisons"] if one["dataset"] is None]
+    assert max(one["p_corrected"] for one in report["comparisons"]) > 0.01 > pooled["p_corrected"]
+    assert (lead["verdict"], lead["p_corrected"]) == ("ahead", pooled["p_corrected"])
+    told = sentences(*runs)
+    [mean] = [row["score"]["mean"] for row in report["pooled"] if (row["candidate"], row["dataset"]) == ("weak", None)]
+    assert f"weak follows with {mean:.1f}, significantly lower (Holm-corrected p < 0.001)." in told
+
+
+def test_a_pooled_difference_has_the_error_of_its_strata() -> None:
+    values = [10.0, 12.0, 11.0, 50.0, 54.0, 52.0]
+    labels, strata = list("uvwxyz"), list("aaabbb")
+    found = clustered_mean(values, labels, strata)
+    assert found is not None
+    expected = math.sqrt(sum((3 * stats.sem(values[at : at + 3])) ** 2 for at in (0, 3))) / 6
+    assert (found.mean, found.se, found.freedom) == (pytest.approx(31.5), pytest.approx(expected), 4)
+
+
+# -- 7: one figure, one error ------------------------------------------------------------------------------------------
+
+
+def test_one_figure_has_one_standard_error_everywhere(root: Path, tmp_path: Path) -> None:
+    source = dataset(root / "clustered.jsonl", 40)
+    run = honest(root / "clustered", source, "abcd", 40, cluster=4)
+    report = Study([run]).report()
+    own = recorded_results(RunFolder.open(run))
+    table = {line[0]: line for line in own.tables()[0][2]}
+    write_csv(report, tmp_path / "figures.csv")
+    with (tmp_path / "figures.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for name in "abcd":
+        result = own.report()["candidates"][name]
+        [row] = [row for row in report["pooled"] if row["candidate"] == name]
+        [point] = [one for one in report["correlations"]["figures"] if one["model"] == name]
+        [variant] = [one["candidates"][name] for one in report["ablation"] if one["decay"] and one["early_stop"]]
+        for figure, named in (("score", "score"), ("accuracy", "accuracy"), ("rounds", "rounds")):
+            exported = {float(one["se"]) for one in rows if (one["candidate"], one["measure"]) == (name, named)}
+            assert exported == {result[figure]["se"]} == {row[figure]["se"]}, figure
+        assert point["score_se"] == row["score"]["se"] == variant["se"]
+        assert point["accuracy_se"] == row["accuracy"]["se"]
+        assert f"{row['score']['se']:.1f}" == table[name][4]
+        assert f"± {row['score']['se']:.1f}" in own.headline()
+        running = next(cell for cell in report["cells"] if cell["candidate"] == name)["running"]
+        assert (running["low"][-1], running["high"][-1]) == (row["score"]["low"], row["score"]["high"])
+        assert row["score"]["items"] == 10
+    [pair] = [one for one in report["comparisons"] if (one["first"], one["second"]) == ("a", "b")]
+    assert (pair["n"], pair["clusters"], pair["test"]) == (40, 10, "sign flips")
+    assert pair["p"] >= 2 / 2**10
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.floats(0, 100), st.sampled_from(["", "a", "b", "c"])), min_size=1, max_size=30))
+def test_the_stream_of_clustered_numbers_has_the_error_of_the_clustered_mean(numbers: list[tuple[float, str]]) -> None:
+    stream, other = ClusteredStream(), ClusteredStream()
+    for at, (value, cluster) in enumerate(numbers):
+        (stream if at % 2 else other).add(value, cluster)
+    stream.merge(other)
+    labels = [cluster or f"alone {at}" for at, (_, cluster) in enumerate(numbers)]
+    found = clustered_mean([value for value, _ in numbers], labels)
+    assert found is not None
+    assert stream.clusters == found.clusters
+    if found.se is None:
+        assert stream.standard_error is None
+    else:
+        assert stream.standard_error == pytest.approx(found.se, rel=1e-9, abs=1e-9)
+
+
+def test_scores_of_one_passage_are_one_cluster_in_every_figure() -> None:
+    told: Callable[..., dict[str, Any]] = clustered_score
+    values = np.array([0.0, 0.0, 100.0, 100.0, 50.0, 50.0])
+    assert told(values, list("aabbcc"))["se"] > 1.3 * told(values, list("abcdef"))["se"]
