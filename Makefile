@@ -151,6 +151,7 @@ bench: venv peers
 	$(BIN)/python benches/audit.py $(QUICK)
 	$(BIN)/python benches/fusion.py $(QUICK)
 	$(BIN)/python benches/certified.py $(QUICK)
+	$(BIN)/python benches/claims.py $(QUICK)
 	$(BIN)/python benches/grading.py $(QUICK)
 	$(BIN)/python benches/load.py $(QUICK)
 	$(BIN)/python benches/judgement.py $(QUICK)

@@ -27,7 +27,7 @@ def sign_flips(sums: Floats) -> float:
     Of n items p is at least 2/2^n, and 1/10,000 where signs are drawn (beyond 13 items). Items whose difference is 0
     change nothing.
     """
-    signs = _all_signs(len(sums)) if len(sums) <= _ALL else _drawn_signs()[:, : len(sums)]
+    signs = _all_signs(len(sums)) if len(sums) <= _ALL else _drawn_signs(len(sums))
     own = 0 if len(sums) <= _ALL else 1  # drawn signs may not include those that were seen
     seen, slack = abs(math.fsum(sums)), _ROUNDING * math.fsum(np.abs(sums))
     extreme = int((np.abs(signs @ sums) >= seen - slack).sum())
@@ -40,8 +40,8 @@ def _all_signs(n: int) -> Floats:
     return (2 * bits - 1).astype(np.float64)
 
 
-@lru_cache(maxsize=1)
-def _drawn_signs() -> Floats:
+@lru_cache(maxsize=8)
+def _drawn_signs(n: int) -> Floats:
     # Always the same ones, so that a table's p-values are the same at every run.
     bits = np.random.Generator(np.random.PCG64(1935)).integers(0, 2, (_DRAWN, MOST))
-    return (2 * bits - 1).astype(np.float64)
+    return np.ascontiguousarray(2 * bits[:, :n] - 1, dtype=np.float64)

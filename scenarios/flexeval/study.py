@@ -90,11 +90,19 @@ class Releases(Section[Material]):
     anchor = "releases"
 
     def compute(self, material: Material, report: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """By metric the figures of each release; behind the first one the differences from it, item by item."""
-        readings = [one for one in material.readings if one.result is not None]
+        """By suite and metric the figures of each release; behind the first one the differences from it, item by item."""
+        suites: dict[str, list[RunReading]] = {}
+        for one in material.readings:
+            if one.result is not None:
+                suites.setdefault(one.cell.dataset, []).append(one)
+        return [
+            metric for name, readings in suites.items() for metric in self._of_suite(name, readings, len(suites) > 1)
+        ]
+
+    def _of_suite(self, suite: str, readings: Sequence[RunReading], several: bool) -> list[dict[str, Any]]:
         names = list(dict.fromkeys(name for one in readings for name in one.result.get("metrics", {})))  # type: ignore[union-attr]
         found: list[dict[str, Any]] = []
-        scales = rubric_scales(readings[0].cell.manifest) if readings else {}
+        scales = rubric_scales(readings[0].cell.manifest)
         for name in names:
             releases = []
             for one in readings:
@@ -102,9 +110,9 @@ class Releases(Section[Material]):
                 if metric is not None and (metric["n"] or metric["errors_total"]):
                     releases.append({"release": _release(one, readings), **metric})
             if releases:
-                found.append(
-                    {"metric": name, "releases": releases, "against": self._against(name, readings, scales.get(name))}
-                )
+                told = {"suite": suite} if several else {}
+                against = self._against(name, readings, scales.get(name))
+                found.append(told | {"metric": name, "releases": releases, "against": against})
         every = [one for metric in found for one in metric["against"]]
         for one, p in zip(every, corrected([one["p"] for one in every]), strict=True):
             one["p_corrected"] = p
@@ -132,19 +140,21 @@ class Releases(Section[Material]):
     def tables(self, report: Record) -> list[Table]:
         rows, differences = [], []
         for metric in report[self.key]:
+            name = _named(metric)
             for one in metric["releases"]:
                 rate = one.get("pass_rate")
-                row = [metric["metric"], one["release"], f"{one['n']:,}"]
+                row = [name, one["release"], f"{one['n']:,}"]
                 row += [ranged(one, 3) if "mean" in one else DASH, number(one.get("p98"), 3)]
                 row += [DASH if rate is None else f"{100 * rate['mean']:.1f}%", f"{one['errors_total']:,}"]
                 rows.append(row)
             for one in metric["against"]:
                 ends = f" ({number(one['low'], 3)} to {number(one['high'], 3)})" if one["low"] is not None else ""
-                row = [metric["metric"], one["release"], f"{signed(one['difference'], 3)}{ends}"]
+                row = [name, one["release"], f"{signed(one['difference'], 3)}{ends}"]
                 differences.append([*row, small(one["p"]), small(one["p_corrected"]), f"{one['n']:,}"])
         head = ["metric", "release", "n", "mean", "p98", "passed", "errors"]
         against = ["metric", "release", "difference", "p", "Holm p", "conversations"]
-        first = next((one["releases"][0]["release"] for one in report[self.key]), "")
+        firsts = {one["releases"][0]["release"] for one in report[self.key]}
+        first = firsts.pop() if len(firsts) == 1 else "the first"
         return [
             ("Releases side by side", head, rows),
             (f"Differences from {first}, conversation by conversation (Holm over all rows)", against, differences),
@@ -182,13 +192,18 @@ class Releases(Section[Material]):
         return [Plot(anchor, heading, caption, origin, panels) for anchor, heading, caption, panels in drawn if panels]
 
 
+def _named(metric: Mapping[str, Any]) -> str:
+    """A metric with its suite, where there are several: others of its name are other metrics."""
+    return f"{metric['suite']}: {metric['metric']}" if "suite" in metric else str(metric["metric"])
+
+
 def _panels(metrics: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """By panel its rows: of each metric its releases, and of a rubric that several graders grade (``NAME@GRADER``) each
     release by each grader.
     """
     found: dict[str, dict[str, Any]] = {}
     for metric in metrics:
-        name, _, grader = metric["metric"].partition("@")
+        name, _, grader = _named(metric).partition("@")
         for one in metric["releases"]:
             row = one["release"]
             if grader:

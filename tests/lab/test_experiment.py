@@ -98,7 +98,7 @@ def test_a_model_of_unknown_knowledge_is_on_no_line_of_knowledge(tmp_path: Path)
     assert findings.tables()[0][2][0][:2] == ["random", "–"]
 
 
-def test_a_difference_counts_minerals_not_items() -> None:
+def test_a_difference_has_the_error_of_minerals() -> None:
     one = {
         ("Zumux", "a"): 100.0,
         ("Zumux", "b"): 100.0,
@@ -108,7 +108,10 @@ def test_a_difference_counts_minerals_not_items() -> None:
     }
     other = {("Zumux", "a"): 0.0, ("Zumux", "b"): 0.0, ("Zumux", "c"): 0.0, ("Ledus", "a"): 0.0, ("Gabus", "a"): 9.0}
     found = difference([one, one], [other, other])
-    assert (found.n, found.mean, found.standard_error) == (2, 50.0, 50.0)
+    assert found is not None
+    assert (found.n, found.clusters, found.mean) == (8, 2, 75.0)
+    # The residuals of the two minerals sum to 150 and -150; the factor for two clusters is 2.
+    assert found.se == pytest.approx((2 * 2 * 150**2) ** 0.5 / 8)
 
 
 def _viva(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -130,7 +130,7 @@ def test_line_6a_models_of_one_talk_each_are_not_flagged(tmp_path: Path, items: 
     ]
     report = Study(runs).report()["correlations"]
     assert (report["lines"]["quiz"]["below"], report["lines"]["quiz"]["above"]) == ([], [])
-    assert min(one[name] for one in report["figures"] for name in ("accuracy_se", "score_se")) > 10
+    assert min(one["se"] for one in report["lines"]["quiz"]["tests"].values()) > 10
 
 
 def test_line_6a_the_pooled_row_and_the_cells_row_of_a_rate_agree(tmp_path: Path) -> None:

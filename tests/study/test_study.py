@@ -46,9 +46,11 @@ def pooled(report: dict[str, Any], candidate: str, name: str | None) -> dict[str
 
 
 def naive(
-    values: list[tuple[str, float]], most: float = 100.0, rate: bool = False, least: float = 0.0
+    values: list[tuple[str, float]], most: float = 100.0, rate: bool = False, least: float = 0.0, strata: bool = False
 ) -> dict[str, Any]:
     """The mean over (item, value) pairs with its clustered error and its interval, from the definitions."""
+    if strata:
+        return stratified(values, most, least)
     n = len(values)
     mean = math.fsum(value for _, value in values) / n
     items = sorted({item for item, _ in values})
@@ -64,9 +66,23 @@ def naive(
     return {name: pytest.approx(factor * value, abs=2e-6) for name, value in told.items()} | {"n": n, "items": count}
 
 
-def bounded(mean: float, error: float, n: int, items: int, even: float, rate: bool) -> tuple[float, float]:
+def stratified(values: list[tuple[str, float]], most: float, least: float) -> dict[str, Any]:
+    """The same of items of two datasets, ``other`` and ``science``, each with a mean of its own."""
+    parts = [[one for one in values if one[0].startswith("other") == other] for other in (True, False)]
+    n, wide, count = len(values), most - least, len({item for item, _ in values})
+    mean = math.fsum(value for _, value in values) / n
+    error = math.hypot(*(len(part) * naive(part, most, least=least)["se"].expected for part in parts)) / n
+    even = n**2 / sum(sum(item == one for item, _ in values) ** 2 for one in {item for item, _ in values})
+    low, high = bounded((mean - least) / wide, error / wide, n, count, even, False, 2)
+    told = {"mean": mean, "se": error, "low": least + wide * low, "high": least + wide * high}
+    return {name: pytest.approx(value, abs=2e-6) for name, value in told.items()} | {"n": n, "items": count}
+
+
+def bounded(
+    mean: float, error: float, n: int, items: int, even: float, rate: bool, strata: int = 1
+) -> tuple[float, float]:
     """Wilson's ends as the roots of their equation, 0–1, and what items not met could do, if that is further out."""
-    z, student = float(stats.norm.ppf(0.975)), float(stats.t.ppf(0.975, items - 1)) if items > 1 else math.inf
+    z, student = float(stats.norm.ppf(0.975)), float(stats.t.ppf(0.975, items - strata)) if items > 1 else math.inf
     worth = even
     if 0 < mean < 1 and error:
         stretch = student / (float(stats.t.ppf(0.975, n - 1)) if rate else z)
@@ -172,7 +188,7 @@ def test_comparisons_are_paired_by_item_and_seed(report: dict[str, Any], folders
             sides.append({(seed, t.item): scorer.score(t) for n in names for seed, t in of(folders, n, candidate)})
         first, second = sides
         pairs = [(key[1], first[key] - second[key]) for key in first.keys() & second.keys()]  # type: ignore[operator]
-        expected = naive(pairs, least=-100.0)
+        expected = naive(pairs, least=-100.0, strata=one["dataset"] is None)
         assert one["difference"]["value"] == expected["mean"]
         assert (one["difference"]["low"], one["difference"]["high"]) == (expected["low"], expected["high"])
         assert (one["n"], one["pairs"]) == (expected["items"], len(pairs))
@@ -232,7 +248,9 @@ def test_probes_join_by_item(report: dict[str, Any], folders: list[Path]) -> Non
 def test_correlations_are_those_of_the_pooled_figures(report: dict[str, Any]) -> None:
     told = report["correlations"]
     for name in ("science", "other"):
-        xs, ys = ([pooled(report, label, name)[f]["mean"] for label in LABELS] for f in ("accuracy", "score"))
+        rows = [pooled(report, label, name) for label in LABELS]
+        xs = [(row["probe"]["accuracy"]["text"] if name == "science" else row["accuracy"])["mean"] for row in rows]
+        ys = [row["score"]["mean"] for row in rows]
         found = stats.pearsonr(xs, ys)
         assert told["datasets"][name]["pearson"]["value"] == pytest.approx(float(found.statistic), abs=1e-6)
         assert told["datasets"][name]["pearson"]["p"] == pytest.approx(float(found.pvalue), rel=1e-4)

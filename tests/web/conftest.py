@@ -100,6 +100,7 @@ def study_of(candidates: list[str], datasets: list[str], seeds: list[int], talks
         "difficulty": [],
         "correlations": {
             "accuracy": "letter",
+            "accuracies": dict.fromkeys(datasets, "letter"),
             "left_out": [],
             "figures": [asdict(one) for one in figures],
             "overall": {"n": len(figures)} | dict.fromkeys(("pearson", "spearman", "kendall")),
@@ -111,6 +112,10 @@ def study_of(candidates: list[str], datasets: list[str], seeds: list[int], talks
     report["ablation"] = []
     report["costs"] = {"models": 0, "interviews": 0, "seeds": [], "datasets": {}, "overall": {}, "projected": []}
     report["costs"]["priced"] = True
+    report["verdicts"] = {
+        "candidates": [_judged(one, dataset, at == 1) for dataset in datasets for at, one in enumerate(candidates)],
+        "leads": [],
+    }
     return report
 
 
@@ -194,6 +199,13 @@ def _pooled(cells: list[dict[str, Any]], candidate: str, dataset: str, level: fl
     }
 
 
+def _judged(candidate: str, dataset: str, cheats: bool) -> dict[str, Any]:
+    p = 0.001 if cheats else 1.0
+    test = {"test": "line", "value": -30.0 if cheats else 1.0, "p_corrected": p, "power": 0.9, "n": 60, "needed": 50}
+    verdict = "suspected" if cheats else "no_sign"
+    return {"dataset": dataset, "candidate": candidate, "verdict": verdict, "tests": [test]}
+
+
 def _mean(value: float, error: float, n: int) -> dict[str, Any]:
     return {"mean": value, "se": error, "low": value - 2 * error, "high": value + 2 * error, "n": n}
 
@@ -201,4 +213,5 @@ def _mean(value: float, error: float, n: int) -> dict[str, Any]:
 def _line(fit: Any) -> dict[str, Any]:
     line = fit.line
     told = {name: getattr(line, name) for name in ("slope", "intercept", "threshold", "residuals", "deviations")}
-    return told | {"spread": fit.spread, "below": line.below, "above": line.above}
+    tests = {name: {"p": 0.001 if name in (*line.below, *line.above) else 1.0} for name in line.residuals}
+    return told | {"spread": fit.spread, "below": line.below, "above": line.above, "tests": tests}

@@ -22,7 +22,7 @@ from viva.study.study import tables_of
 from viva.web.report.page import write_html
 
 HEADINGS = ["Results", "Contamination", "Plots", "Comparisons", "Agreement", "Difficulty of items", "Correlations"]
-HEADINGS += ["Scorer variants", "Early stops", "Failures", "Tokens and cost", "Cells and transcripts"]
+HEADINGS += ["Scorer variants", "Early stops", "Failures", "Tokens and cost", "Verdicts", "Cells and transcripts"]
 NASTY = "<script>alert('1')</script>"
 Study = dict[str, Any]
 Make = Callable[..., Study]
@@ -164,6 +164,7 @@ def test_empty_sections_are_left_out(make_study: Make, tmp_path: Path) -> None:
         cell |= {"result": None, "running": None, "transcripts": None, "state": "not begun", "by_round": None}
     study["pooled"] = []
     study["correlations"] |= {"figures": [], "lines": {}}
+    study["verdicts"]["candidates"] = []
     write_html(study, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text("utf-8")
     assert re.findall("<h2>(.*?)</h2>", text) == ["Cells and transcripts", "How figures are computed"]

@@ -89,7 +89,7 @@ def _by_tests(judged: Sequence[Record]) -> Iterable[tuple[tuple[str, ...], list[
     """Candidates by the tests that could have found something."""
     found: dict[tuple[str, ...], list[Record]] = {}
     for one in judged:
-        found.setdefault(tuple(test["test"] for test in one["tests"] if test["power"] >= POWER), []).append(one)
+        found.setdefault(tuple(sorted(test["test"] for test in one["tests"] if test["power"] >= POWER)), []).append(one)
     return found.items()
 
 

@@ -4,94 +4,125 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from viva.scenarios.kieval.study.findings import findings
+from viva.scenarios.study.findings import Findings
 
 NAMES = ("a", "b", "c", "d")
 
 
-def _report(below: tuple[str, ...] = (), *, p: float = 0.001, on_line: int = 4, auc_low: float = 0.4) -> dict[str, Any]:
-    def row(at: int, name: str) -> dict[str, Any]:
-        score = {"mean": 90.0 - 10 * at, "low": 86.0 - 10 * at, "high": 93.0 - 10 * at, "n": 50}
-        detectors = {"min_k_20": {"value": 0.9, "low": auc_low if name == "a" else 0.4, "high": 0.95}}
-        return {
-            "scenario": "kieval",
-            "candidate": name,
-            "dataset": "set",
-            "score": score,
-            "probe": {"detectors": detectors},
-        }
+def line(
+    value: float = 0.5, p: float = 1.0, power: float = 0.9, n: int = 50, needed: int | None = 40
+) -> dict[str, Any]:
+    return {"test": "line", "value": value, "p_corrected": p, "power": power, "n": n, "needed": needed}
 
-    line = {"below": list(below), "above": [], "residuals": dict.fromkeys(NAMES[:on_line], -31.5)}
-    return {
-        "pooled": [row(at, name) for at, name in enumerate(NAMES)],
-        "comparisons": [{"first": "b", "second": "a", "p_corrected": p}],
-        "correlations": {"lines": {"set": line}},
-    }
+
+def texts(value: float = 0.5, p: float = 1.0, power: float = 0.9, n: int = 50) -> dict[str, Any]:
+    return {"test": "texts", "value": value, "p_corrected": p, "power": power, "n": n, "needed": 47}
+
+
+def report(*tests: list[dict[str, Any]], dataset: str = "set", **lead: Any) -> dict[str, Any]:
+    """A report of candidates with these tests, whose scores fall by ten each."""
+    judged = []
+    for name, own in zip(NAMES, tests, strict=False):
+        powered = any(one["power"] >= 0.8 for one in own)
+        verdict = "no_sign" if powered else "too_few" if own else "not_tested"
+        verdict = "suspected" if any(one["p_corrected"] < 0.05 for one in own) else verdict
+        judged.append({"dataset": dataset, "candidate": name, "verdict": verdict, "tests": own})
+    standings = [
+        {"candidate": name, "mean": 90.0 - 10 * at, "low": 86.0 - 10 * at, "high": 93.0 - 10 * at, "n": 50}
+        for at, name in enumerate(NAMES[: len(tests)])
+    ]
+    told = {"datasets": [dataset], "standings": standings, "verdict": "ahead", "p_corrected": 0.001, "n": 50} | lead
+    return {"verdicts": {"candidates": judged, "leads": [told]}}
+
+
+def of(told: dict[str, Any]) -> Findings:
+    [found] = findings(told)
+    return found
 
 
 def test_suspects_come_first_with_what_speaks_against_them() -> None:
-    found = findings(_report(below=("c",), auc_low=0.8))
-    assert found is not None
-    assert found.sentences[0] == "Contamination suspected: a, c."
-    assert found.sentences[1] == (
-        "a: recalls the texts (AUC 0.90); c: 31.5 below the line. Clean as far as seen: 2 candidates."
-    )
-    assert found.sentences[2] == "Best: a, 90.0."
-    assert found.sentences[3] == (
-        "95% interval of a: 86.0 to 93.0; b follows with 80.0, more than chance gives (Holm-corrected p = 0.001)."
-    )
-    assert [(one.candidate, one.suspected) for one in found.standings] == [
-        ("a", True), ("b", False), ("c", True), ("d", False)]  # fmt: skip
+    found = of(report([texts(0.9, 0.0001), line()], [texts(), line()], [line(-31.5, 0.004)], [texts(), line()]))
+    assert found.sentences == [
+        "Contamination suspected: a, c.",
+        "a: recalls the texts (AUC 0.90, p < 0.001); c: 31.5 below the line (p = 0.004).",
+        "No sign of contamination in 2 tested candidates: b, d.",
+        "Best: a, 90.0 (95% interval 86.0 to 93.0).",
+        "b follows with 80.0, significantly lower (Holm-corrected p = 0.001).",
+    ]
+    assert [(one.candidate, one.suspected, one.verdict) for one in found.standings] == [
+        ("a", True, "suspected"), ("b", False, "no_sign"), ("c", True, "suspected"), ("d", False, "no_sign"),
+    ]  # fmt: skip
+    assert "p below 0.05" in found.rule
+    assert "power of 80%" in found.rule
 
 
-def test_what_chance_may_give_is_no_lead() -> None:
-    found = findings(_report(p=0.2))
-    assert found is not None
-    assert found.sentences[0].startswith("No contamination seen: none of 4 candidates")
-    assert "no more than chance may give (Holm-corrected p = 0.20)" in found.sentences[2]
+LEADS = [
+    (
+        {"verdict": "not_significant", "p_corrected": 0.2},
+        "b follows with 80.0, not significantly lower (Holm-corrected p = 0.20).",
+    ),
+    (
+        {"verdict": "too_few", "n": 2, "needed": 233},
+        "b follows with 80.0; too few to tell them apart (n = 2 items; about 240 would be needed to see a gap of 10 "
+        "points).",
+    ),
+    (
+        {"verdict": "not_comparable", "n": 0},
+        "b follows with 80.0; not comparable: they have 0 items in common.",
+    ),
+]
 
 
-def test_a_line_of_three_clears_nobody() -> None:
-    found = findings(_report(on_line=3))
-    assert found is not None
+@pytest.mark.parametrize(("lead", "told"), LEADS)
+def test_what_chance_may_give_is_no_lead(lead: dict[str, Any], told: str) -> None:
+    found = of(report([line()], [line()], **lead))
+    assert found.sentences[1:] == ["Highest score: a, 90.0 (95% interval 86.0 to 93.0).", told]
+
+
+def test_few_items_are_no_acquittal_and_say_how_many_it_takes() -> None:
+    weak = line(power=0.3, n=20, needed=123)
+    found = of(report([weak], [weak], [weak, texts()], [line(power=0.0, needed=None)]))
+    assert found.sentences[:2] == [
+        "No sign of contamination in 1 tested candidate by the texts alone: c; too few to tell by interviews (n = 20 "
+        "items; about 130 would be needed to see a fall of 30 points below the line).",
+        "Too few to tell whether there is contamination: a, b, d (n = 20–50 items; more candidates would be needed, "
+        "whatever the number of items, to see a fall of 30 points below the line).",
+    ]
+
+
+def test_whoever_was_not_tested_is_named_apart_and_last_where_nobody_was() -> None:
+    found = of(report([line()], [line()], [line()], []))
+    assert found.sentences[0] == "No sign of contamination in 3 tested candidates by interviews: a, b, c."
+    assert found.sentences[1].startswith("Not tested for contamination: d (")
+    found = of(report([], []))
     assert found.sentences[0].startswith("Best: a")
-    assert found.sentences[2].startswith("Contamination cannot be judged")
-
-
-def test_whoever_is_not_on_the_line_is_named_first_as_not_judged() -> None:
-    report = _report()
-    del report["correlations"]["lines"]["set"]["residuals"]["d"]
-    report["correlations"]["lines"]["set"]["residuals"]["e"] = 0.0
-    found = findings(report)
-    assert found is not None
-    assert found.sentences[0] == (
-        "Not judged by interviews: d, of which accuracy or score is missing. "
-        "Its probe sees no contamination: d, AUC 0.90."
-    )
-    assert found.sentences[1].startswith("No contamination seen: none of 4 candidates")
-
-
-def _probed(auc_low: float) -> dict[str, Any]:
-    report = _report(auc_low=auc_low) | {"correlations": None}
-    for row in report["pooled"]:
-        row["score"] = {"mean": None}
-    return report
+    assert found.sentences[2].startswith("Not tested for contamination: a, b (")
 
 
 def test_probes_alone_say_whose_texts_are_familiar() -> None:
-    found = findings(_probed(0.8))
-    assert found is not None
+    told = report([texts(0.9, 0.001)], [texts()])
+    told["verdicts"]["leads"] = []
+    found = of(told)
     assert found.sentences == [
         "Contamination suspected: a.",
-        "a: recalls the texts (AUC 0.90). Clean as far as seen: 3 candidates.",
+        "a: recalls the texts (AUC 0.90, p = 0.001).",
+        "No sign of contamination in 1 tested candidate by the texts alone: b.",
     ]
-    clean = findings(_probed(0.4))
-    assert clean is not None
-    assert clean.sentences[0].startswith("No contamination seen: to a, b, c, d the dataset's texts are no more")
+    assert (found.measure, found.standings) == ("", [])
+
+
+def test_datasets_have_findings_of_their_own_the_suspected_first() -> None:
+    told, other = report([line()], [line()]), report([line(-40, 0.001)], [line()], dataset="other")
+    both = {key: told["verdicts"][key] + other["verdicts"][key] for key in ("candidates", "leads")}
+    both["leads"].append(other["verdicts"]["leads"][0] | {"datasets": ["set", "other"]})
+    found = findings({"verdicts": both})
+    assert [one.about for one in found] == ["other", "set", "2 datasets together (set, other)"]
+    assert found[1].sentences == of(told).sentences
+    assert [one.suspected for one in found[2].standings] == [True, False]
 
 
 def test_nothing_scored_or_probed_is_nothing_found() -> None:
-    report = _probed(0.4)
-    for row in report["pooled"]:
-        row["probe"] = None
-    assert findings(report) is None
+    assert findings({"verdicts": {"candidates": [], "leads": []}}) == []
