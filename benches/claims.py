@@ -7,9 +7,10 @@ models that are ``equal``; models that are equal and lose all on few items (``lo
 that are nearly alike; and three ``datasets`` with so many items each.
 
 A claim is untrue if it accuses an honest model of contamination (``accused``), or says that a model leads which is no
-better than the next (``lead``). The table has by claim, kind and number of items the share of studies that make it; over
-all kinds, at most 5% of the studies of each size should claim anything untrue. Beside them, without a reach: how often a
-model that cheats is accused, and how often it is said to show no sign (``cleared``), for few items can tell neither.
+better than the next (``lead``). The table has by claim, kind and number of items the share of studies that make it;
+over all kinds, at most 5% of the studies of each size should claim anything untrue. Beside them, without a reach: how
+often a model that cheats is accused, and how often it is said to show no sign (``cleared``), for few items can tell
+neither.
 
 ``--quick`` makes 8 studies of each kind and size instead of 100. Claims of other reports are added to ``CLAIMS``.
 """

@@ -90,7 +90,7 @@ class Releases(Section[Material]):
     anchor = "releases"
 
     def compute(self, material: Material, report: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """By suite and metric the figures of each release; behind the first one the differences from it, item by item."""
+        """By suite and metric the figures of each release, and the others' differences from the first, item by item."""
         suites: dict[str, list[RunReading]] = {}
         for one in material.readings:
             if one.result is not None:
