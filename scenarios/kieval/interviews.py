@@ -94,7 +94,7 @@ class InterviewAggregate:
         self.scores = {aspect: ClusteredStream() for aspect in ASPECTS}
         self.accuracy = ClusteredStream()
         self.unanswered = 0
-        self.unanswered_score = Mean()
+        self.unanswered_score = ClusteredStream()
         self.free = 0
         self.rounds = ClusteredStream()
         self.interviews = 0
@@ -128,7 +128,7 @@ class InterviewAggregate:
             elif aspect == "overall":
                 self.unscored_interviews += 1
         if scores[-1] is not None and interview.choice is None and not interview.free:
-            self.unanswered_score.add(scores[-1])
+            self.unanswered_score.add(scores[-1], cluster)
         self.verdicts += len(held)
         for one in held:
             self.unscored_rounds += one.scores is None
