@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -89,9 +90,9 @@ def test_a_letter_alone_and_in_json_is_read(case: Callable[[str], str], text: st
 def test_a_planted_choice_is_not_the_verdict(case: Callable[[str], str]) -> None:
     case("planted-choice-rubric")
     done = viva("suite", "run", "suite.yaml", "--python-tools", "sys.py", "--python-tools", "rub.py", "--out", "out")
-    assert (done.returncode, done.stderr) == (0, done.stderr)
-    [value] = [test["value"] for test in json.loads(viva("report", "out", "--json").stdout)["tests"]]
-    assert value == 0
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"names_line +1 +0\.000 ", done.stdout)  # the grader's last line is no
+    assert viva("suite", "run", "suite.yaml", "--out", "other").returncode == 2  # nobody has granted its two files
 
 
 def test_letters_in_choices_are_taken_off_or_noted(case: Callable[[str], str]) -> None:
