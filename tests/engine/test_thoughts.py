@@ -15,6 +15,7 @@ from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Completion, Request, Sampling, View
+from viva.engine.permissions import grant
 from viva.engine.thoughts import AnswerStream, ThoughtMarks, separate_thoughts, split_thoughts, with_thoughts
 
 HARMONY = "<|channel|>analysis<|message|>Is it B?<|end|><|start|>assistant<|channel|>final<|message|>C. It is."
@@ -242,6 +243,7 @@ def test_a_mark_that_cannot_be_told_from_text_is_refused_with_the_form(option: s
 def test_every_kind_of_model_takes_a_mark_by_its_name(tmp_path: Path, retries: str) -> None:
     file = tmp_path / "says.py"
     file.write_text("def answer(messages):\n    return '<a>Is it B?</a>C. It is.'\n")
+    grant(file)
     backend = build(f"python:{file}#answer?thoughts=<a>…</a>{retries}", RealClock())
     view = View()
     view.append("user", "Which?")
