@@ -13,6 +13,7 @@ from other_tools import write_details
 from small_dialogs import write_data
 
 from viva.cli.main import app
+from viva.orchestration.grading.store import GradeStore
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 BY_TWO = "--interactor gemini:interactor?retries=0 --evaluator anthropic:evaluator?retries=0"
@@ -137,5 +138,6 @@ def named_steps(work: Path) -> Iterator[list[str]]:
     question = (work / "bank.csv").read_text().splitlines()[1].split(",")[0]
     yield ["grade", "bank", "show", "project", question]
     yield ["grade", "bank", "return", "project", question, "--reason", "no source", "--by", "Ada"]
-    answer = (work / "next.csv").read_text().splitlines()[1].partition(",")[0].rpartition("/")[2]
-    yield ["grade", "invalidate", "queue", answer, "--by", "Ada", "--reason", "unclear"]
+    with GradeStore.open(work / "queue") as store:
+        asked = next(store.questions()).id
+    yield ["grade", "invalidate", "queue", asked, "--by", "Ada", "--reason", "unclear"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -16,11 +17,15 @@ from grade_projects import accepted, pair, project
 
 from viva.engine.backends.human.posed import Posed
 from viva.engine.backends.human.room import Room
+from viva.engine.clock import RealClock
 from viva.engine.errors import VivaError
 from viva.engine.messages import Message
 from viva.orchestration.grading.records import Answer, Label, Question, Said
 from viva.orchestration.grading.store import GradeStore
 from viva.orchestration.grading.tabling import grade_table
+from viva.orchestration.load.log import LoadLog
+from viva.orchestration.load.log_reading import LoadHistory
+from viva.orchestration.load.records import LoadStep
 from viva.scenarios.lalaeval.bank import Bank
 
 
@@ -88,6 +93,27 @@ def _read_room(file: Path) -> None:
         room.answers_since(0)
 
 
+def _load_log(folder: Path) -> Path:
+    step = LoadStep(index=0, judges=("j",), arrivals="closed", concurrency=1)
+
+    async def write() -> None:
+        async with LoadLog(folder / "load.sqlite", RealClock()) as log:
+            log.begin_step(step)
+            log.begin_part(0, 0)
+            log.end_part(0, 0, 1.5, {"cpu": 0.5})
+            log.end_step(0, {"j": "all sent"})
+
+    folder.mkdir()
+    asyncio.run(write())
+    return _settled(folder / "load.sqlite")
+
+
+def _read_load_log(file: Path) -> None:
+    with LoadHistory(file.parent, checked=True) as history:
+        history.steps()
+        history.count()
+
+
 def _tried(file: Path, read: Callable[[Path], None]) -> Iterator[tuple[str, str]]:
     """The name of each damage of a file, and what was said of it; empty where all could be read."""
     pristine = file.with_name("pristine")
@@ -107,7 +133,10 @@ def _tried(file: Path, read: Callable[[Path], None]) -> Iterator[tuple[str, str]
         yield name, said
 
 
-@pytest.mark.parametrize(("make", "read"), [(_graded, _read_grades), (_bank, _read_bank), (_room, _read_room)])
+_FILES = [(_graded, _read_grades), (_bank, _read_bank), (_room, _read_room), (_load_log, _read_load_log)]
+
+
+@pytest.mark.parametrize(("make", "read"), _FILES)
 def test_damage_is_named_with_the_file(tmp_path: Path, make: Any, read: Any) -> None:
     said = dict(_tried(make(tmp_path / "folder"), read))
     silent = {name for name, told in said.items() if not told}
