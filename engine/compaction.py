@@ -204,8 +204,9 @@ def _sampled(connection: sqlite3.Connection, table: str) -> dict[tuple[str, byte
             step = max(1, count // _SAMPLES)
             rows = connection.execute(
                 f"select {column} from (select {column}, row_number() over (order by {key}) as place from {table} "
-                f"where typeof({column}) = 'text' and cast({group} as text) = ?) where place % ? = 0 limit ?",
-                (name.decode(), step, _SAMPLES),
+                f"where typeof({column}) = 'text' and cast({group} as text) = cast(? as text)) "
+                "where place % ? = 0 limit ?",
+                (name, step, _SAMPLES),
             ).fetchall()
             found[f"{table}.{column}", name if column == "text" else b""] = ([one for (one,) in rows], int(total))
     return found

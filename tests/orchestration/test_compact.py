@@ -250,3 +250,14 @@ def test_the_command_says_sizes_before_and_after_and_writes_nothing_when_tried(f
     assert "1 journal:" in printed.decode()
     assert " before, " in printed.decode()
     assert (run / "journal.sqlite").stat().st_size < len(data)
+
+
+def test_a_role_that_is_no_text_stops_no_compaction(finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    with closing(sqlite3.connect(run / "journal.sqlite")) as connection:
+        connection.execute("update calls set role = x'ff' where rowid = 1")
+        connection.commit()
+    compact(run)
+    with closing(sqlite3.connect(run / "journal.sqlite")) as connection:
+        assert connection.execute("select count(*) from calls where role = x'ff'").fetchone() == (1,)
