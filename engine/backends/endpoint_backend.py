@@ -44,12 +44,13 @@ _PYTHONS = {"True": "true", "False": "false", "None": "null"}
 _REFUSAL = re.compile(
     r"unsupported|n[o']t (be )?(support|accept|allow|permit|available|compatible)"
     r"|unknown|unrecogni[sz]ed|unexpected|extra (inputs|fields)|deprecated|no longer|only (the default|be set|one of)"
-    r"|cannot (both )?be|(must|should) be|invalid|incompatible|too (large|high|low)|at most",
+    r"|cannot (both )?be|(must|should) be|invalid|incompatible|too (large|high|low)|at most|(greater|less) than"
+    r"|maximum allowed|only works",
     re.IGNORECASE,
 )
 _NAMED = (
-    r"(?i:['\"`‘“]{0}['\"`’”]|(?<![\w.]){0} ?:|parameters?:? {0}(?!\w)"
-    r"|(?<![\w.]){0} (is|are|was|does|do|can|cannot|may|must|should|and|or)\b)"
+    r"(?i:['\"`‘“]{0}['\"`’”]|(?<![\w.]){0} ?[:=]|parameters?(:? |\.){0}(?!\w)|: {0}(?=[.,;)]|$)"
+    r"|(?<![\w.]){0} (\d+ )?(parameter|is|are|was|does|do|can|cannot|may|must|should|and|or)\b)"
 )
 
 

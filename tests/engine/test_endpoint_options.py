@@ -240,6 +240,24 @@ _UNSUPPORTED: list[tuple[str, str, Any, str]] = [
                        "temperature: Extra inputs are not permitted"}}, "sampling=off"),
     ("gemini", "", {"error": {"code": 400, "message": "Parameter 'topK' is not supported by this model",
                     "status": "INVALID_ARGUMENT"}}, "sampling=off"),
+    ("openai", "", {"error": {"message": "Unrecognized request argument supplied: seed"}}, "seed=off"),
+    ("openai", "", {"error": "Argument not supported on this model: temperature"}, "sampling=off"),
+    ("openai", "", {"error": {"message": "gpt-5 models don't support temperature=0.0."}}, "sampling=off"),
+    ("openai", "", {"detail": [{"loc": ["body", "temperature"], "msg": "ensure this value is greater than 0"}]},
+     "sampling=off"),
+    ("openai", "", {"error": {"message": "parameter.enable_thinking must be set to false for non-streaming calls"}},
+     "body.enable_thinking=false"),
+    ("anthropic", "", {"type": "error", "error": {"type": "invalid_request_error", "message":
+                       "This model does not support the effort parameter."}}, "effort="),
+    ("anthropic", "", {"type": "error", "error": {"type": "invalid_request_error", "message":
+                       "max_tokens: 512 > 256, which is the maximum allowed number of output tokens for m"}},
+     "max_tokens="),
+    ("anthropic", "", {"type": "error", "error": {"message": '"thinking.type.enabled" is not supported for this model. '
+                       'Use "thinking.type.adaptive" and "output_config.effort".'}},
+     "thinking="),
+    ("gemini", "", {"error": {"message": "Thinking level is not supported for this model."}}, "thinking="),
+    ("gemini", "", {"error": {"code": 400, "message": "Budget 0 is invalid. It only works in thinking mode."}},
+     "thinking="),
 ]  # fmt: skip
 
 

@@ -65,7 +65,10 @@ class AnthropicBackend(EndpointBackend):
     def _advice(self) -> Mapping[str, str]:
         return {
             **dict.fromkeys(("temperature", "top_p", "top_k"), SAMPLING_ADVICE),
-            "thinking": "give another thinking= in the model's name (off, adaptive, a number of tokens), or none",
+            **dict.fromkeys(
+                ("thinking", "thinking.type.enabled", "thinking.type.adaptive", "thinking.type.disabled"),
+                "give another thinking= in the model's name (off, adaptive, a number of tokens), or none",
+            ),
             **dict.fromkeys(("effort", "output_config.effort"), "give another effort= in the model's name, or none"),
             "max_tokens": "add max_tokens=NUMBER to the model's name, which sends another limit",
         }

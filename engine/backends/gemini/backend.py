@@ -71,7 +71,10 @@ class GeminiBackend(EndpointBackend):
         return {
             **dict.fromkeys(("temperature", "top_p", "topP", "top_k", "topK"), SAMPLING_ADVICE),
             **dict.fromkeys(
-                ("thinking_level", "thinkingLevel", "thinking_budget", "thinkingBudget", "budget", "thinking"),
+                (
+                    *("thinking_level", "thinkingLevel", "thinking level"),
+                    *("thinking_budget", "thinkingBudget", "thinking budget", "budget", "thinking"),
+                ),
                 "give another thinking= in the model's name, or none",
             ),
             **dict.fromkeys(
