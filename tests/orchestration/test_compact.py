@@ -253,8 +253,7 @@ def test_the_command_says_sizes_before_and_after_and_writes_nothing_when_tried(f
 
 
 def test_a_role_that_is_no_text_stops_no_compaction(finished: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(finished, run)
+    run = Path(shutil.copytree(finished / "probes", tmp_path / "run"))
     with closing(sqlite3.connect(run / "journal.sqlite")) as connection:
         connection.execute("update calls set role = x'ff' where rowid = 1")
         connection.commit()
