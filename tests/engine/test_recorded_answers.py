@@ -306,6 +306,15 @@ def test_line_21_an_application_that_streams_like_an_endpoint_is_read_by_the_sam
         assert "".join(heard) == done.value.value.text == _ANSWERS[f"openai/{name}_stream"][0]
 
 
+def test_line_17_a_zero_at_the_end_of_an_applications_stream_replaces_no_count() -> None:
+    said = {"url": "http://h/chat", "body": {"text": "{message}"}, "answer": "text", "stream": "sse", "tokens": "usage"}
+    data = _sse({"text": "Hi", "usage": _USED}, {"text": " you", "usage": _ZEROS}, done=False)
+    body: Any = Body(_Response([data]), 10**7, "m")  # type: ignore[arg-type]
+    with pytest.raises(StopIteration) as done:
+        AnswerReader(check_mapping(said, "app.yaml"), "m", Redactor(None), CLOCK).read(body, None).send(None)  # type: ignore[attr-defined]
+    assert (done.value.value.prompt_tokens, done.value.value.completion_tokens) == (21, 5)
+
+
 def test_line_21_plain_text_events_may_end_within_a_character() -> None:
     said = {"url": "http://h/chat", "body": {"text": "{message}"}, "answer": None, "stream": "sse"}
     mapping = check_mapping({name: value for name, value in said.items() if value}, "app.yaml")

@@ -21,7 +21,7 @@ from ..endpoint_json import Halves, decoded
 from ..event_stream import EventStream, is_keep_alive
 from ..openai_answer import call_of, without_key
 from ..openai_message import text_of
-from ..openai_usage import ReportedUsage, usage_of
+from ..openai_usage import joined_counts, usage_of
 from ..secrets import Redactor
 from ..sse import CallPieces
 from .answer_path import AnswerPath, MissingInAnswer, described
@@ -96,7 +96,7 @@ class AnswerReader:
 
     async def _read_stream(self, body: Body, on_text: Callable[[str], None] | None) -> Completion:
         pieces: list[str] = []
-        calls, usage = CallPieces(), ReportedUsage(0, 0)
+        calls, counts = CallPieces(), None
         out = self._redact.stream(on_text) if on_text is not None else None
         first: float | None = None
         missing: MissingInAnswer | None = None
@@ -127,8 +127,7 @@ class AnswerReader:
                     calls.add(parts or [])
                 except (KeyError, TypeError, AttributeError) as error:
                     raise self._no_calls(error) from None
-                counts = self._optional(self._tokens, value)
-                usage = usage_of(counts, self._redact) if counts else usage
+                counts = joined_counts(counts, self._optional(self._tokens, value))
                 ended = isinstance(self._done, dict) and isinstance(value, dict) and _holds(value, self._done)
             if piece:
                 first = self._clock.now() if first is None else first
@@ -143,7 +142,7 @@ class AnswerReader:
             raise Unavailable(f"the stream broke off before its end ({self._done!r} did not come)", model=self._label)
         if not found and not called:
             raise self._nothing_said(events, missing)
-        text = "".join(pieces)
+        text, usage = "".join(pieces), usage_of(counts, self._redact)
         return Completion(
             text,
             "stop",
