@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
 LEVEL = 0.05  # of all tests together
+FEWEST = 10  # items, or clusters of items: from fewer no error can be estimated
+_MANY = 1e6  # degrees of freedom
 
 _NORMAL_MAD = 1.4826  # the median absolute value of a normal distribution times this is its standard deviation
 _ROUGHLY = 2.5  # expected spreads within which a point has a part in the final line
@@ -122,6 +124,7 @@ class Departure:
     se: float
     freedom: float
     models: float
+    limit: float
     tries: int | None
 
     @property
@@ -148,7 +151,7 @@ class Departure:
 
         if self.tries is None:
             return None
-        wanted = fall / float(t.isf(LEVEL / self.tries, self.freedom) + t.ppf(power, self.freedom))
+        wanted = fall / float(t.isf(LEVEL / self.tries, self.limit) + t.ppf(power, self.limit))
         if wanted <= self.models:
             return None
         return (self.se**2 - self.models**2) / (wanted**2 - self.models**2)
@@ -215,12 +218,15 @@ def _departure(
     left = noise - noise.mean(axis=0) - np.outer(apart, apart @ noise) / total
     seen = (float(errors @ errors) - float((left**2).sum())) / freedom
     stretch = 1 + 1 / len(kept) + (point.x - xs.mean()) ** 2 / total
-    by_points = max(seen, scatter**2) * stretch
     clusters = max(2, min(own.clusters, *(errors_of[one.name].clusters for one in kept)))
-    unsure = by_items**2 / (clusters - 1) + (by_points**2 / freedom if seen > scatter**2 else 0.0)
+    # Of few items nobody knows what part of the scatter is theirs.
+    more = seen > scatter**2 and clusters >= FEWEST
+    by_points = (seen if more else scatter**2) * stretch
+    unsure = by_items**2 / (clusters - 1) + (by_points**2 / freedom if more else 0.0)
     whole = by_points + by_items
-    degrees = whole**2 / unsure if unsure else 1e6
-    return Departure(point.y - float(weights @ ys), math.sqrt(whole), degrees, math.sqrt(by_points), tries)
+    degrees = whole**2 / unsure if unsure else _MANY
+    limit = float(freedom) if more else _MANY
+    return Departure(point.y - float(weights @ ys), math.sqrt(whole), degrees, math.sqrt(by_points), limit, tries)
 
 
 def _noise(one: ItemErrors, slope: float) -> Floats:

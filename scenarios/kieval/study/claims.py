@@ -76,7 +76,6 @@ def _judged(report: Mapping[str, Any], dataset: str) -> Iterator[dict[str, Any]]
         name = row["candidate"]
         tests: list[dict[str, Any]] = []
         found = line["tests"].get(name)
-        # Of three on a line, or with one left out, none can be off it.
         if found is not None and len(line["residuals"]) >= FEWEST_CANDIDATES:
             value = line["residuals"][name]
             tests.append({"test": "line", **found, "value": value, "p_corrected": found["p"] if value < 0 else 1.0})

@@ -90,18 +90,17 @@ class AgainstAccuracy(Section[InterviewMaterial]):
         errors = _item_errors(pools, source, self._lent, group)
         points = [Point(one.model, one.accuracy, one.score, one.accuracy_se, one.score_se) for one in group]
         tests = {}
-        for model, found in departures(fit.line, points, errors, scatter=SCATTER, tests=KINDS_OF_TEST).items():
-            items = len(np.unique(pools[model].codes()))
-            times = found.times_the_items(FALL, POWER)
-            enough = errors[model].clusters >= FEWEST_ITEMS
-            tests[model] = {
-                "value": significant(found.value),
-                "se": significant(found.se),
-                "p": significant(found.p) if enough else 1.0,
-                "power": rounded(found.power(FALL)) if enough else 0.0,
-                "n": items,
-                "needed": None if times is None else max(FEWEST_ITEMS, math.ceil(times * items)),
-            }
+        found = departures(fit.line, points, errors, scatter=SCATTER, tests=KINDS_OF_TEST)
+        for model in fit.line.residuals:
+            one, items = found.get(model), len(np.unique(pools[model].codes()))
+            tests[model] = {"value": None, "se": None, "p": 1.0, "power": 0.0, "n": items, "needed": None}
+            if one is None:  # without it too few are left for a line
+                continue
+            times = one.times_the_items(FALL, POWER)
+            tests[model] |= {"value": significant(one.value), "se": significant(one.se)}
+            tests[model]["needed"] = None if times is None else max(FEWEST_ITEMS, math.ceil(times * items))
+            if errors[model].clusters >= FEWEST_ITEMS:
+                tests[model] |= {"p": significant(one.p), "power": rounded(one.power(FALL))}
         line = replace(fit.line, p_values={name: float(test["p"] or 0.0) for name, test in tests.items()})
         return line_record(Fit(line, fit.spread)) | {"tests": tests}
 

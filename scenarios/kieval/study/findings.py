@@ -8,7 +8,7 @@ from viva.reports.page import Record, counted, joined, span
 from viva.reports.text import number
 
 from ...study.findings import Findings, Standing
-from .rule import AREA, FALL, FEWEST_CANDIDATES, GAP, LEVEL, POWER, SENTENCE
+from .rule import AREA, FALL, FEWEST_CANDIDATES, FEWEST_ITEMS, GAP, LEVEL, POWER, SENTENCE
 
 _MEASURE = "KIEval score, 0–100"
 _KINDS = {"line": "interviews", "texts": "the texts"}
@@ -101,10 +101,12 @@ def _weak(judged: Sequence[Record], powered: Sequence[str]) -> tuple[str, str]:
     kind = min(tests, key=lambda test: (test["needed"] is None, test["needed"] or 0))["test"]
     tests = [test for test in tests if test["test"] == kind]
     effect = f"a fall of {FALL:g} points below the line" if kind == "line" else f"an AUC of {AREA:g}"
-    needed = [test["needed"] for test in tests]
-    would = f"about {_roughly(max(filter(None, needed), default=0)):,} would be needed"
-    if None in needed:
-        would = "more candidates would be needed, whatever the number of items,"
+    needed = [test["needed"] for test in tests if test["needed"] is not None]
+    would = "more candidates would be needed, whatever the number of items,"
+    if needed:
+        would = f"about {_roughly(max(needed)):,} would be needed"
+    elif min(test["n"] for test in tests) < FEWEST_ITEMS:
+        would = f"{FEWEST_ITEMS} would be needed at least"
     unit = "items" if kind == "line" else "texts"
     return kind, f"n = {span(test['n'] for test in tests)} {unit}; {would} to see {effect}"
 

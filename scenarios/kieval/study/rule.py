@@ -16,7 +16,7 @@ FALL = 30.0  # points below the line; the cheaters of the lab lie 36 to 40 below
 SCATTER = 5.0  # points by which honest models may lie about the line (standard deviation), besides their items' errors
 AREA = 0.7  # under the curve of a detector that knows some of the texts
 GAP = 10.0  # points between two candidates
-FEWEST_ITEMS = 10  # or clusters of items: from fewer no error can be estimated
+FEWEST_ITEMS = regression.FEWEST  # or clusters of items
 FEWEST_CANDIDATES = 4  # on a line: of three, none can be off it
 
 SENTENCE = (

@@ -88,9 +88,13 @@ def test_few_items_are_no_acquittal_and_say_how_many_it_takes() -> None:
     assert found.sentences[:2] == [
         "No sign of contamination in 1 tested candidate by the texts alone: c; too few to tell by interviews (n = 20 "
         "items; about 130 would be needed to see a fall of 30 points below the line).",
-        "Too few to tell whether there is contamination: a, b, d (n = 20–50 items; more candidates would be needed, "
-        "whatever the number of items, to see a fall of 30 points below the line).",
+        "Too few to tell whether there is contamination: a, b, d (n = 20–50 items; about 130 would be needed to see a "
+        "fall of 30 points below the line).",
     ]
+    found = of(report([line(power=0.0, needed=None)], [line(power=0.0, needed=None)]))
+    assert "(n = 50 items; more candidates would be needed, whatever the number of items, to see" in found.sentences[0]
+    found = of(report([line(power=0.0, n=2, needed=None)], [line(power=0.0, n=2, needed=None)]))
+    assert "(n = 2 items; 10 would be needed at least to see a fall of 30 points" in found.sentences[0]
 
 
 def test_whoever_was_not_tested_is_named_apart_and_last_where_nobody_was() -> None:
