@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from viva.engine.errors import ConfigurationError, DatasetError
+from viva.engine.permissions import permissions
 
 from .benchmark import Benchmark, at_hub, benchmark, names, near
 from .forms import FORMS, Form, recognise, recognise_table
@@ -210,6 +211,7 @@ def _published(named: _Named) -> Source:
 
 
 def _of_the_hub(named: _Named) -> Source:
+    permissions().check_network(f"dataset {HUB}:{named.place}")  # it is asked with the operator's token
     hub = HubDataset(named.place, named.split)
     published = at_hub(named.place)
     part = SourcePart(hub.text, hub.records, hub.config, hub.split)

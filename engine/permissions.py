@@ -47,6 +47,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _INNER: tuple[Network, ...] = tuple(
     ipaddress.ip_network(one)
     for one in ("192.0.0.0/24", "100.64.0.0/10", "168.63.129.16/32", "fec0::/10", "64:ff9b:1::/48", "::/96")
+    + ("::ffff:0:0:0/96", "3fff::/20", "5f00::/16")  # translated, for examples, segment routing
 )
 _TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")  # NAT64: the last 32 bits are an IPv4 address
 
@@ -73,7 +74,7 @@ class Endpoints:
         for entry in entries:
             if "://" in entry:
                 place = _place(entry)
-                if place is None or "?" in entry or "#" in entry:
+                if place is None or any(sign in entry for sign in "?#*"):
                     raise ConfigurationError(f"--allow-endpoint {entry}: expected http(s)://HOST[:PORT][/PATH]")
                 urls.append(place)
                 with suppress(ValueError):  # an address in the URL is permitted with it
@@ -218,13 +219,22 @@ class Permissions:
         return os.environ.get(name)
 
     def check_network(self, name: str) -> None:
-        """Check that something may send texts to a place that a file names.
+        """Check that something that is no model may ask another machine.
 
         Raises:
             NotPermitted: A client has asked for it.
         """
         if self.client is not None:
-            raise NotPermitted(f"{name}: sends texts to another place, which a client may not have done")
+            raise NotPermitted(f"{name}: asks another machine, which a client may not have done")
+
+    def check_writing(self, name: str) -> None:
+        """Check that a file may be written besides those of a run folder.
+
+        Raises:
+            NotPermitted: A client has asked for it.
+        """
+        if self.client is not None:
+            raise NotPermitted(f"{name}: would be written, which a client may not have done; name a file that is there")
 
     def check_file(self, path: Path) -> None:
         """Check that a file may be read. What is outside of the folders is not looked at.
@@ -429,11 +439,15 @@ def _place(url: str) -> tuple[str, str, int, str] | None:
     """Scheme, host, port and path of a URL; None where it is none that can be compared."""
     try:
         parts = urlsplit(url)
-        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+        usual = {"http": 80, "https": 443}[parts.scheme]
+        port = usual if parts.port is None else parts.port
     except (ValueError, KeyError):
         return None
-    path = unquote(unquote(parts.path))
-    if not parts.hostname or "@" in parts.netloc or "\\" in url or any(one in (".", "..") for one in path.split("/")):
+    path = parts.path
+    while (plain := unquote(path)) != path:
+        path = plain
+    steps = [one.partition(";")[0] for one in path.split("/")]  # some servers drop what stands behind the sign
+    if not parts.hostname or "@" in parts.netloc or "\\" in url + path or "." in steps or ".." in steps:
         return None
     return parts.scheme, parts.hostname.rstrip("."), port, parts.path or "/"
 

@@ -87,7 +87,7 @@ def function_of(module: ModuleType, name: str) -> Callable[..., Any] | None:
     Raises:
         NotPermitted: The module has it from another one.
     """
-    found: Callable[..., Any] | None = getattr(module, name, None)
+    found: Callable[..., Any] | None = None if name.startswith("__") else getattr(module, name, None)
     if not callable(found):
         return None
     check_own(module, found, name)
@@ -100,7 +100,7 @@ def check_own(module: ModuleType, found: Any, name: str) -> None:
     Raises:
         NotPermitted: It is another module's.
     """
-    own = found.__module__ if inspect.isroutine(found) or inspect.isclass(found) else None
+    own = getattr(found, "__module__", None) if inspect.isroutine(found) or inspect.isclass(found) else None
     if own == "builtins" and found not in _REACHING:
         return
     if own is not None and own != module.__name__ and not own.startswith(f"{module.__name__}."):

@@ -26,6 +26,7 @@ from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError, MalformedOutput
 from viva.engine.files import write_atomically
 from viva.engine.messages import Request, Sampling, View, request_digest
+from viva.engine.permissions import bounded, permissions
 from viva.engine.yamlfile import parse_places, read_text
 
 from ..yaml_form import Part, checked
@@ -112,6 +113,7 @@ def write_plan(
     :raises ConfigurationError: its answer is no plan for this task and these assistants, twice.
     :raises BackendError: it could not answer.
     """
+    permissions().check_writing(f"plan {path}")
     view = View()
     view.append("system", pack.render("planner.system"))
     question = pack.render(
@@ -167,10 +169,12 @@ def _asked(
         return None
 
     found: list[Any] = []
+    permitted = permissions()
 
     def work() -> None:
         try:
-            found.append(anyio.run(ask))
+            with bounded(permitted):
+                found.append(anyio.run(ask))
         except BaseException as error:  # handed to the thread that waits
             found.append(error)
 

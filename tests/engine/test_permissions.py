@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_fusion import PLAN, TASK
 
+from viva.data.sources import open_source
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError
@@ -358,6 +359,7 @@ def test_a_grant_of_a_module_is_none_of_what_the_module_imports(
     assert function_of(shop, "half") is not None, "what it has made itself"
     assert function_of(shop, "size") is not None, "built in, and computes"
     assert function_of(shop, "os") is None
+    assert [name for name in dir(shop) if name.startswith("__") and function_of(shop, name) is not None] == []
     with pytest.raises(NotPermitted, match="granted_shop imports it from builtins"):
         function_of(shop, "run")
     with pytest.raises(NotPermitted, match="granted_shop imports it from subprocess"):
@@ -394,6 +396,10 @@ REFUSED_TO_CLIENTS = [
     "openai:https://api.example.org/v1/../admin#m",
     "openai:https://api.example.org/v1/%2e%2e/admin#m",
     "openai:https://api.example.org/v1/%252e%252e/admin#m",
+    "openai:https://api.example.org/v1/%25252e%25252e/admin#m",
+    "openai:https://api.example.org/v1/..;/admin#m",
+    "openai:https://api.example.org/v1/%5c../admin#m",
+    "openai:https://api.example.org:0/v1#m",
     "openai:https://api.example.org/v12#m",
     'http:{"url":"https://api.example.org/v1","body":{"t":"{message}"}}',
     "http:app.yaml",
@@ -435,11 +441,16 @@ def test_a_client_reads_files_in_the_operators_folders_alone(tmp_path: Path) -> 
                 permissions().check_file(path)
 
 
+def test_a_client_has_no_dataset_fetched_with_the_operators_token() -> None:
+    with bounded(client()), pytest.raises(NotPermitted, match="dataset hf:owner/private: asks another machine"):
+        open_source("hf:owner/private:test")
+
+
 INNER = [
     "10.0.0.1", "127.0.0.1", "0.0.0.0", "169.254.169.254", "100.64.0.1", "100.100.100.200", "172.31.0.1", "192.168.1.1",
     "192.0.0.192", "168.63.129.16", "198.18.0.1", "224.0.0.1", "240.0.0.1", "255.255.255.255", "::1", "::", "fe80::1",
     "fd00:ec2::254", "fec0::1", "ff02::1", "::ffff:127.0.0.1", "::7f00:1", "64:ff9b::7f00:1", "64:ff9b:1::1",
-    "2002:7f00:1::", "2001:0:7f00:1::",
+    "2002:7f00:1::", "2001:0:7f00:1::", "::ffff:0:7f00:1", "3fff::1", "5f00::1",
 ]  # fmt: skip
 
 
@@ -470,7 +481,7 @@ def test_the_operators_list_of_endpoints_is_read_and_refused() -> None:
     assert allowed.has("http://10.1.2.3:8000/v1")
     assert not allowed.has("http://10.2.2.3:8000/v1")
     assert not allowed.has("http://2130706433/v1")
-    for wrong in ("api.example.org", "ftp://x", "https://u:p@x", "10.0.0.0/99", ""):
+    for wrong in ("api.example.org", "ftp://x", "https://u:p@x", "https://*.example.org", "10.0.0.0/99", ""):
         with pytest.raises(ConfigurationError, match="--allow-endpoint"):
             Endpoints.parse([wrong])
 

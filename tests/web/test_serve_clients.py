@@ -366,7 +366,8 @@ def test_texts_do_not_count_as_values_and_values_do() -> None:
     check_count(b'{"a":"' + b"\\\\" * 1_000_000 + b'","b":[1,2]}', 422)
     check_count(b'["' + b'\\",' * 1_000_000 + b'"]', 422)
     for body in (b"[" + b"1," * (MOST_VALUES + 1) + b"1]", b'["\\\\",' + b'"a",' * (MOST_VALUES + 1) + b"1]",
-                 b'["' + b"x" * 262_141 + b'\\\\"' + b",1" * (MOST_VALUES + 1) + b"]"):  # fmt: skip
+                 b'["' + b"x" * 262_141 + b'\\\\"' + b",1" * (MOST_VALUES + 1) + b"]",
+                 b'["x' + b"\\\\" * 300_000 + b'"' + b",1" * (MOST_VALUES + 1) + b"]"):  # fmt: skip
         with pytest.raises(Problem, match="holds more than 50,000 values"):
             check_count(body, 422)
 

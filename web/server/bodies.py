@@ -96,10 +96,11 @@ def check_count(data: bytes, status: int) -> None:
         return
     count = start = inside = 0
     while start < len(data):
-        end = min(start + _SLICE, len(data))
-        while end < len(data) and data[end - 1] == 0x5C and end - start < 2 * _SLICE:
-            end += 1  # no slice ends within an escape
-        plain = data[start:end].replace(rb"\\", b"").replace(rb"\"", b"")
+        part = data[start : start + _SLICE]
+        if (len(part) - len(part.rstrip(b"\\"))) % 2:
+            part = part[:-1]  # no slice ends within an escape
+        end = start + (len(part) or 1)
+        plain = part.replace(rb"\\", b"").replace(rb"\"", b"")
         parts = plain.split(b'"')
         outside = b"".join(parts[inside::2])
         count += sum(outside.count(sign) for sign in _SEPARATORS)

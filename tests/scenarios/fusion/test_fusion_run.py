@@ -24,6 +24,7 @@ import viva
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError
 from viva.engine.folder import RunFolder
+from viva.engine.permissions import Client, NotPermitted, Permissions, bounded
 from viva.engine.seeds import derive
 from viva.orchestration.launch import resumed_run
 from viva.study.study import Study, tables_of
@@ -177,6 +178,15 @@ def test_a_planner_writes_the_plan_once_and_the_run_keeps_it(tmp_path: Path) -> 
     agreement = next(rows for title, _, rows in tables if title == "Agreement with people: Spearman by example")
     assert {(row[0], row[1]) for row in agreement} == {("one", "j"), ("f", "k")}
     assert _prompts(forked, "k/e1")[0] == _prompts(run, "j/e1")[0]
+
+
+def test_a_client_has_no_planner_write_a_file(tmp_path: Path) -> None:
+    plan = tmp_path / "written.yaml"
+    settings = {"mode": "plan", "assistant": ["bleu"], "plan": str(plan), "planner": "simulated:p"}
+    client = Permissions(client=Client(Permissions(), folders=(tmp_path,)))
+    with bounded(client), pytest.raises(NotPermitted, match="which a client may not have done"):
+        judged(tmp_path / "run", ["simulated:j"], **settings, **make_files(tmp_path, 5))
+    assert not plan.exists()
 
 
 @pytest.mark.skipif(not TOPICAL.is_file(), reason=f"{TOPICAL} is not there")
