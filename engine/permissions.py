@@ -46,8 +46,10 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 # Addresses that Python's ``is_global`` lets through, or not in every version.
 _INNER: tuple[Network, ...] = tuple(
     ipaddress.ip_network(one)
-    for one in ("192.0.0.0/24", "100.64.0.0/10", "168.63.129.16/32", "fec0::/10", "64:ff9b:1::/48", "::/96")
-    + ("::ffff:0:0:0/96", "3fff::/20", "5f00::/16")  # translated, for examples, segment routing
+    for one in (
+        *("192.0.0.0/24", "100.64.0.0/10", "168.63.129.16/32", "fec0::/10", "64:ff9b:1::/48", "::/96"),
+        *("::ffff:0:0:0/96", "3fff::/20", "5f00::/16"),  # translated, for examples, segment routing
+    )
 )
 _TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")  # NAT64: the last 32 bits are an IPv4 address
 
@@ -304,8 +306,15 @@ def is_python_file(name: str) -> bool:
 
 
 def full(name: str | Path) -> Path:
-    """Return the full path of a file."""
-    return Path(name).expanduser().resolve()
+    """Return the full path of a file.
+
+    Raises:
+        ConfigurationError: No file can be named so.
+    """
+    try:
+        return Path(name).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # too long, nobody's home, a NUL
+        raise ConfigurationError(f"{str(name)[:100]!r} names no file: {error}") from None
 
 
 def check_names(
@@ -331,7 +340,14 @@ def check_names(
         if _SETTING in path:
             raise NotPermitted(f"{at}a file grants nothing; give {OPTION} {text} at the command line")
         if found:
-            permissions().check_code(folder / Path(found["model"] or found["file"]).expanduser(), at)
+            named = found["model"] or found["file"]
+            try:
+                named = full(named) if named.startswith("~") else folder / named
+                permissions().check_code(named, at)
+            except NotPermitted:
+                raise
+            except ConfigurationError as error:
+                raise ConfigurationError(f"{at}{error}") from None
 
 
 def _texts(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -350,7 +366,7 @@ def _typed_files(word: str) -> Iterator[Path]:
     for end in re.finditer(r"\.py(?=$|[#?:@,=])", word):
         head = word[: end.end()]
         for start in (0, *(sign.end() for sign in re.finditer(r"[:=,]", head))):
-            with suppress(OSError, RuntimeError, ValueError):
+            with suppress(ConfigurationError, OSError):
                 path = full(head[start:])
                 if path.is_file():
                     yield path

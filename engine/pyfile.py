@@ -17,7 +17,7 @@ from typing import Any
 
 from .blame import place_of
 from .errors import ConfigurationError
-from .permissions import OPTION, NotPermitted, permissions
+from .permissions import OPTION, NotPermitted, full, is_python_file, permissions
 
 # Built-in functions that do more than compute.
 _REACHING = (eval, exec, compile, open, __import__, input, breakpoint)
@@ -40,7 +40,7 @@ def module_of(file: Path) -> ModuleType:
     :raises NotPermitted: nobody has granted it.
     :raises ConfigurationError: it is not there, or raises; the message names the line.
     """
-    path = file.expanduser().resolve()
+    path = full(file)
     permissions().check_code(path)
     name = f"viva_file_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     if name in sys.modules:
@@ -71,8 +71,10 @@ def module_named(name: str) -> ModuleType:
 
     Raises:
         NotPermitted: Nobody has granted it.
-        ConfigurationError: It is not there, or raises.
+        ConfigurationError: It is not there, or raises; or a file is named like a module.
     """
+    if is_python_file(name):
+        raise ConfigurationError(f"{name} is a file; its functions are named {name}#NAME")
     permissions().check_code(name)
     try:
         return import_module(name)

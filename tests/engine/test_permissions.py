@@ -36,7 +36,7 @@ from viva.engine.permissions import (
     is_public,
     permissions,
 )
-from viva.engine.pyfile import function_of, module_named
+from viva.engine.pyfile import function_of, module_named, module_of
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 TALKS = '{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes."}]}\n'
@@ -439,6 +439,23 @@ def test_a_client_reads_files_in_the_operators_folders_alone(tmp_path: Path) -> 
         for path in (Path("/etc/passwd"), tmp_path / "in" / ".." / "x", tmp_path / "in" / "away", Path("~root/x")):
             with pytest.raises(NotPermitted, match="outside of the folders"):
                 permissions().check_file(path)
+
+
+@pytest.mark.parametrize("name", ["python:a\0.py#f", "python:~nobody-here/a.py", f"python:{'a' * 5_000}.py#f"])
+def test_a_name_that_no_file_can_have_is_refused_by_field(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"suite\.yaml: system: "):
+        check_names({"system": name}, "suite.yaml")
+    with pytest.raises(ConfigurationError):
+        module_of(Path(name.removeprefix("python:")))
+
+
+def test_a_granted_file_is_no_module_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "this.py").write_text("def f(): return 1\n")
+    grant(Path("this.py"))
+    with pytest.raises(ConfigurationError, match=r"this\.py is a file; its functions are named this\.py#NAME"):
+        module_named("this.py")
+    assert "this" not in sys.modules, "one of the same name, from elsewhere"
 
 
 def test_a_client_has_no_dataset_fetched_with_the_operators_token() -> None:
