@@ -48,7 +48,8 @@ def test_the_overview_answers_before_any_figure(browser: Browser, site: str) -> 
     page = browser.open(f"{site}/", 1000)
     page.until("document.querySelector('h1').textContent.startsWith('Best: expert, ')")
     assert _texts(page, ".standings .name")[:3] == ["expert", "student", "novice"]
-    assert "cannot be judged" in "".join(_texts(page, ".lead"))
+    assert "Not tested for contamination: expert, student, novice (" in "".join(_texts(page, ".lead"))
+    assert "kieval · science" in _texts(page, ".about"), "every system and dataset has a chart of its own"
     assert page.evaluate("document.querySelector('#ended').textContent") == "171"
     assert page.complaints == []
 
