@@ -10,6 +10,7 @@ What never belongs here: what a conversation says (the protocol's coroutine) and
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from .cancelling import Cancelling
 from .clock import Clock
 from .computation import Computer
 from .conversation import Conversation, ConversationStopped
-from .errors import Forbidden, JournalError, LimitReached, Unauthorized, VivaError
+from .errors import ConfigurationError, Forbidden, JournalError, LimitReached, Unauthorized, VivaError
 from .events import (
     ConversationFailed,
     ConversationFinished,
@@ -316,7 +317,17 @@ class Runner:
                 self._failed(plan, error)
                 return
             self._interrupted(plan)
-            raise
+            if task is None or anyio.current_effective_deadline() == -math.inf:  # whoever runs it cancelled it
+                raise
+            while task.cancelling():  # else the group would take it for its own, and end the run as done
+                task.uncancel()
+            self._end(
+                "failed",
+                ConfigurationError(
+                    f"conversation {plan.key}: its protocol has cancelled the task that it runs in; give what is to be "
+                    "cancelled a task of its own"
+                ),
+            )
         except LimitReached as error:
             # Calls in flight are paid for: they finish and are recorded. Each conversation is interrupted at its next
             # call.

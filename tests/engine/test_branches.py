@@ -97,6 +97,10 @@ def _view(text: str) -> View:
     return view
 
 
+async def _asks_once(conversation: Conversation, _: Any) -> str:
+    return await _ask(conversation)
+
+
 async def _ask(conversation: Conversation, role: str = "a", text: str = "go on") -> str:
     return (await conversation.generate(role, _view(text), SAMPLING)).text
 
@@ -282,6 +286,21 @@ def test_a_part_that_never_ends_by_itself_holds_nothing_up(tmp_path: Path, manne
     outcome, asked = run_talks(tmp_path, [None], 3, converse=converse)
     assert (outcome.how, outcome.finished) == ("done", 1)
     assert len(asked) < 2_500
+
+
+def test_a_protocol_that_cancels_its_own_task_ends_the_run_by_name(tmp_path: Path) -> None:
+    async def converse(conversation: Conversation, _: Any) -> str:
+        task = asyncio.current_task()
+        if conversation.number == 1 and task is not None:
+            asyncio.get_running_loop().call_later(0.1, task.cancel)
+        return await _ask(conversation)
+
+    outcome, _ = run_talks(tmp_path, [None] * 3, 0, converse=converse)
+    assert (outcome.how, outcome.finished, outcome.interrupted, outcome.failed) == ("failed", 0, 3, 0)
+    assert isinstance(outcome.error, ConfigurationError)
+    assert "conversation talk-1: its protocol has cancelled the task that it runs in" in str(outcome.error)
+    outcome, _ = run_talks(tmp_path, [None] * 3, 0, resume=True, converse=_asks_once)
+    assert (outcome.how, outcome.finished) == ("done", 3)
 
 
 @_GROUPS

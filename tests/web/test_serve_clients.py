@@ -372,6 +372,23 @@ def test_texts_do_not_count_as_values_and_values_do() -> None:
             check_count(body, 422)
 
 
+def test_a_page_of_many_large_runs_holds_nobody_up(here: tuple[Here, Path]) -> None:
+    server, folder = here
+    begun = server.ask("POST", "/api/v1/runs", RUN)[1]["id"]
+    manifest = folder / "large.json"
+    record = json.loads((folder / "runs" / begun / "manifest.json").read_bytes())
+    manifest.write_text(json.dumps({**record, "padding": ["a"] * 150_000}))
+    for number in range(200):
+        run = folder / "runs" / f"z{number:03}"
+        run.mkdir(parents=True)
+        os.link(manifest, run / "manifest.json")
+    del server.turns[:]
+    status, answer = server.ask("GET", "/api/v1/runs?after=z&limit=1000")
+    assert (status, answer["runs"][-1]["id"]) == (200, "z199")
+    assert server.ask("GET", "/v1/models")[0] == 200
+    assert max(server.turns) < MOST_HELD_SECONDS
+
+
 def test_a_packed_body_is_refused_before_it_is_unpacked(here: tuple[Here, Path]) -> None:
     server, _ = here
     del server.turns[:]

@@ -119,8 +119,10 @@ class Api:
         return await asyncio.to_thread(_scenario_list)
 
     async def list_runs(self, asked: Asked[records.RunsQuery, Any]) -> records.RunList:
-        """A page of runs."""
-        query = asked.query
+        """A page of runs. Read in a thread: manifests may be many, and large."""
+        return await asyncio.to_thread(self._run_list, asked.query)
+
+    def _run_list(self, query: records.RunsQuery) -> records.RunList:
         ids = list(islice((id_ for id_ in self._host.ids() if id_ > query.after), query.limit + 1))
         found = []
         for id_ in ids[: query.limit]:
