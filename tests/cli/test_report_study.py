@@ -130,7 +130,7 @@ def test_files_are_written_beside_what_is_printed(runs: list[Path], tmp_path: Pa
     [
         (lambda run: (run, "--latex", "--json"), "exclude each other"),
         (lambda run: (run, "--scorer", "generous"), "unknown scorer 'generous'; known: official, linear, corrected"),
-        (lambda run: (run, run.parent), "not a run folder"),
+        (lambda run: (run, run.parent / "none"), "not a run folder"),
         (lambda run: (run, "--csv", run / "none" / "a.csv"), "cannot be written"),
     ],
 )
