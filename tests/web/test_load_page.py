@@ -27,7 +27,7 @@ def test_it_opens_without_complaint_and_fits(browser: Browser, page_file: Path, 
     assert page.requests == [page_file.resolve().as_uri()]
     assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth && innerWidth") == width
     told = "document.querySelector('h1').textContent"
-    assert page.evaluate(told) == "2 of 3 judges judge otherwise under load: flat from 8/s on, small from 4/s on."
+    assert page.evaluate(told) == "2 of 3 judges judge otherwise under load: flat first at 8/s, small first at 4/s."
     sizes = """[...document.querySelectorAll('svg')].flatMap(svg => [...svg.querySelectorAll('text')].map(text =>
         parseFloat(getComputedStyle(text).fontSize) * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width))"""
     assert page.evaluate(f"Math.min(...{sizes})") >= 8
