@@ -122,17 +122,16 @@ def _replies(path: Path) -> None:
 
 
 def _grade(file: Path) -> None:
-    """People grade what was drawn: a little less than the judge does."""
+    """People grade what was drawn: a little less than the judge, whose scores the key file has."""
     with file.open(newline="") as lines:
         rows = list(csv.DictReader(lines))
+    with file.with_name(f"{file.stem}.key.csv").open(newline="") as lines:
+        scores = {row["id"]: int(row["score"]) for row in csv.DictReader(lines)}
     with file.open("w", newline="") as lines:
         table = csv.DictWriter(lines, list(rows[0]))
         table.writeheader()
         for n, row in enumerate(rows):
-            table.writerow(
-                row
-                | ({"grade": max(1, int(row["score"]) - n % 2)} if row["chosen"] == "yes" and not row["grade"] else {})
-            )
+            table.writerow(row | ({} if row["grade"] else {"grade": max(1, scores[row["id"]] - n % 2)}))
 
 
 def _labelled(path: Path) -> None:
