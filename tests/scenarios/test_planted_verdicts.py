@@ -104,6 +104,7 @@ def test_a_suite_with_a_line_rubric_is_not_passed_by_a_planted_choice(tmp_path: 
         "grader: python:says.py#grader\nrubrics:\n  price:\n    prompt: '{completion}\n\n      Does it name a price?'\n"
         "    choice_scores: {'yes': 1, 'no': 0}\n    answer: line\nmetrics:\n  - {rubric: price, role: assistant}\n"
     )
-    done = viva("suite", "run", tmp_path / "suite.yaml", "--out", tmp_path / "out", "--json")
+    grants = ["--python-tools", tmp_path / "says.py"]
+    done = viva("suite", "run", tmp_path / "suite.yaml", *grants, "--out", tmp_path / "out", "--json")
     [figures] = json.loads(done.stdout)["candidates"].values()
     assert figures["metrics"]["price"]["counts"] == {"no": 1}
