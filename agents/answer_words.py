@@ -146,9 +146,9 @@ _ORDINALS = (
     "fourth vierte quatrième cuarta quarta четвёртый 第四个 第四個 네_번째 四番目の",
 )
 _PLACES = {word.replace("_", " "): place for place, words in enumerate(_ORDINALS) for word in words.split()}
+_OPTIONS = ("option", "opción", "opzione", "opção", "вариант", "选项", "選項", "選択肢", "선택지", "보기")
 _BY_PLACE = re.compile(
-    rf"(?:\b|(?<=[{EAST}]))({'|'.join(_PLACES)}|last)\s?"
-    r"(?:answer option|option|opción|opzione|opção|вариант|选项|選項|選択肢|선택지|보기)(?![A-Za-z])(?! [A-Z]\b)",
+    rf"(?:\b|(?<=[{EAST}]))({'|'.join(_PLACES)}|last)\s?(?:answer )?(?:{'|'.join(_OPTIONS)})(?![A-Za-z])(?! [A-Z]\b)",
     re.IGNORECASE,
 )
 
@@ -160,7 +160,8 @@ def with_places(text: str, marks: Sequence[str]) -> str:
         place = _PLACES.get(match[1].lower(), len(marks) - 1)
         return marks[place] if place < len(marks) else match[0]
 
-    return _BY_PLACE.sub(marked, text)
+    lowered = text.lower()
+    return _BY_PLACE.sub(marked, text) if any(noun in lowered for noun in _OPTIONS) else text
 
 
 def _by_kind() -> tuple[dict[str, str], list[tuple[str, str]], re.Pattern[str], dict[str, str], re.Pattern[str]]:

@@ -38,8 +38,7 @@ from .answer_words import (
 from .reading import answer_in
 
 _LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-# Signs that make a letter a quantity.
-_OPERATORS = frozenset("+*^°#~%×÷<>")
+_OPERATORS = frozenset("+*^°#~%×÷<>")  # signs that make a letter a quantity
 _MOST = 4000  # mentions of choices; a text with more of them names none
 # How plainly a choice is affirmed, spoken of, or denied: that it is not something else, is false, or is the wrong one.
 _FINAL, _STATEMENT, _SAID, _NOUN, _WEAK, _ASKED, _SPOKEN = 4.0, 3.0, 2.0, 1.5, 1.0, 0.5, 0.0
@@ -65,16 +64,13 @@ def read_choice(text: str, choices: Sequence[str]) -> int | None:
 
 
 def _may_mention(marked: str) -> bool:
-    """Return False if a text certainly mentions no choice: it is ASCII, so without a mark of a choice's words, and its
-    only letters by themselves are lower-case ones in front of words, as articles are.
-    """
+    """Return False if no choice can be mentioned: there are no marks, and no letters alone but articles."""
     return not marked.isascii() or any(
-        match[1] not in _LOWER_CASE or not match[2] or _first_class(match[2]) in _FOLLOWS
-        for match in _ALONE.finditer(marked)
+        not found[1].islower() or not found[2] or _first_class(found[2]) in _FOLLOWS
+        for found in _ALONE.finditer(marked)
     )
 
 
-_LOWER_CASE = frozenset("abcdefghijklmnopqrstuvwxyz")
 _ALONE = re.compile(r"(?<![A-Za-z0-9])([A-Za-z0-9])(?![A-Za-z0-9])(?: ([A-Za-z]{2,}))?")
 
 
@@ -86,8 +82,7 @@ _PLAINLY = re.compile(
 
 
 def _index(letter: str, count: int) -> int | None:
-    index = ord(letter) - 65
-    return index if index < count else None
+    return index if (index := ord(letter) - 65) < count else None
 
 
 # --- from a text to plain lines
@@ -121,6 +116,7 @@ _TAG = re.compile(r"<(/?)([A-Za-z][\w:-]{0,30})(?:\s[\w-]{1,20}=[^<>\n]{0,200})?
 _APOSTROPHE = re.compile(r"(?<=\w)`(?=\w)")
 _CROSS = re.compile(r"×(?!\s?\w)")  # a sign where no product is meant
 _MARKDOWN = re.compile(r"[*`#$_{}]")
+_MARKED = re.compile(r"[^\n -~]|[*`#$_{}\\~<]")  # what ``_without_marks`` may change; most short replies have none
 _SIGNS = frozenset("✓✔✅☑✗✘❌✖")
 _MARKED_LINE = re.compile(r"^\W{0,4}([✓✔✅☑✗✘❌✖]|\[[xX]\])(.*)$")
 _LINE_START = re.compile(r"^(?:[\s>|•]|-+\s)+(?:\[ \]\s*)?")
@@ -129,13 +125,7 @@ _NUMBERED = re.compile(r"^(?:step\s)?\d{1,2}[.)]\s+(?=\S)", re.IGNORECASE)
 
 def _plain(text: str) -> str:
     """Return the text without marks of layout, in one form for each character and without empty lines."""
-    text = unicodedata.normalize("NFC", text).translate(_TABLE)
-    text = _MATHEMATICAL.sub(lambda letters: unicodedata.normalize("NFKC", letters[0]), text)
-    if "<" in text:
-        text = _without_tags(text)
-    text = _BOXED.sub(" boxed: ", _STRUCK.sub(" ", text)).replace("\\n", "\n")
-    text = _CROSS.sub("✗", _APOSTROPHE.sub("'", _LATEX.sub(" ", text)))
-    text = _MARKDOWN.sub(lambda mark: " " if mark[0] in "_{}" else "", text)
+    text = text if _MARKED.search(text) is None else _without_marks(text)
     lines = []
     for line in text.split("\n"):
         marked = _MARKED_LINE.match(line)
@@ -145,6 +135,16 @@ def _plain(text: str) -> str:
         if line:
             lines.append(line)
     return "\n".join(lines)
+
+
+def _without_marks(text: str) -> str:
+    text = unicodedata.normalize("NFC", text).translate(_TABLE)
+    text = _MATHEMATICAL.sub(lambda letters: unicodedata.normalize("NFKC", letters[0]), text)
+    if "<" in text:
+        text = _without_tags(text)
+    text = _BOXED.sub(" boxed: ", _STRUCK.sub(" ", text)).replace("\\n", "\n")
+    text = _CROSS.sub("✗", _APOSTROPHE.sub("'", _LATEX.sub(" ", text)))
+    return _MARKDOWN.sub(lambda mark: " " if mark[0] in "_{}" else "", text)
 
 
 def _without_tags(text: str) -> str:
