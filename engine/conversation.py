@@ -216,16 +216,21 @@ class Conversation:
         backend = state.backend
         if backend is None:
             self._no_backend(role)
-        ordinal = self._begin(state)
+        services, traffic, ordinal = self._services, self._traffic, state.calls
+        state.state, state.calls = _BUSY, ordinal + 1  # as ``_begin``, without a frame of its own
+        traffic.under_way += 1
         state.usage.calls += 1
         try:
             seed = self._seeds.seed(state.stored, ordinal)
             digest = request_digest(view, sampling, seed, tools)
             completion = self._recall(role, state, ordinal, digest) if self._recorded else None
             if completion is not None:
-                self._account(role, state, ordinal, backend, completion, self._services.clock.wall(), replayed=True)
+                self._account(role, state, ordinal, backend, completion, services.clock.wall(), replayed=True)
             else:
-                self._require_turn()
+                if services.stop.asked or services.meter.bounded or self._meter is not None:
+                    self._require_turn()
+                else:
+                    services.meter.under_way += 1
                 request = Request(
                     view.messages,
                     sampling,
@@ -239,16 +244,12 @@ class Conversation:
                     affinity=self.affinity,
                     branch=self.path,
                 )
-                answer = (
-                    watched_answer(backend, request, watch, self._services.clock)
-                    if watch
-                    else backend.generate(request)
-                )
+                answer = watched_answer(backend, request, watch, services.clock) if watch else backend.generate(request)
                 completion = await self._recorded_answer(role, state, ordinal, digest, backend, answer)
-            if self._services.events.congested:
-                await self._services.events.room()
-            if not self._services.turnstile.pass_nowait():
-                await self._services.turnstile.enter()
+            if services.events.congested:
+                await services.events.room()
+            if not services.turnstile.pass_nowait():
+                await services.turnstile.enter()
             if watch:
                 self._judge_watch(completion, watch)
             return completion
@@ -256,7 +257,10 @@ class Conversation:
             await self._leave(error)
             raise
         finally:
-            self._end(state)
+            state.state = state.after
+            traffic.under_way -= 1
+            if traffic.ended is not None:
+                traffic.ended.set()
 
     async def read(self, role: str, reading: Reading) -> list[Likelihood]:
         """The likelihood of given texts under ``role``'s model; recorded, replayed and counted as ``generate`` is.
