@@ -5,8 +5,11 @@ Counted alike for calls to a model and for calls answered from the journal, so a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from .messages import Completion
 
+_NONE: Mapping[str, int] = {}
 WATCHED = "watch:"  # begins the finish reason of an answer that a detector ended
 
 
@@ -22,7 +25,7 @@ class RoleUsage:
 
     def __init__(self) -> None:
         self.calls = self.prompt_tokens = self.completion_tokens = self.cached_tokens = 0
-        self.irregular: dict[str, int] = {}
+        self.irregular: Mapping[str, int] = _NONE
 
     def add(self, completion: Completion) -> None:
         """Count an answer's tokens and what is irregular about it; the call itself was counted when it began."""
@@ -42,7 +45,7 @@ class RoleUsage:
             self._count("empty")
 
     def _count(self, kind: str) -> None:
-        self.irregular[kind] = self.irregular.get(kind, 0) + 1
+        self.irregular = {**self.irregular, kind: self.irregular.get(kind, 0) + 1}
 
     def to_record(self) -> list[int]:
         """Return ``[calls, prompt tokens, completion tokens]``, with the cached tokens behind them if there are any."""
