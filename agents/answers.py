@@ -558,7 +558,7 @@ def _stated(stated: re.Match[str], left: str, *, silent: bool) -> float:
 
 @dataclass(slots=True, eq=False)
 class _Event:
-    """What is said of a group of choices at one place. ``turn`` counts the words before it that turn away from another.
+    """A statement about a group of choices at one place. ``turn``: words before it that turn away from another.
 
     ``bare``: nothing else stands in the sentence. ``right``: it is called right, or put in the place of another.
     """

@@ -75,7 +75,7 @@ class Judge:
         self._conversation, self._pack, self._sampling = conversation, pack, sampling
 
     async def rule(self, question: str, hint: Any = None, judged: str = "") -> Ruling:
-        """Its ruling on a rendered rubric. ``judged`` is the text by others in it; a quotation of it is no verdict.
+        """Ask for a ruling on a rendered rubric. ``judged``: the text by others in it; a quotation of it is no verdict.
 
         :raises ConversationStopped, BackendError, LimitReached: as ``Conversation.generate``.
         """

@@ -1,4 +1,4 @@
-"""What every reader of model text shares: how much of a text is read, the JSON objects in it, and which it only quotes.
+"""Common parts of the readers of model text: the bound on its length, its JSON objects, and those it only quotes.
 
 Models write texts of any length and shape, and a recorded one is read again at each resume: a reader takes time in
 proportion to the length, and the length is bounded. What never belongs here: what an object means.

@@ -1,4 +1,4 @@
-"""How often corrected figures cover the truth: simulated studies of judges that are biased, noisy, skewed, blind.
+"""Coverage of corrected figures: simulated studies of judges that are biased, noisy, skewed, blind.
 
 A study is two candidates' answers on the same items with a judge's scores on all, and people's grades on some drawn
 evenly from each. Figures are those of ``scoring.certified``: means, differences, Pearson's and Spearman's correlation

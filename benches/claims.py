@@ -1,4 +1,4 @@
-"""How often a report claims something untrue: simulated studies of models whose truth is known.
+"""Share of untrue claims in reports: simulated studies of models whose truth is known.
 
 A study is a run of interviews and one of probes over the same items, built as columns of records and read by the
 sections that make a study's sentences; no engine runs. Five honest models answer and talk as well as they know; an
@@ -191,7 +191,7 @@ class Task:
 
 
 def made(task: Task) -> Mapping[str, int]:
-    """How many studies made each claim; ``any`` counts those that made one at all."""
+    """Count the studies that made each claim; ``any``: those that made one at all."""
     world = (KINDS | CHEATING)[task.kind]
     counts: dict[str, int] = {"any": 0}
     for number in range(task.studies):
