@@ -1,8 +1,12 @@
 """What a study may claim, dataset by dataset: who is suspected of contamination, who leads, and what cannot be told.
 
-The figures are those of the sections before; what it takes to claim something stands in ``rule``. Each dataset is
-judged by itself, so that runs on other items change nothing; a lead over several datasets is that of the candidates
-that have met all of them.
+The figures are those of the sections before. One rule holds for sentences, lines, pages and JSON: an accusation or a
+lead takes a p-value, corrected for all tests on the same items, below ``LEVEL``. That nothing was found is said only
+where the test would have found an effect of a stated size with probability ``POWER`` at the same level; else the answer
+is that there are too few items to tell.
+
+Each dataset is judged by itself, so that runs on other items change nothing; a lead over several datasets is that of
+the candidates that have met all of them.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from viva.reports.figures import LEVEL as INTERVALS
 from viva.reports.figures import rounded, significant
 from viva.reports.page import Record
 from viva.reports.text import DASH, Table, number, percent, signed, small
+from viva.scoring import regression
 from viva.scoring.contamination import area_power, area_times
 from viva.scoring.planning import items_for_difference
 
@@ -23,8 +28,22 @@ from ...study.cells import Pool
 from ...study.sections import Section, Subject
 from .comparisons import compared
 from .pools import InterviewMaterial, InterviewPool
-from .rule import AREA, FALL, FEWEST_CANDIDATES, FEWEST_ITEMS, GAP, KINDS_OF_TEST, LEVEL, POWER
 from .words import title_facts
+
+LEVEL = regression.LEVEL  # of all claims of one kind on the same items
+POWER = 0.8
+KINDS_OF_TEST = 2  # against the line, and of the texts: each has half of the level
+FALL = 30.0  # points below the line; the cheaters of the lab lie 36 to 40 below it
+SCATTER = 5.0  # points by which honest models may lie about the line (standard deviation), besides their items' errors
+AREA = 0.7  # under the curve of a detector that knows some of the texts
+GAP = 10.0  # points between two candidates
+FEWEST_ITEMS = regression.FEWEST  # or clusters of items
+FEWEST_CANDIDATES = 4  # on a line: of three, none can be off it
+
+SENTENCE = (
+    f"Suspected or ahead: p below {LEVEL}, corrected for all tests on the same items. No sign: a fall of {FALL:g} "
+    f"points below the line, or an AUC of {AREA:g}, would be found with a power of {POWER:.0%}. Else too few to tell."
+)
 
 DETECTOR = "min_k_20"  # k = 20, as Shi et al. 2024 recommend
 _TESTS = {"line": "line", "texts": "AUC"}

@@ -25,9 +25,9 @@ from ...study.sections import Section, Subject
 from ...study.static import StaticFigures
 from ..interviews import MOST_UNANSWERED
 from .accuracies import accuracy_of, accuracy_source, said_in_titles, too_seldom_answered, unanswered_of
+from .claims import FALL, FEWEST_ITEMS, KINDS_OF_TEST, POWER, SCATTER
 from .drawing import Drawn, plot, shown_dataset
 from .pools import InterviewMaterial, InterviewPool
-from .rule import FALL, FEWEST_ITEMS, KINDS_OF_TEST, POWER, SCATTER
 from .words import FIRST_ANSWER, place, said_accuracy, title_facts
 
 # scipy.stats takes half a second to load: the functions that need it import it.

@@ -8,7 +8,7 @@ from viva.reports.page import Record, counted, joined, span
 from viva.reports.text import number
 
 from ...study.findings import Findings, Standing
-from .rule import AREA, FALL, FEWEST_CANDIDATES, FEWEST_ITEMS, GAP, LEVEL, POWER, SENTENCE
+from .claims import AREA, FALL, FEWEST_CANDIDATES, FEWEST_ITEMS, GAP, LEVEL, POWER, SENTENCE
 
 _MEASURE = "KIEval score, 0–100"
 _KINDS = {"line": "interviews", "texts": "the texts"}
