@@ -12,7 +12,8 @@ over all kinds, at most 5% of the studies of each size should claim anything unt
 often a model that cheats is accused, and how often it is said to show no sign (``cleared``), for few items can tell
 neither.
 
-``--quick`` makes 8 studies of each kind and size instead of 100. Claims of other reports are added to ``CLAIMS``.
+``--quick`` makes 8 studies of each kind and size instead of 200, which are 1,000 of each size. Claims of other reports
+are added to ``CLAIMS``.
 """
 
 from __future__ import annotations
@@ -206,9 +207,9 @@ def made(task: Task) -> Mapping[str, int]:
 def main() -> None:
     """Simulate, print, write."""
     parser = argparse.ArgumentParser(description="how often a report claims something untrue")
-    parser.add_argument("--quick", action="store_true", help="8 studies of each kind and size instead of 100")
+    parser.add_argument("--quick", action="store_true", help="8 studies of each kind and size instead of 200")
     options = parser.parse_args()
-    began, studies = time.perf_counter(), 8 if options.quick else 100
+    began, studies = time.perf_counter(), 8 if options.quick else 200
     work = [Task(report, kind, size, studies) for report in CLAIMS for kind in (*KINDS, *CHEATING) for size in SIZES]
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     with ProcessPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
