@@ -64,9 +64,9 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _precedence(error: BaseException) -> int:
+    if isinstance(error, ENDS_RUN):
+        return 1
     match error:
-        case AccountBlocked() | ConfigurationError() | JournalError() | Unauthorized() | Unreachable():  # ENDS_RUN
-            return 1
         case LimitReached():
             return 2
         case RunStopping():
