@@ -31,7 +31,9 @@ _THOUGHTS = ("thinking", "reasoning", "reasoning_content", "text", "content", "s
 
 
 class PartWithoutText(TypeError):
-    """A part of a content is of a type that nobody knows, and has no text."""
+    """An answer holds a part that has no text: of a type that nobody knows, or nothing but what tells of tools that the
+    provider runs itself.
+    """
 
     def __init__(self, kind: object) -> None:
         super().__init__(f"the answer holds a part of type '{kind}', which has no text; ask for text alone")

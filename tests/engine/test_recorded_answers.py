@@ -488,6 +488,48 @@ def test_s7_a_call_keeps_the_input_that_its_anthropic_block_begins_with() -> Non
     assert [call.to_record() for call in read.calls] == [["a", "x", '{"p":1}']]
 
 
+_FOUND = {"type": "web_search_result", "title": "Steel", "url": "https://a.example", "encrypted_content": "x"}
+_SERVERS_TOOLS = [
+    {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+    {"type": "web_search_tool_result", "tool_use_id": "s", "content": [_FOUND]},
+    {"type": "web_search_tool_result", "tool_use_id": "s", "content": {"type": "web_search_tool_result_error"}},
+    {"type": "mcp_tool_use", "id": "m", "name": "ask", "server_name": "a", "input": {}},
+    {"type": "mcp_tool_result", "tool_use_id": "m", "content": [{"type": "text", "text": "50 W/(m·K)"}]},
+    {"type": "mcp_tool_result", "tool_use_id": "m", "content": "50 W/(m·K)"},
+    {"type": "bash_code_execution_tool_result", "tool_use_id": "b", "content": {"stdout": "50"}},
+    {"type": "container_upload", "file_id": "f"},
+    {"type": "compaction", "content": "They spoke of steel."},
+    {"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}},
+]
+
+
+def _anthropic_answers(blocks: list[dict[str, Any]], finish: str = "end_turn") -> list[Any]:
+    """What is read of a message, sent whole and as a stream."""
+    whole = {"type": "message", "content": blocks, "stop_reason": finish, "usage": _ENDED["usage"]}
+    ended = {**_ENDED, "delta": {"stop_reason": finish}}
+    streams = [[json.dumps(whole).encode()], [_messages(*(_block(n, **one) for n, one in enumerate(blocks)), ended)]]
+    return [_read("anthropic/", stream) for stream in streams]
+
+
+@pytest.mark.parametrize("block", _SERVERS_TOOLS, ids=lambda block: block["type"])
+def test_line_22_text_beside_tools_that_anthropic_runs_itself_is_the_answer(block: dict[str, Any]) -> None:
+    text = {"type": "text", "text": "It conducts."}
+    for heard, read in _anthropic_answers([text, block, text | {"text": " Well."}]):
+        assert heard == read.text == "It conducts. Well."
+    for got in _anthropic_answers([block], "pause_turn"):
+        assert (got[1], f"'{block['type']}', which has no text" in got[2]) == (Rejected, True)
+
+
+@pytest.mark.parametrize("part", ["executableCode", "codeExecutionResult", "toolCall", "toolResponse"])
+def test_line_22_text_beside_tools_that_gemini_runs_itself_is_the_answer(part: str) -> None:
+    told = {part: {"id": "t"}, "thoughtSignature": "x"}
+    for parts, said in ([told, {"text": "It conducts."}], "It conducts."), ([told], Rejected):
+        answer = {"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
+        for data in (_sse(answer), json.dumps(answer).encode()):
+            got = _read("gemini/", [data])
+            assert (got[1] if said is Rejected else got[1].text) == said
+
+
 def test_s7_thoughts_in_any_anthropic_block_are_kept_apart() -> None:
     blocks = [_block(0, type="reasoning", text="Hm."), _block(1, type="thinking"), _block(2, type="text", text="Hi")]
     read = _read("anthropic/", [_messages(*blocks, _ENDED)])[1]

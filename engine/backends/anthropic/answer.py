@@ -19,6 +19,10 @@ from ..openai_usage import usage_of
 from ..secrets import Redactor
 
 _THOUGHTS = ("thinking", "redacted_thinking")
+# Blocks that the API documents and that say nothing of the answer: tools that it runs itself and their results, files,
+# summaries of what was left out of the context, a change of the model.
+_BESIDE = frozenset(("server_tool_use", "mcp_tool_use", "container_upload", "compaction", "fallback"))
+_RESULT = "_tool_result"
 
 
 class ReadMessage(NamedTuple):
@@ -47,7 +51,7 @@ def parse_message(data: bytes, label: str, redact: Redactor, *, tools: bool) -> 
 def read_message(message: Any, redact: Redactor, *, tools: bool) -> ReadMessage:
     """Read the record of a message. ``tools``: some were offered. Counts are 0 where they are unknown.
 
-    :raises PartWithoutText: a block is of a type that is no text.
+    :raises PartWithoutText: a block is of a type that is no text, or there is nothing beside tools that the API runs.
     :raises KeyError, TypeError, AttributeError: it is of another form.
     """
     blocks = message["content"]
@@ -55,15 +59,19 @@ def read_message(message: Any, redact: Redactor, *, tools: bool) -> ReadMessage:
         blocks = [{"type": "text", "text": blocks}]
     if not isinstance(blocks, list):
         raise TypeError(f"content is {type(blocks).__name__}, not a list")
-    texts, thoughts, calls = [], [], []
+    texts, thoughts, calls, beside = [], [], [], []
     for block in blocks:
         kind = block.get("type")
         if kind == "tool_use":
             calls.append((str(block.get("id") or ""), text_at(block["name"]), argument_text(block.get("input"))))
         elif is_thought(kind):
             thoughts.append(thoughts_of({"content": [block]}))
+        elif kind in _BESIDE or (isinstance(kind, str) and kind.endswith(_RESULT)):
+            beside.append(kind)
         else:
             texts.append(part_text(block))
+    if beside and not calls and not any(texts):
+        raise PartWithoutText(beside[0])
     usage = usage_of(message.get("usage"), redact)
     completion = Completion(
         "".join(texts),
@@ -75,8 +83,8 @@ def read_message(message: Any, redact: Redactor, *, tools: bool) -> ReadMessage:
         usage_note=usage.note,
         cached_tokens=usage.cached,
     )
-    thought_about = any(block.get("type") in _THOUGHTS for block in blocks)
-    return ReadMessage(without_key(completion, redact), _returned(blocks) if calls and thought_about else None)
+    wanted_back = beside or any(block.get("type") in _THOUGHTS for block in blocks)
+    return ReadMessage(without_key(completion, redact), _returned(blocks) if calls and wanted_back else None)
 
 
 def _returned(blocks: list[Any]) -> list[Any] | None:

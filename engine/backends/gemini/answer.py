@@ -24,6 +24,8 @@ _FINISH = dict.fromkeys(
     ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "LANGUAGE", "IMAGE_SAFETY"), "content_filter"
 )
 _BESIDE = ("text", "thought", "thoughtSignature", "videoMetadata", "partMetadata")  # fields that are no content
+# Documented parts that tell of tools that the API runs itself, and say nothing of the answer.
+_TOOLS = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
 # The first holds cached tokens already; thoughts are no part of the candidate's tokens.
 _PROMPT_COUNTS = ("promptTokenCount", "toolUsePromptTokenCount")
 _ANSWER_COUNTS = ("candidatesTokenCount", "thoughtsTokenCount")
@@ -55,7 +57,7 @@ def parse_answer(data: bytes, label: str, redact: Redactor, *, tools: bool) -> R
 def read_answer(answer: Any, redact: Redactor, *, tools: bool) -> ReadAnswer:
     """Read the record of an answer. ``tools``: some were offered. Counts are 0 where they are unknown.
 
-    :raises PartWithoutText: a part is of a kind that is no text.
+    :raises PartWithoutText: a part is of a kind that is no text, or there is nothing beside tools that the API runs.
     :raises KeyError, IndexError, TypeError, AttributeError: it is of another form.
     """
     usage = usage_of(_counts(answer.get("usageMetadata")), redact)
@@ -66,7 +68,7 @@ def read_answer(answer: Any, redact: Redactor, *, tools: bool) -> ReadAnswer:
     parts = (candidate.get("content") or {}).get("parts") or []
     texts: list[str] = []
     thoughts: list[str] = []
-    calls = []
+    calls, beside = [], []
     for part in parts:
         called = part.get("functionCall")
         if called is not None:
@@ -77,8 +79,11 @@ def read_answer(answer: Any, redact: Redactor, *, tools: bool) -> ReadAnswer:
             (thoughts if part.get("thought") else texts).append(text_at(part["text"]))
         else:
             unknown = [name for name, value in part.items() if value is not None and name not in _BESIDE]
-            if unknown:
+            if unknown and unknown[0] not in _TOOLS:
                 raise PartWithoutText(unknown[0])
+            beside += unknown
+    if beside and not calls and not any(texts):
+        raise PartWithoutText(beside[0])
     given = candidate.get("finishReason")
     finish = _FINISH.get(given, given.lower()) if isinstance(given, str) else None
     completion = Completion(
