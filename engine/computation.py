@@ -20,7 +20,7 @@ import anyio
 from .clock import Clock
 from .errors import ConfigurationError
 from .steps import Result, is_coroutine_function, result_of_call, result_of_error, result_of_value, timed_out
-from .stopping import waiting
+from .stopping import is_failure, waiting
 from .worker import Worker, request_for
 
 Where = Literal["thread", "process"]
@@ -131,15 +131,12 @@ async def _turn(limiter: anyio.CapacityLimiter) -> AsyncIterator[None]:
 
 
 async def _awaited(function: Callable[..., Awaitable[Any]], arguments: Sequence[Any], limit: float) -> Result:
-    task = asyncio.current_task()
     with anyio.move_on_after(limit):
         try:
             value = await function(*arguments)
-        except asyncio.CancelledError as error:
-            if task is None or task.cancelling():
+        except BaseException as error:
+            if not is_failure(error):
                 raise
-            return result_of_error(error, function)  # it was raised by the function itself
-        except (Exception, SystemExit) as error:
             return result_of_error(error, function)
         return result_of_value(value, function)
     return timed_out(function, limit)

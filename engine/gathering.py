@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import anyio
 
-from .stopping import decisive
+from .stopping import decisive, is_failure
 
 T = TypeVar("T")
 
@@ -22,12 +22,14 @@ async def gathered(asks: Sequence[Callable[[], Awaitable[T]]], *, abandon: bool 
     if len(asks) == 1:
         return [await asks[0]()]
     found: dict[int, T] = {}
-    errors: dict[int, Exception] = {}
+    errors: dict[int, BaseException] = {}
 
     async def ask(place: int) -> None:
         try:
             found[place] = await asks[place]()
-        except Exception as error:
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             errors[place] = error
             if abandon:
                 group.cancel_scope.cancel()
@@ -36,5 +38,5 @@ async def gathered(asks: Sequence[Callable[[], Awaitable[T]]], *, abandon: bool 
         for place in range(len(asks)):
             group.start_soon(ask, place)
     if errors:
-        raise decisive(ExceptionGroup("of parts at once", [errors[place] for place in sorted(errors)]))
+        raise decisive(BaseExceptionGroup("of parts at once", [errors[place] for place in sorted(errors)]))
     return [found[place] for place in range(len(asks))]

@@ -18,6 +18,7 @@ from typing import Any
 from .blame import place_of
 from .errors import ConfigurationError
 from .permissions import OPTION, NotPermitted, full, is_python_file, permissions
+from .stopping import is_failure
 
 # Built-in functions that do more than compute.
 _REACHING = (eval, exec, compile, open, __import__, input, breakpoint)
@@ -57,8 +58,10 @@ def module_of(file: Path) -> ModuleType:
     except ConfigurationError:  # it says what to do
         del sys.modules[name]
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         del sys.modules[name]
+        if not is_failure(error):
+            raise
         raise ConfigurationError(f"{file}: {type(error).__name__}: {error} (at {place_of(error)})") from None
     finally:
         _loading.reset(before)

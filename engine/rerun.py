@@ -27,7 +27,7 @@ from .likelihood import Likelihood, Reading
 from .messages import Completion, Message, Sampling, View, request_digest
 from .services import Services
 from .steps import STEP_PREFIX, Computed, computed_from, step_digest
-from .stopping import decisive
+from .stopping import RecordEnds, decisive, is_failure
 from .stream import EventStream
 from .tools import Toolbox
 from .turnstile import Turnstile
@@ -91,10 +91,6 @@ class Rerun:
 
 # Turns of the event loop that calls which overlap are given to go on before an unanswered one ends the conversation.
 _IDLE_TURNS = 32
-
-
-class _RecordEnds(BaseException):
-    """The coroutine asks for more than was recorded. Not an ``Exception``, so that protocols do not catch it."""
 
 
 class _Again(Conversation):
@@ -185,7 +181,7 @@ class _Again(Conversation):
             if asked is not None and self.rerun.problem is None:
                 self.rerun.unanswered.append(asked)
             await self._others()
-            raise _RecordEnds
+            raise RecordEnds
         same = call.digest == digest
         if not same and self.rerun.problem is None:
             self.rerun.problem = f"{name} #{ordinal} was asked otherwise when it was recorded"
@@ -229,11 +225,13 @@ async def held_again(
     ended = "the code that held this conversation asks for less than was recorded"
     try:
         await converse(conversation, task)
-    except (_RecordEnds, ConversationStopped):
+    except (RecordEnds, ConversationStopped):
         pass
-    except (Exception, BaseExceptionGroup) as raised:  # no problem where it is what ended the recorded one too
+    except BaseException as raised:  # no problem where it is what ended the recorded one too
+        if not is_failure(raised):
+            raise
         error = decisive(raised)
-        if not isinstance(error, _RecordEnds | ConversationStopped):
+        if not isinstance(error, RecordEnds | ConversationStopped):
             ended = f"{type(error).__name__}: {error}"
     rerun = conversation.rerun
     rest = conversation.rest()

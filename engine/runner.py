@@ -41,7 +41,7 @@ from .journal import Journal
 from .lag import LagMonitor
 from .services import Services
 from .slots import Slots
-from .stopping import ENDS_RUN, RunStopping, decisive
+from .stopping import ENDS_RUN, RunStopping, decisive, is_failure
 from .stream import EventStream
 from .turnstile import Turnstile
 
@@ -285,9 +285,9 @@ class Runner:
                         result = await self._converse(conversation, plan.payload)
                     except BaseException as error:
                         ending = decisive(error)
-                    if conversation.fatal is not None and (ending is None or isinstance(ending, Exception)):
+                    if conversation.fatal is not None and (ending is None or is_failure(ending)):
                         # A protocol that goes on with an interrupted part has no result that counts.
-                        ending = decisive(ExceptionGroup("", [conversation.fatal, *([ending] if ending else [])]))
+                        ending = decisive(BaseExceptionGroup("", [conversation.fatal, *([ending] if ending else [])]))
                     if ending is None:
                         conversation.close()  # what the protocol has left behind makes no further call
                     if (ending is not None or conversation.under_way) and not isinstance(ending, _INTERRUPTS):
@@ -312,11 +312,11 @@ class Runner:
         try:
             yield
         except anyio.get_cancelled_exc_class() as error:
-            task = asyncio.current_task()
-            if task is not None and not task.cancelling():  # nobody cancelled it: the protocol or a model raised it
+            if is_failure(error):
                 self._failed(plan, error)
                 return
             self._interrupted(plan)
+            task = asyncio.current_task()
             if task is None or anyio.current_effective_deadline() == -math.inf:  # whoever runs it cancelled it
                 raise
             while task.cancelling():  # else the group would take it for its own, and end the run as done
@@ -345,8 +345,10 @@ class Runner:
                 return
             self._interrupted(plan)
             self._end("failed", error)
-        except (Exception, SystemExit) as error:  # a protocol cannot end the program
-            self._failed(plan, error)
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            self._failed(plan, error)  # whatever it is: a protocol cannot end the program
 
     def _answered_before(self, plan: Plan, error: Unauthorized) -> bool:
         """Whether a resumed run's journal shows that the model accepted the key, so only this request is forbidden.

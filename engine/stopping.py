@@ -7,6 +7,7 @@ says which run it belongs to, so backends that several runs share need not know 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -39,8 +40,26 @@ class ConversationStopped(Exception):  # control flow, not an error
         self.by, self.reason = by, reason
 
 
+class RecordEnds(BaseException):  # control flow, not an error
+    """A conversation that is held again asks for more than was recorded. Not an ``Exception``, so that protocols do not
+    catch it.
+    """
+
+
 # The next conversation would meet it too: the run ends, and this conversation may go on when it is resumed.
 ENDS_RUN = (AccountBlocked, ConfigurationError, JournalError, Unauthorized, Unreachable)
+_ENDS_TASK = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, RecordEnds)
+
+
+def is_failure(error: BaseException) -> bool:
+    """Return whether what a user's code has raised is a failure of that code: anything but the cancellation of the
+    task, and what ends the program. ``SystemExit`` is a failure, and so are exceptions of libraries that are no
+    ``Exception`` (``pytest.fail``), or ``CancelledError`` in a task that nobody has cancelled.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and not task.cancelling()
+    return not isinstance(error, _ENDS_TASK)
 
 
 def decisive(error: BaseException) -> BaseException:
@@ -75,9 +94,7 @@ def _precedence(error: BaseException) -> int:
             return 6
         case BackendError():
             return 5
-        case Exception():
-            return 4
-    return 0
+    return 0 if isinstance(error, _ENDS_TASK) else 4
 
 
 class Stop:

@@ -303,6 +303,31 @@ def test_a_protocol_that_cancels_its_own_task_ends_the_run_by_name(tmp_path: Pat
     assert (outcome.how, outcome.finished) == ("done", 3)
 
 
+def test_a_protocol_that_gives_up_because_it_is_interrupted_is_no_failure(tmp_path: Path) -> None:
+    async def converse(conversation: Conversation, _: Any) -> None:
+        try:
+            await _ask(conversation)
+            await _ask(conversation)
+        except Exception:
+            raise SystemExit("no model") from None
+
+    outcome, _ = run_talks(tmp_path, [None], 0, converse=converse, run_budget=Budget(calls=1))
+    assert (outcome.how, outcome.interrupted, outcome.failed) == ("budget", 1, 0)
+
+
+@pytest.mark.parametrize("raised", [SystemExit("own"), type("Own", (BaseException,), {})("own")])
+def test_a_failure_that_is_no_exception_cancels_no_part_beside_it(tmp_path: Path, raised: BaseException) -> None:
+    async def fails() -> None:
+        raise raised
+
+    async def converse(conversation: Conversation, _: Any) -> None:
+        await gathered([fails, partial(_ask, conversation)])
+
+    outcome, _ = run_talks(tmp_path, [None], 0, converse=converse)
+    assert (outcome.how, outcome.failed, calls(tmp_path).total()) == ("done", 1, 1)
+    assert ends(tmp_path)[0][2]["message"] == "own"
+
+
 @_GROUPS
 def test_a_failure_in_a_group_is_recorded_as_itself(tmp_path: Path, manner: str) -> None:
     class Failing(PureModel):
@@ -324,6 +349,7 @@ _STOP, _KEY, _LIMIT = (
     LimitReached("calls", 3, "run"),
 )
 _PAUSE, _CANCEL, _WRONG = RunStopping(), asyncio.CancelledError(), ConfigurationError("wrong")
+_EXIT = SystemExit(1)
 
 
 @pytest.mark.parametrize(
@@ -337,6 +363,8 @@ _PAUSE, _CANCEL, _WRONG = RunStopping(), asyncio.CancelledError(), Configuration
         ([_LIMIT, _ORDINARY, _KEY], _KEY),
         ([_KEY, _WRONG], _KEY),
         ([_KEY, _CANCEL], _CANCEL),
+        ([_EXIT, _PAUSE], _PAUSE),
+        ([_STOP, _EXIT], _EXIT),
         ([_STOP, [_ORDINARY, [_LIMIT]]], _LIMIT),
         ([[_STOP], [_STOP]], _STOP),
     ],

@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import pytest
 
 from viva.engine.conversation import Conversation
 from viva.engine.history import RecordedCall
@@ -102,3 +103,13 @@ def test_what_ended_the_recorded_conversation_is_no_problem_of_its_prompts() -> 
     known = [_recorded("left", number, f"l{number}", f"L{number}") for number in range(3)]
     assert _held(raising, *known[:2]).problem is None
     assert _held(raising, *known).problem == "ValueError: number 3"
+
+
+@pytest.mark.parametrize("raised", [SystemExit(3), type("Own", (BaseException,), {})(), asyncio.CancelledError()])
+def test_whatever_a_protocol_raises_when_it_is_held_again_its_transcript_is_there(raised: BaseException) -> None:
+    async def raising(conversation: Conversation, task: Any) -> None:
+        await _two(conversation, task)
+        raise raised
+
+    known = [_recorded("left", number, f"l{number}", f"L{number}") for number in range(2)]
+    assert len(_exchanges(_held(raising, *known))) == 2

@@ -184,7 +184,11 @@ def test_what_a_conversation_raises_fails_it_alone_whatever_it_is(tmp_path: Path
         def __str__(self) -> str:
             raise ValueError
 
-    raised: list[BaseException] = [asyncio.CancelledError("mine"), SystemExit("bye"), ValueError("\ud800"), Mute()]
+    class Own(BaseException):
+        pass
+
+    raised: list[BaseException] = [asyncio.CancelledError("mine"), SystemExit("bye"), ValueError("\ud800"), Mute(),
+                                   Own("own")]  # fmt: skip
 
     @viva.scenario(many="pupil")
     async def raising(conversation: viva.Conversation, number: int) -> float:
@@ -193,12 +197,13 @@ def test_what_a_conversation_raises_fails_it_alone_whatever_it_is(tmp_path: Path
         return float(len((await viva.Agent(conversation, "pupil").ask("Begin.")).text))
 
     models = {"pupil": "simulated:a"}
-    run = viva.run_sync(raising, tasks=range(6), models=models, out=tmp_path / "run", concurrency=1)
+    run = viva.run_sync(raising, tasks=range(7), models=models, out=tmp_path / "run", concurrency=1)
     assert run.outcome is not None
-    assert (run.outcome.how, run.outcome.finished, run.outcome.failed, run.outcome.interrupted) == ("done", 2, 4, 0)
+    assert (run.outcome.how, run.outcome.finished, run.outcome.failed, run.outcome.interrupted) == ("done", 2, 5, 0)
     errors = [result.error for result in run.results() if result.error is not None]
-    assert [error["type"] for error in errors] == ["CancelledError", "SystemExit", "ValueError", "Mute"]
-    assert [error["message"] for error in errors] == ["mine", "bye", "\\ud800", "(its message cannot be shown)"]
+    assert [error["type"] for error in errors] == ["CancelledError", "SystemExit", "ValueError", "Mute", "Own"]
+    said = ["mine", "bye", "\\ud800", "(its message cannot be shown)", "own"]
+    assert [error["message"] for error in errors] == said
     assert all(Path(__file__).name in error["at"] for error in errors)
 
 
