@@ -40,9 +40,10 @@ demo: venv
 test: venv lint browser
 	# Tests start hundreds of processes: where PYTHONDONTWRITEBYTECODE is set, each would compile all modules anew.
 	$(BIN)/python -m compileall -q -x '/\.' .
+	# So it is with what pytest keeps of modules whose assertions it has rewritten: that takes as long as to collect all.
 	# One more than there are CPUs: many tests wait for processes of their own.
-	$(BIN)/python -m pytest --numprocesses $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --maxprocesses 8 --dist worksteal \
-		--ignore tests/docs/test_pages.py
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --dist worksteal --ignore tests/docs/test_pages.py \
+		--numprocesses $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --maxprocesses 8
 
 # Every verb with the lowest direct versions that pyproject.toml permits: of what viva itself needs, then with the suites'
 # metrics, which need newer ones. The wheel of llama-cpp-python is the one that pip has from `make venv`, if there is one.
