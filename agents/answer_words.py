@@ -23,8 +23,8 @@ LEXICON = {
     "F": "final endgültige finale définitive окончательный итоговый 最终 最終 최종",
     "FA": "boxed",
     # Forms of "to be", the infinitives apart; pronouns; verbs of choosing.
-    "B": """is are was were must equals = ist sind lautet war wäre muss es está están debe est doit sont serait era
-        é è sono são será sarà seria это является says 是 为 為 称为 都是 也是 です だ である のは 것은 건 입니다
+    "B": """is are was were must equals = ist sind lautet war muss es está están debe est doit sont era
+        é è sono são será sarà это является says 是 为 為 称为 都是 也是 です だ である のは 것은 건 입니다
         이다 이에요 예요""",
     "b": "be being been sein être ser sea sean essere быть",
     "P": """it that this which these he she they er sie ce ça cela ceci eso esto questo quello isto isso 这 那 它
@@ -34,7 +34,11 @@ LEXICON = {
     "C": """choose chose choosing pick picks select selected selecting picked picking opt lean leaning meant mean
         go_with goes_with going_with go_for going_for settle_on settle_for bet_on wähl* nehme entscheide choisis
         sélectionne elijo escojo selecciono elegiría выбираю выберу выбрал scelgo sceglierei escolho escolheria 选择
-        選擇 选 選 選び 選ぶ 選択し 선택하 선택합 고르겠 고릅""",
+        選擇 选 選 選び 選ぶ 選択し 선택하 선택합 고르겠 고릅
+        tendiere_zu tendiere penche_pour me_inclino_por inclino_por propendo_per vou_de fico_com me_quedo_con
+        склоняюсь_к leans_towards incline_to
+        倾向于 傾向於
+        i'd_answer i'd_answer_with i_would_answer i_would_answer_with i'd_now_answer i_now_answer""",
     # Words that lead to a conclusion; words for what is left.
     "S": """so therefore thus hence consequently → daher deshalb somit folglich demnach donc ainsi luego
         por_lo_tanto por_tanto así_que quindi dunque pertanto portanto logo следовательно значит поэтому 所以 因此
@@ -46,7 +50,8 @@ LEXICON = {
         nope nor can_not neither never none without no_way nicht kein* nein weder noch nie non non_plus pas n'est
         n'a ne ni aucun aucune jamais ningún ninguna nunca tampoco не нет ни нельзя não nem nenhuma né nessun*
         neanche neppure 不是 不 没 沒 没有 并非 並非 也不 都不 不能 不可能 无法 ありません でもありません
-        ではありません ない ません じゃない ではない いいえ いや 아닙니다 아니 아닌 않 없 못""",
+        ではありません ない ません じゃない ではない いいえ いや 아닙니다 아니 아닌 않 없 못
+        niet geen inte ikke değil ليس ليست नहीं bukan không""",
     "W": """wrong incorrect* mistaken invalid eliminate eliminated eliminates eliminating exclude excluded excludes
         excluding discard* reject* impossible unlikely irrelevant unrelated inaccurate distractor* trap fails
         contradict* absurd nonsense flawed misleading inappropriate unsuitable implausible red_herring
@@ -58,17 +63,24 @@ LEXICON = {
         equivocad* erróne* неправильн* неверн* исключ* ошибочн* отпада* errad* incorret* elimino sbagliat* scarto
         escludo escluso esclusa 错误 错 錯誤 錯 不对 不對 不正确 不正確 不符 不符合 无关 不相关 不合适 不妥 不当
         不成立 不选 不選 排除 有误 間違い 間違っ 誤り 誤っ 違います 違う 不正解 不適切 除外 틀렸 틀린 틀립 틀리 오답
-        제외 부적절 배제""",
+        제외 부적절 배제
+        doubt doubtful bad least_plausible least_probable least_convincing wrongly fout onjuist* niet_juist
+        błędn* niepoprawn* nieprawidłow* yanlış خطأ خاطئ خاطئة गलत salah sai""",
     "W;": "틀렸고 틀리고 제외하면 제외하고 除いて",
     "BW": "is_out are_out is_off be_a_mistake is_a_mistake",
     "f": "false untrue falso falsa falsos falsas fausse fausses ложно ложн* 假",
+    "hB": "wäre wären serait seraient sería serían seria seriam sarebbe sarebbero",
+    "Nq": """doubt_that doubt_whether doubt_if doubtful_that false_that not_true_that
+        untrue_that incorrect_that wrong_to_say wrong_that wrong_to_think""",
     # Words that affirm.
     "R": """correct right fits fit matches best_fit what_we_want what_we_need looking_for satisfies
         satisfy fulfills fulfils better_supported better_fit ✓ ✔ ✅ ☑ richtig*
         korrekt* stimmt zutreffend* passt juste bonne exacte correcte correctes corrects correct* acertada convient
         правильн* верн* верен подходит corrett* giust* corret* certa 正确 正確 更准确 更合适 更合理 对 對
         符合 成立 合适 正しい
-        正しく 正しき 適切 맞습니다 맞다 맞는 맞아 맞지 옳은 옳습니다 옳지 올바른 적절""",
+        正しく 正しき 適切 맞습니다 맞다 맞는 맞아 맞지 옳은 옳습니다 옳지 올바른 적절
+        wins makes_the_most_sense makes_more_sense makes_sense best_describes best_explains best_represents has_to_be_it
+        """,
     "RA": """better_answer better_choice better_option best_answer best_choice best_option right_choice right_option
         correct_choice correct_option""",
     "t": "true wahr vrai vraie verdader* cierto cierta истинно vero vera verdadeir*",
@@ -83,12 +95,20 @@ LEXICON = {
         viele manche beaucoup certains muchos algunos mucha многие
         некоторые частая_ошибка häufiger_fehler erreur_fréquente erreur_courante error_común erro_comum
         errore_comune 常见错误 常见的错误 よくある間違い 흔한_실수 если molti alcuni muitos alguns
-        如果 假如 假设 是否 除非 以为 若 もし 만약""",
+        如果 假如 假设 是否 除非 以为 若 もし 만약
+        consider considering let's_look_at look_at let's_start_with start_with let's_examine examine first_answer
+        first_guess first_instinct first_thought initial_answer initial_guess initial_thought one_might_think
+        you_might_think one_could_think man_könnte_meinen man_könnte_denken man_könnte_glauben on_pourrait_croire
+        on_pourrait_penser se_podría_pensar podría_pensarse podría_parecer parecería si_potrebbe_pensare
+        si_potrebbe_credere pode-se_pensar poderia_parecer можно_подумать кажется_что i_would_have i'd_have
+        would_have_been was_thought_to
+        与其 よく""",
     "h": """could may might perhaps maybe possibly könnte vielleicht peut pourrait podría может возможно poderia
-        potrebbe""",
+        potrebbe
+        would""",
     "i": """i i'd i'll i'm we well ok okay best elimination all_right right_next right_after right_before right_now
         sure definitely clearly obviously certainly probably likely surely simply only just really exactly
-        would should will also too then here indeed of_course not_only turns_out_to_be no_doubt_that no_doubt
+        should will also too then here indeed of_course not_only turns_out_to_be no_doubt_that no_doubt
         without_doubt nothing_but none_but after_all without_a_doubt no_question_about_it no_question not_sure
         don't_know don't_know_for_certain
         don't_know_for_sure ich wir wohl sicher eindeutig natürlich wahrscheinlich daran auch nur denn ohne_zweifel
@@ -98,7 +118,8 @@ LEXICON = {
         exclusión исключения исключением esclusione eliminação 我 应该 應該 可能 大概 肯定 我想 的 的是 非常 与题意
         与题目 与事实 对于 对应 面对 相对 针对 不仅 不错 只有 只是 毫无疑问 排除法 소거법 たぶん 多分 おそらく
         と思います だと思います だと思う でしょう と考えます 私は に違いない 間違いなく 間違いない の も 저는 제
-        아마 인 것 것으로 같습니다 생각합니다 확실히 가장 항""",
+        아마 인 것 것으로 같습니다 생각합니다 확실히 가장 항
+        to_the_question to_this_question""",
     "q": "dass daß что",
     "T": """think believe say agree appear seem glaube denke meine crois pense creo pienso думаю считаю credo acho
         认为 認為 觉得""",
@@ -109,9 +130,11 @@ LEXICON = {
         double-check double_check recheck or_rather aber jedoch moment halt doch sondern mais attendez pardon plutôt
         genauer_gesagt plus_précisément más_precisamente точнее а_именно pero espera perdón sino но а подождите
         постойте стоп ma però aspetta mas porém espere 但 但是 不过 可是 等等
-        等一下 而是 其实 しかし でも ただし すみません 하지만 그러나 잠깐 잠깐만요 지만""",
+        等一下 而是 其实 しかし でも ただし すみません 하지만 그러나 잠깐 잠깐만요 지만
+        anzi invece
+        ですが ますが でしたが ましたが 不如""",
     "Nk": "ではなく じゃなく でなく 아니라 아니고 않지만 아니지만 ませんが ありませんが",
-    "J": """and or through thru bis & / plus y o e u und oder et ou и или ed od como quanto as_well_as
+    "J": """and or through thru bis & / y o e u und oder et ou и или ed od como quanto as_well_as
         together_with but_also
         als_auch sondern_auch así_como ainsi_que 和 或 或者 与 與 以及 还是 跟 と や または もしくは および 와 과 및
         또는 혹은 、""",
@@ -130,6 +153,7 @@ EAST = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 CYRILLIC = {"А": 0, "Б": 1, "С": 2, "Г": 3, "Д": 4, "В": -1, "Е": -1}
 # Nouns whose letter names something else.
 KINDS = frozenset(["vitamin", "hepatitis", "type", "group", "class", "point", "plan", "grade", "section", "figure"])
+KINDS |= {"appendix", "chapter", "table", "exhibit", "influenza"}
 # Choices that hold a number: of such a question no bare number is a label.
 NUMBERS = re.compile(
     r"\d|[一二三四五六七八九十两하한둘두셋세넷네]|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|zero|none|eins?|zwei|drei"

@@ -17,7 +17,6 @@ English, Chinese, Korean, Japanese, German, French, Spanish, Russian, Portuguese
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,6 +34,7 @@ from .answer_words import (
     class_of,
     with_places,
 )
+from .plain_lines import FIRST_MARK, SIGNS, TEXT_MARK, plain_lines
 from .reading import answer_in
 
 _LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -45,22 +45,38 @@ _FINAL, _STATEMENT, _SAID, _NOUN, _WEAK, _ASKED, _SPOKEN = 4.0, 3.0, 2.0, 1.5, 1
 _CONTENT_DENIED, _CALLED_FALSE, _CALLED_WRONG = -1.0, -2.0, -3.0
 
 
-def read_choice(text: str, choices: Sequence[str]) -> int | None:
-    """Return the index of the choice that the text names; None if it names none, or several, or contradicts itself."""
+def read_choice(text: str, choices: Sequence[str], *, cut: bool = False) -> int | None:
+    """Return the index of the choice that the text names; None if it names none, or several, or contradicts itself.
+
+    Args:
+        text: What the model wrote.
+        choices: The words of the choices, in the order of their letters.
+        cut: The text ended at its token limit: a choice that it only speaks of does not count.
+    """
     plainly = _PLAINLY.fullmatch(text)
     if plainly is not None:
         index = _index(plainly[1], len(choices))
         words = (plainly[2] or "").strip()
         if index is not None and (not words or words.removesuffix(".") == choices[index].strip().removesuffix(".")):
             return index
-    marks = [f" {_TEXT}{chr(_FIRST_MARK + index)} " for index in range(len(choices))]
-    marked = with_places(_with_marks(_plain(answer_in(text)), choices), marks)
+    answer = answer_in(text)
+    question = _NEXT_QUESTION.search(answer)
+    if question is not None:  # a base model writes the next question, too
+        choice = _read(answer[: question.start()], choices)
+        if choice is not None:
+            return choice
+    return _read(answer, choices, cut=cut)
+
+
+def _read(answer: str, choices: Sequence[str], *, cut: bool = False) -> int | None:
+    marks = [f" {TEXT_MARK}{chr(FIRST_MARK + index)} " for index in range(len(choices))]
+    marked = with_places(_with_marks(plain_lines(answer), choices), marks)
     if not _may_mention(marked):  # most replies in a conversation: taking them apart would take ten times as long
         return None
     reader = _Reader(len(choices))
     for sentence in _sentences(marked, choices):
         reader.take(sentence)
-    return reader.choice()
+    return reader.choice(cut=cut)
 
 
 def _may_mention(marked: str) -> bool:
@@ -71,6 +87,11 @@ def _may_mention(marked: str) -> bool:
     )
 
 
+# A line with which a base model begins the next question behind its answer.
+_NEXT_QUESTION = re.compile(
+    r"(?<=\S)\s{0,20}\n[#* \t]{0,9}(?:Question|Q|Human|User|Instruction|Frage|问题|質問|문제)\s?\d{0,4}\s?[*:：]",
+    re.IGNORECASE,
+)
 _ALONE = re.compile(r"(?<![A-Za-z0-9])([A-Za-z0-9])(?![A-Za-z0-9])(?: ([A-Za-z]{2,}))?")
 
 
@@ -83,83 +104,6 @@ _PLAINLY = re.compile(
 
 def _index(letter: str, count: int) -> int | None:
     return index if (index := ord(letter) - 65) < count else None
-
-
-# --- from a text to plain lines
-
-
-_TABLE: dict[int, str | None] = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}  # full-width forms
-_TABLE.update({0x24B6 + place: letter for place, letter in enumerate(_LABELS)})  # letters and digits in circles
-_TABLE.update({0x24D0 + place: letter.lower() for place, letter in enumerate(_LABELS)})
-_TABLE.update({0x2460 + place: f" ({place + 1}) " for place in range(9)})
-for _characters, _plain_one in (
-    ("\u00a0\u1680\u2007\u202f\u205f\u3000\t\v\f\x1c\x1d\x1e\x1f\x85·", " "),
-    ("\r\u2028\u2029", "\n"),
-    ("‘’‚‛ʼ´′", "'"),
-    ("“”„‟«»‹›「」『』《》″", '"'),
-    ("‐‑‒–—―−﹣", "-"),
-    ("【", "["),
-    ("】", "]"),
-    ("。", ". "),
-    ("…", ".."),
-    ("\u200b\u200c\u200d\u200e\u200f\u2060\ufeff\ufe0e\ufe0f\u00ad\u202a\u202b\u202c\u202d\u202e", None),
-    ("\u2066\u2067\u2068\u2069", None),
-):
-    _TABLE.update(dict.fromkeys(map(ord, _characters), _plain_one))
-_TEXT, _FIRST_MARK = "\ue000", 0xE100  # what stands in place of a choice's words, and the mark of the first choice
-_TABLE.update(dict.fromkeys(range(0xE000, 0xE200), " "))
-_MATHEMATICAL = re.compile("[\U0001d400-\U0001d7ff]+")  # 𝐁
-_STRUCK = re.compile(r"~~[^~\n]{1,200}~~")
-_BOXED = re.compile(r"\\(?:boxed|fbox)\s?\{")
-_LATEX = re.compile(r"\\[()\[\]]|\\[A-Za-z]{2,20}\b|\\")
-_TAG = re.compile(r"<(/?)([A-Za-z][\w:-]{0,30})(?:\s[\w-]{1,20}=[^<>\n]{0,200})?\s?/?>")
-_APOSTROPHE = re.compile(r"(?<=\w)`(?=\w)")
-_CROSS = re.compile(r"×(?!\s?\w)")  # a sign where no product is meant
-_MARKDOWN = re.compile(r"[*`#$_{}]")
-_MARKED = re.compile(r"[^\n -~]|[*`#$_{}\\~<]")  # what ``_without_marks`` may change; most short replies have none
-_SIGNS = frozenset("✓✔✅☑✗✘❌✖")
-_MARKED_LINE = re.compile(r"^\W{0,4}([✓✔✅☑✗✘❌✖]|\[[xX]\])(.*)$")
-_LINE_START = re.compile(r"^(?:[\s>|•]|-+\s)+(?:\[ \]\s*)?")
-_NUMBERED = re.compile(r"^(?:step\s)?\d{1,2}[.)]\s+(?=\S)", re.IGNORECASE)
-
-
-def _plain(text: str) -> str:
-    """Return the text without marks of layout, in one form for each character and without empty lines."""
-    text = text if _MARKED.search(text) is None else _without_marks(text)
-    lines = []
-    for line in text.split("\n"):
-        marked = _MARKED_LINE.match(line)
-        if marked is not None and marked[2].strip() and not _SIGNS & set(marked[2]):
-            line = f"{marked[2]} : {'✓' if marked[1][0] == '[' else marked[1]}"
-        line = _NUMBERED.sub("", " ".join(_LINE_START.sub("", line).split()))
-        if line:
-            lines.append(line)
-    return "\n".join(lines)
-
-
-def _without_marks(text: str) -> str:
-    text = unicodedata.normalize("NFC", text).translate(_TABLE)
-    text = _MATHEMATICAL.sub(lambda letters: unicodedata.normalize("NFKC", letters[0]), text)
-    if "<" in text:
-        text = _without_tags(text)
-    text = _BOXED.sub(" boxed: ", _STRUCK.sub(" ", text)).replace("\\n", "\n")
-    text = _CROSS.sub("✗", _APOSTROPHE.sub("'", _LATEX.sub(" ", text)))
-    return _MARKDOWN.sub(lambda mark: " " if mark[0] in "_{}" else "", text)
-
-
-def _without_tags(text: str) -> str:
-    """Return elements as lines with their names (``answer: B``), and a tag that is one letter as that letter."""
-    closed = {match[2] for match in _TAG.finditer(text) if match[1]}
-
-    def shown(match: re.Match[str]) -> str:
-        name = match[2].lower()
-        if len(name) == 1:
-            return "" if match[2] in closed else f" ({match[2]}) "
-        if name in ("em", "strong", "span", "code", "sub", "sup", "font"):
-            return ""
-        return "\n" if match[1] or not {"A", "n"} & set(class_of(name.rpartition("_")[2])) else f"\n{name}: "
-
-    return _TAG.sub(shown, text)
 
 
 # --- from lines to classes
@@ -200,7 +144,7 @@ def _with_marks(text: str, choices: Sequence[str]) -> str:
             if _stands_alone(text, start, end, words):
                 if article and lowered.endswith(article, done, start):
                     start -= len(article)
-                pieces.append(f"{text[done:start]} {_TEXT}{chr(_FIRST_MARK + index)} ")
+                pieces.append(f"{text[done:start]} {TEXT_MARK}{chr(FIRST_MARK + index)} ")
                 done = end
             start = lowered.find(words, end)
         if pieces:
@@ -217,7 +161,7 @@ def _wordings(choices: tuple[str, ...]) -> list[tuple[str, int, str]]:
 
     Words of two choices name neither.
     """
-    plain = [_lowered(" ".join(_plain(choice).split())).strip(" .,;:!") for choice in choices]
+    plain = [_lowered(" ".join(plain_lines(choice).split())).strip(" .,;:!") for choice in choices]
     cores = [_ARTICLE.sub("", words, count=1) if _ARTICLE.match(words) else words for words in plain]
     known = [core if cores.count(core) == 1 else words for core, words in zip(cores, plain, strict=True)]
     kept = [
@@ -274,7 +218,9 @@ def _is_east(character: str) -> bool:
 
 
 _EASTERN_CHARACTER = re.compile(f"[{EAST}]")
-_TOKEN = re.compile(rf"{_TEXT}.|[{EAST}]+|\d+(?:[.,]\d+)+|[^\W_{EAST}]+(?:['-][^\W_{EAST}]+)*|\.{{2,}}|\S", re.DOTALL)
+_TOKEN = re.compile(
+    rf"{TEXT_MARK}.|[{EAST}]+|\d+(?:[.,]\d+)+|[^\W_{EAST}]+(?:['-][^\W_{EAST}]+)*|\.{{2,}}|\S", re.DOTALL
+)
 _VERDICTS = re.compile(r"M:?[Bi]*[NYRWft](?:.*[NYRWft])?\(M")
 _PUNCTUATION = {",": ",", ";": ";", ":": ":", "-": ":", "|": ":", "(": "(", "、": "J"}
 _CLOSING = frozenset(".,;:!?)]\"'|-")
@@ -296,9 +242,9 @@ class _Line:
             done = phrase.end()
         parts += ((token, "") for token in _TOKEN.findall(line, done))
         self._parts = parts
-        words = [at for at, (token, _) in enumerate(parts) if token[0].isalnum() or token[0] == _TEXT]
+        words = [at for at, (token, _) in enumerate(parts) if token[0].isalnum() or token[0] == TEXT_MARK]
         self._single = len(words) == 1
-        signs = [at for at, (token, _) in enumerate(parts) if token in _SIGNS]
+        signs = [at for at, (token, _) in enumerate(parts) if token in SIGNS]
         self._sign = (
             ";{}" if signs and words and signs[0] < words[0] else "{};"
         )  # on which side of signs their choices are
@@ -322,11 +268,15 @@ class _Line:
         """Add a token's classes to the row, and return True if it ends the sentence."""
         if known:
             self._row += known
-        elif token[0] == _TEXT:
-            self._mention(ord(token[1]) - _FIRST_MARK, unsure=False)
+        elif token[0] == TEXT_MARK:
+            choice = ord(token[1]) - FIRST_MARK
+            if self._row.endswith("MB") and self._choices[-1] == choice:
+                self._row += "w"  # "B is Mars" says what the label stands for
+            else:
+                self._mention(choice, unsure=False)
         elif _is_east(token[0]):
             self._add_run(token)
-        elif token in _SIGNS:
+        elif token in SIGNS:
             self._row += self._sign.format(SINGLE[token])
         elif token[0].isalnum():
             label = self._label(at, token) if len(token) == 1 else None
@@ -336,6 +286,7 @@ class _Line:
                 self._row += self._class_of_word(at, token)
         elif self._row in ("M", "nM") and token in ").:-" and self._after(at):
             self._entry, self._row = True, "M:"
+            return token == "." and self._begins_anew(at + 1)
         elif token == ")":
             if self._bracket:
                 if self._row.endswith("(M"):  # "(A) no (B) yes": the verdict before it belongs to the other
@@ -355,9 +306,15 @@ class _Line:
     def _after(self, at: int) -> str:
         return self._parts[at + 1][0] if at + 1 < len(self._parts) else ""
 
+    def _begins_anew(self, at: int) -> bool:
+        """Return True if a label and its predicate begin here: "B. A is too hot"."""
+        label, after = self._parts[at][0], self._after(at)
+        named = label.isascii() and label.isupper() and len(label) == 1
+        return named and after[:1].isalpha() and (_is_east(after[0]) or _first_class(after) in _FOLLOWS)
+
     @staticmethod
     def _is_mark(token: str, choice: int) -> bool:
-        return token[:1] == _TEXT and ord(token[1]) - _FIRST_MARK == choice
+        return token[:1] == TEXT_MARK and ord(token[1]) - FIRST_MARK == choice
 
     def _mention(self, choice: int, *, unsure: bool) -> None:
         if self._choices and self._choices[-1] == choice:
@@ -391,7 +348,7 @@ class _Line:
         leads = _LEADS.search(self._row[-12:]) is not None
         bracketed = before in ("(", "[", '"', "'") and after in (")", "]", '"', "'")
         ends = not after or after in _CLOSING or (not after[0].isalnum() and after not in ("/", "&"))
-        if letter in "Aa" and after[:1] == _TEXT and not self._is_mark(after, 0):
+        if letter in "Aa" and after[:1] == TEXT_MARK and not self._is_mark(after, 0):
             return None  # an article
         marked = self._single or bracketed or (ends and leads)
         if letter.isdigit():
@@ -408,7 +365,8 @@ class _Line:
             return min(CYRILLIC[letter], self._count - 1 if CYRILLIC[letter] < self._count else -1) if marked else None
         if letter not in _LABELS:
             return _index(letter.upper(), self._count) if marked and letter.upper() in _LABELS else None
-        if before.lower() in KINDS:
+        named = self._parts[at - 2][0] if before == ":" and at > 1 else before
+        if named.lower() in KINDS:
             return None
         if (
             letter in "AEIO"
@@ -427,7 +385,7 @@ class _Line:
         if len(word) > 1 or not word.isascii() or word == "I":
             return class_of(word.lower())
         if word == "a":
-            return "" if self._row.endswith("k") and self._after(at)[:1] == _TEXT else "w"
+            return "" if self._row.endswith("k") and self._after(at)[:1] == TEXT_MARK else "w"
         return class_of(word) if word.islower() else "w"
 
     def _may_be_word(self, at: int) -> bool:
@@ -449,6 +407,8 @@ def _first_class(word: str) -> str:
 _GROUP = re.compile(r"M(?:[n()]*(?:[,J]{1,3}[n(hi]*)?M)*")
 _PREDICATE_BEGINS = re.compile(r"[:Bb]*(?:B|[NWRYZ])")
 _SEPARATOR = re.compile(r"([,;()skJ])")
+_INSERTED = re.compile(r"^M,(?:[^MBbJ,;:k]{1,9}),(?=B)")  # "Venus, by contrast, is white"
+_SUPPOSED = re.compile(r"^H[^M,;k]{1,12},")  # "if it is about size, the answer is A"
 _ASIDE = re.compile(r"\(([^()M]{0,60})\)?")
 # What may stand on the left of a mention, up to it: what states it, chooses it, concludes it, excepts it, denies it.
 _STATED = re.compile(
@@ -475,6 +435,9 @@ _LONE = re.compile(r"[:iBPn]*(?P<what>[NY])[iP]*")
 _DENIED_BEHIND = re.compile(r"[BbiwnP]{0,3}N[BbPi]{0,2}")
 _CONTENT = re.compile(r"[:BPihn]*w?[Bi]*N")
 _NOTHING = re.compile(r"[:BbPinqYh]*")
+# A line above a list of choices ("Wrong answers:"), and a line of such a list.
+_HEADING = re.compile(r"F?(?:(?P<wrong>[Wf])|R|(?P<other>w))?F?(?:RA|An?|n)(?:R|(?P<behind>[Wf]))?B?:?|R:")
+_LISTED = re.compile(r"n?M[^MBRNWft]*")
 # A clause without a mention that says of the one before whether it is right: "No", "That's wrong", "so it is out".
 _REMARK = re.compile(r"[SiYJ:]*?(?:P[Bbih]*|B)?i*(?P<no>N?)[Bbi]*(?P<what>[WRftY]?)[nA]{0,2}[i:]*")
 
@@ -490,7 +453,9 @@ def _weigh(left: str, right: str) -> float:
     negated, supposed = _NEGATED.search(left) is not None, "H" in left
     verdict = _PREDICATE.match(right)
     if verdict is not None and (verdict["what"] not in "AC" or "w" not in verdict["head"]):
-        return _SPOKEN if supposed else _predicated(verdict, right, negated=negated)
+        supposed = supposed or ("h" in verdict["head"] and "H" in right[verdict.end() :])  # "C would be right if …"
+        weight = _predicated(verdict, right, negated=negated)
+        return _SPOKEN if supposed else min(weight, _WEAK) if left.endswith("hB") else weight  # "wäre A richtig"
     lone = _LONE.fullmatch(right)
     if lone is not None:
         return _CALLED_WRONG if lone["what"] == "N" else _SAID
@@ -548,6 +513,8 @@ def _stated(stated: re.Match[str], left: str, *, silent: bool) -> float:
         return _SPOKEN if wrong and negative else _CALLED_FALSE if "f" in head else _CALLED_WRONG
     if "h" in before[-3:] + head + tail:
         return _WEAK
+    if "t" in head and "A" not in head:
+        return _NOUN
     if "F" in head:
         return _FINAL
     return _STATEMENT if stated.re is _STATED or head else _SAID
@@ -588,6 +555,8 @@ class _Reader:
         self._subject: _Event | None = None
         self._entries: list[tuple[int, int]] = []  # choice and line of each label that begins a sentence as lists do
         self._opening: _Event | None = None
+        self._heading: float | None = None  # the weight of the choices that are listed below the last line
+        self._heading_line = 0
         self._last_line = 0
         self._begun = False
 
@@ -599,6 +568,19 @@ class _Reader:
         row, groups = self._grouped(sentence)
         if sentence.entry:
             self._entries.append((sentence.choices[0], sentence.line))
+        if self._heading is not None and self._is_listed(sentence):
+            right = self._heading > 0
+            listed = frozenset(sentence.choices[:1])
+            self._add(_Event(listed, self._heading, self._turn, sentence.line, bare=right, right=right))
+            self._heading = None if right else self._heading
+            return
+        heading = None if groups else _HEADING.fullmatch(row)
+        self._heading_line = sentence.line
+        self._heading = None
+        if heading is not None:
+            self._heading = (
+                _CALLED_WRONG if heading["wrong"] or heading["behind"] else _SPOKEN if heading["other"] else _STATEMENT
+            )
         bare = row.strip(":,") in ("G", "nG")
         opens, before, at = not self._begun, "", 0
         for clause in _SEPARATOR.split(row):
@@ -615,6 +597,18 @@ class _Reader:
             opens, before = False, "" if clause else before
         self._begun = True
 
+    def _is_begun_list(self, sentence: _Sentence) -> bool:
+        """Return True if an entry may begin a list that never came to its end, or has a label of no choice."""
+        return sentence.choices[0] < 0 or (sentence.choices[0] == 0 and self._begun)
+
+    def _is_listed(self, sentence: _Sentence) -> bool:
+        """Return True if a line begins with a choice and stands below a heading that says what those are."""
+        begins = sentence.line > self._heading_line and (sentence.entry or sentence.classes in ("M", "nM"))
+        if not begins or _LISTED.fullmatch(sentence.classes) is None:
+            return False
+        self._heading_line = sentence.line
+        return True
+
     def _grouped(self, sentence: _Sentence) -> tuple[str, list[_Group]]:
         """Return the classes with ``G`` for each group of mentions, and the groups."""
         groups: list[_Group] = []
@@ -624,6 +618,7 @@ class _Reader:
                 lambda one: f"B{one[1]}" if len(one[1]) < 5 and set("WRftNY") & set(one[1]) else "", classes
             )
         classes = re.sub(r"([Si]),", r"\1", classes).replace(",q", "q")
+        classes = _SUPPOSED.sub("h", _INSERTED.sub("M", classes)).replace("(NM", ",NM")
         used = 0
 
         def group(match: re.Match[str]) -> str:
@@ -659,7 +654,8 @@ class _Reader:
                 weight = _SPOKEN
             if sentence.asks and weight > 0:
                 weight = _ASKED if _BARE.fullmatch(left) else _SPOKEN
-            event = _Event(choices, weight, self._turn, sentence.line, bare, sure=not unsure and not sentence.asks)
+            sure = not (unsure or sentence.asks or "H" in left or (sentence.entry and self._is_begun_list(sentence)))
+            event = _Event(choices, weight, self._turn, sentence.line, bare, sure=sure)
             if weight >= _SAID:
                 replaces = first and before == "k" and weight == _SAID
                 event.right = replaces or _CALLED_RIGHT.match(right) is not None
@@ -703,19 +699,19 @@ class _Reader:
         elif not no and len(subject.choices) == 1 and subject.line == line and subject.weight > _CALLED_FALSE:
             self._add(_Event(subject.choices, _SAID, self._turn, line, right=True))
 
-    def choice(self) -> int | None:
-        """Return the choice that is named, None if none is."""
+    def choice(self, *, cut: bool) -> int | None:
+        """Return the choice that is named, None if none is; of a ``cut`` text none that is only spoken of."""
         if len(self._events) > _MOST:
             return None
         self._weigh_places()
         places = {event: place for place, event in enumerate(self._events)}
         kept = [event for event in self._events if not self._is_withdrawn(event, places[event])]
         for least in (_STATEMENT, _SAID, _NOUN, _WEAK, _ASKED):
-            tier = [event for event in kept if event.weight >= least]
+            tier = [event for event in kept if event.weight >= least and (least > _ASKED or not cut)]
             if tier:
                 last = self._last(tier, kept)
                 return None if last is None or self._fallen > places[last] else min(last.choices)
-        return self._spoken_of()
+        return None if cut else self._spoken_of()
 
     def _is_withdrawn(self, event: _Event, place: int) -> bool:
         if len(event.choices) > 1:
@@ -770,8 +766,8 @@ class _Reader:
         left = {choice for event in self._events if event.sure for choice in event.choices} - denied - {-1}
         others = {choice for event in self._events for choice in event.choices} - denied - left - {-1}
         implied = len(wrong) == self._count - 1
-        if self._count == 2 and implied and not left:  # "it is not true"
-            return 1 - min(wrong)
+        if implied and not left and not others:  # "it is not true", "wrong answers: A, C, D"
+            return min(set(range(self._count)) - wrong - denied, default=None)
         if len(left) != 1 or not (implied or (not others and self._fallen < 0)):
             return None
         return left.pop()
@@ -796,5 +792,6 @@ def _sides(clause: str) -> tuple[list[str], list[str]]:
             found = next((match for one in _LEFTS if (match := one.search(between[-60:]))), None)
         cut = len(between) if found is None else max(0, len(between) - 60) + found.start()
         rights.append(between[:cut][:40])
-        lefts.append(between[cut:] or ("B" if between.endswith("B") else "w"))
+        supposed = "H" if "H" in between else ""  # "a common mistake is C"
+        lefts.append(between[cut:] or supposed + ("B" if between.endswith("B") else "w"))
     return lefts, [*rights, parts[-1][:40]]

@@ -155,7 +155,7 @@ class _Interview:
         view = self._protocol.examples(item) if how == "five-shot" else None
         said = await self._candidate.solve(item.question, item.labelled_choices(), view)
         if not item.free:
-            interview.choice = read_choice(said.text, item.choices)
+            interview.choice = read_choice(said.text, item.choices, cut=said.finish == "length")
             interview.right = interview.choice == item.answer
         if self._silenced(said):
             return None
