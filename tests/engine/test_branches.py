@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from concurrent_talks import MANNERS, SAMPLING, Part, PureModel, calls, cut, ends, run_talks
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from small_runs import MANNERS, SAMPLING, Part, PureModel, calls, cut, results, run_talks
 
 from viva.engine.budget import Budget
 from viva.engine.conversation import Conversation, ConversationStopped
@@ -25,6 +25,7 @@ from viva.engine.messages import Completion, Request, View
 from viva.engine.runner import Runner
 from viva.engine.seeds import derive
 from viva.engine.stopping import RunStopping, decisive
+from viva.engine.stream import EventStream
 
 _CALLS = st.sampled_from(["a", "b", "a", "b", "read", "compute", "stop", "catch"])
 
@@ -69,13 +70,13 @@ def test_concurrent_protocols_make_the_same_calls_whatever_the_latency_and_where
         assert (outcome.how, outcome.failed) == ("done", 0)
 
         run_talks(hurried, talks, schedule, **bounds)  # type: ignore[arg-type]
-        assert (ends(hurried), calls(hurried)) == (ends(steady), calls(steady))
+        assert (results(hurried), calls(hurried)) == (results(steady), calls(steady))
 
         committed = int(kept * sum(calls(hurried).values()))
         cut(hurried, killed, committed)
         recorded = calls(killed)
         _, again = run_talks(killed, talks, schedule + 1, resume=True, **bounds)  # type: ignore[arg-type]
-        assert (ends(killed), calls(killed)) == (ends(steady), calls(steady))
+        assert (results(killed), calls(killed)) == (results(steady), calls(steady))
         known = Counter(digest for _, _, role, _, digest, _ in recorded.elements() if not role.startswith("compute:"))
         assert Counter(again) == Counter(asked) - known
 
@@ -85,7 +86,7 @@ def test_concurrent_protocols_make_the_same_calls_whatever_the_latency_and_where
                                        run_budget=Budget(calls=whole))  # type: ignore[arg-type]  # fmt: skip
                 if outcome.how == "done":
                     break
-            assert (ends(bounded), calls(bounded)) == (ends(steady), calls(steady))
+            assert (results(bounded), calls(bounded)) == (results(steady), calls(steady))
 
 
 _GROUPS = pytest.mark.parametrize("manner", ["task group", "anyio", "gather", "gathered"])
@@ -159,7 +160,7 @@ def test_other_roles_and_other_branches_may_be_asked_at_once(tmp_path: Path) -> 
         return sum(used.calls for used in conversation.usage.values())
 
     outcome, _ = run_talks(tmp_path, [None], 3, converse=converse)
-    assert (outcome.how, ends(tmp_path)) == ("done", [(0, False, 6)])
+    assert (outcome.how, results(tmp_path)) == ("done", [(0, False, 6)])
 
 
 @pytest.mark.parametrize("name", ["", " ", "pro/con", "a:b", "a\nb", 3])
@@ -198,10 +199,10 @@ def test_a_branch_that_continues_a_role_has_the_places_and_answers_of_calls_in_t
         return await gathered([partial(part, n, one) for n, one in enumerate(parts)])
 
     run_talks(tmp_path / "run", [None], 0, converse=in_turn)
-    [(_, _, said)] = ends(tmp_path / "run")
+    [(_, _, said)] = results(tmp_path / "run")
     cut(tmp_path / "run", tmp_path / "cut", 2)
     _, asked = run_talks(tmp_path / "cut", [None], 5, converse=at_once, resume=True)
-    assert ends(tmp_path / "cut") == [(0, False, said)]
+    assert results(tmp_path / "cut") == [(0, False, said)]
     assert len(asked) == 1 + 3
     assert {call[1:4] for call in calls(tmp_path / "cut")} == {
         *(("", "a", n) for n in range(3)),
@@ -221,7 +222,7 @@ def test_control_flow_in_groups_leaves_the_run_resumable_and_loses_no_answer(
                 raise Unauthorized("HTTP 401", model="pure", status=401)
             return completion
 
-    def prepare(runner: Runner) -> None:
+    def prepare(runner: Runner, _: EventStream) -> None:
         if how == "interrupt":
             asyncio.get_running_loop().call_later(1.2, runner.interrupt)
 
@@ -237,7 +238,10 @@ def test_control_flow_in_groups_leaves_the_run_resumable_and_loses_no_answer(
     outcome, again = run_talks(tmp_path / "run", talks, 4, resume=True)
     assert (outcome.how, outcome.finished, len(again)) == ("done", 4, 4 * 7 - recorded)
     run_talks(tmp_path / "whole", talks, 0)
-    assert (ends(tmp_path / "run"), calls(tmp_path / "run")) == (ends(tmp_path / "whole"), calls(tmp_path / "whole"))
+    assert (results(tmp_path / "run"), calls(tmp_path / "run")) == (
+        results(tmp_path / "whole"),
+        calls(tmp_path / "whole"),
+    )
 
 
 def test_an_interruption_that_a_protocol_catches_still_interrupts_it(tmp_path: Path) -> None:
@@ -250,7 +254,7 @@ def test_an_interruption_that_a_protocol_catches_still_interrupts_it(tmp_path: P
     assert (outcome.how, outcome.finished, outcome.interrupted) == ("budget", 1, 1)
     outcome, _ = run_talks(tmp_path, [None] * 4, 3, converse=catching, resume=True)
     run_talks(tmp_path / "whole", [None] * 4, 0, converse=catching)
-    assert ends(tmp_path) == ends(tmp_path / "whole")
+    assert results(tmp_path) == results(tmp_path / "whole")
 
 
 @_GROUPS
@@ -260,7 +264,7 @@ def test_a_stop_in_a_group_ends_its_branch_alone_and_the_others_go_on(tmp_path: 
     caught = Part(["a", (manner, [talking, Part(["catch", *stopping.steps])]), "a"])
     outcome, asked = run_talks(tmp_path, [uncaught, caught], 3)
     assert (outcome.how, outcome.failed, len(asked)) == ("done", 0, 5 + 7)
-    (_, _, first), (_, _, second) = ends(tmp_path)
+    (_, _, first), (_, _, second) = results(tmp_path)
     assert first == {"stopped": {"by": "protocol", "reason": "0.1 at 1"}}
     assert len(second) == 4
 
@@ -325,7 +329,7 @@ def test_a_failure_that_is_no_exception_cancels_no_part_beside_it(tmp_path: Path
 
     outcome, _ = run_talks(tmp_path, [None], 0, converse=converse)
     assert (outcome.how, outcome.failed, calls(tmp_path).total()) == ("done", 1, 1)
-    assert ends(tmp_path)[0][2]["message"] == "own"
+    assert results(tmp_path)[0][2]["message"] == "own"
 
 
 @_GROUPS
@@ -339,7 +343,7 @@ def test_a_failure_in_a_group_is_recorded_as_itself(tmp_path: Path, manner: str)
 
     outcome, _ = run_talks(tmp_path, [Part([(manner, [Part(["a", "b"]), Part(["a"])])])], 3, model=Failing)
     assert (outcome.how, outcome.failed) == ("done", 1)
-    assert ends(tmp_path)[0][2] == {"type": "Rejected", "message": "pure: HTTP 400: no"}
+    assert results(tmp_path)[0][2] == {"type": "Rejected", "message": "pure: HTTP 400: no"}
 
 
 _ORDINARY, _CALL = ValueError("a fault"), Unavailable("gone", model="m")
