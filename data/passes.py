@@ -149,6 +149,11 @@ def _hint(raw: Raw, field: str) -> str:
     names = {str(name).casefold(): str(name) for name in raw}
     if near := get_close_matches(field.casefold(), names, 1, 0.75):
         return f"; unknown field '{names[near[0]]}': did you mean '{field}'?"
+    return wrapping_hint(raw)
+
+
+def wrapping_hint(raw: Raw) -> str:
+    """Return what to save instead of an object that holds all records of a file; empty where it seems to be one."""
     lists = [name for name, value in raw.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
     if len(lists) > 1:
         return f"; the object holds several lists of objects ({', '.join(lists)}): save one of them alone as the file"

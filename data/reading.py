@@ -29,6 +29,7 @@ from .lines import LIMIT, BadLine, check_regular, read_lines
 JSON_ENDINGS = (".jsonl", ".json", ".ndjson")
 TABLE_ENDINGS = (".csv", ".tsv")
 _INDENTED_KEY = re.compile(r"\s+\"[^\"]*\"\s*:")
+_NO_JSON = re.compile(r"-?(?:NaN|Infinity)")  # what Python writes
 ENDINGS = (*JSON_ENDINGS, *TABLE_ENDINGS, ".parquet")
 
 
@@ -78,6 +79,8 @@ def json_record(path: Path, number: int, line: str) -> Raw | DatasetError:
         return DatasetError(str(error), path=str(path), line=number)
     except orjson.JSONDecodeError as error:
         hint = ""
+        if found := _NO_JSON.match(line, error.pos):
+            hint = f" ({found[0]} is no JSON; write null)"
         if not line.endswith("\n"):
             hint = "; the file ends in the middle of this line" if error.pos >= len(line) - 1 else ""
         message = f"not valid JSON at position {error.pos + 1}: {error.msg}{hint}"
@@ -171,7 +174,8 @@ def _check_header(path: Path, line: int, header: list[str], required: Sequence[s
     known = {name.strip().casefold() for name in header}
     joined = ",".join(header)
     other = max(";\t|", key=joined.count)  # within the names there may be commas, too
-    if not known.issuperset(name.casefold() for name in required) and joined.count(other) >= len(header):
+    lacking = not known.issuperset(name.casefold() for name in required) if required else len(header) == 1
+    if lacking and joined.count(other) >= len(header):
         wanted = "tabs" if path.suffix == ".tsv" else "commas"
         found = {";": "semicolons", "\t": "tabs", "|": "bars"}[other]
         rename = "; or name it .tsv" if other == "\t" else ""

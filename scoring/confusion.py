@@ -103,4 +103,4 @@ def _interval(
     drawn = np.random.default_rng([seed, 2]).multinomial(
         len(codes), np.full(len(codes), 1 / len(codes)), size=resamples
     )
-    return ends(kappas_of(drawn @ by_group, size, weights), level)
+    return ends(kappas_of(drawn @ by_group, size, weights), level, len(codes))

@@ -96,7 +96,7 @@ def jury_gains(
             continue
         best = max(singles, key=lambda name: singles[name])
         most = np.fmax.reduce([one[key] for one in drawn[:-1]])
-        found[key] = Gain(value, best, value - singles[best], *ends(drawn[-1][key] - most, level))
+        found[key] = Gain(value, best, value - singles[best], *ends(drawn[-1][key] - most, level, rows.drawn))
     return found
 
 

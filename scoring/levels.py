@@ -19,6 +19,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from .clusters import FEWEST
 from .coefficients import COEFFICIENTS, CoefficientName, Floats, by_rows, of_counts
 from .intervals import check_level
 
@@ -70,6 +71,11 @@ class RatedRows:
             found.append("system")
         return found
 
+    @property
+    def drawn(self) -> int:
+        """The number of blocks that are drawn from."""
+        return len(np.unique(self.blocks()))
+
     def blocks(self) -> NDArray[np.int64]:
         """What is drawn together: the group of each row, else the row itself."""
         return np.arange(len(self.human)) if self.groups is None else self.groups
@@ -119,7 +125,7 @@ def level_figures(
     drawn = bootstrap_values(rows, [values], seed=seed, resamples=resamples, names=names)[0]
     found = {}
     for key, value in points.items():
-        low, high = ends(drawn[key], level) if value is not None else (None, None)
+        low, high = ends(drawn[key], level, rows.drawn) if value is not None else (None, None)
         found[key] = LevelFigure(value, low, high, counts[key])
     return found
 
@@ -156,7 +162,7 @@ def compare_judges(
         if a is None or b is None:
             found[key] = JudgeDifference(None, None, None, None)
             continue
-        low, high = ends(drawn[0][key] - drawn[1][key], level)
+        low, high = ends(drawn[0][key] - drawn[1][key], level, rows.drawn)
         known = exchanged[key][~np.isnan(exchanged[key])]
         p = (1 + int((np.abs(known) >= abs(a - b) - _ROUNDING).sum())) / (1 + len(known)) if len(known) else None
         found[key] = JudgeDifference(a - b, low, high, p)
@@ -212,10 +218,12 @@ def bootstrap_values(
     return [{key: np.concatenate(arrays) for key, arrays in part.items()} for part in parts]
 
 
-def ends(drawn: Floats, level: float) -> tuple[float | None, float | None]:
-    """The ends of the percentile interval; None where too few resamples have a value."""
+def ends(drawn: Floats, level: float, blocks: int) -> tuple[float | None, float | None]:
+    """The ends of the percentile interval; None where fewer than ``FEWEST`` blocks were drawn from, where too few
+    resamples have a value, or where all have the same, which says nothing of what was not met.
+    """
     known = drawn[~np.isnan(drawn)]
-    if len(known) < max(2.0, _DEFINED * len(drawn)):
+    if blocks < FEWEST or len(known) < max(2.0, _DEFINED * len(drawn)) or float(np.ptp(known)) < _ROUNDING:
         return None, None
     low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)

@@ -18,8 +18,17 @@ _PLACES = {  # what a row is about, by the names that such fields have, the firs
     "system": ("system", "system_id", "model", "model_id", "candidate", "generator"),
     "turn": ("turn", "round"),
     "judge": ("judge", "evaluator", "judge_model", "judge_name", "judge_id", "evaluator_model", "evaluator_name"),
+    "criterion": ("criterion", "criteria", "aspect", "dimension"),
+    "annotator": ("annotator", "annotator_id", "annotator_name", "rater", "rater_id", "rater_name", "worker",
+                  "worker_id", "labeler", "reviewer", "grader_id"),
 }  # fmt: skip
+_ABOUT = (*_PLACES["annotator"], "id", "name", "time", "timestamp")  # the rater or the rating, and no rating
+_REMARKS = ("comment", "comments", "explanation", "justification", "note", "notes", "rationale", "reason", "reasoning")
 _ANNOTATOR = re.compile(r"(?:annotator|rater|human|expert|grader|labell?er|reviewer)s?[ _.-]?\d+", re.IGNORECASE)
+# The criterion behind or before the one who rated it: human_fluency, fluency_annotator_2, judge_fluency.
+_WHO = r"(?P<{0}>(?:annotator|rater|human|expert|grader|labell?er|reviewer|judge|metric|auto|pred(?:icted)?)s?_?\d*)"
+_COMPOUND = re.compile(f"{_WHO.format('first')}_(?P<last>.+)|(?P<start>.+)_{_WHO.format('end')}")
+_MACHINE = re.compile(r"(?:judge|metric|auto|pred)", re.IGNORECASE)
 _HUMAN = ("human", "humans", "human_score", "human_scores", "human_rating", "human_ratings", "human_label",
           "rating", "ratings", "gold", "label", "expert", "annotation", "annotations", "expert_annotations",
           "annotators")  # fmt: skip
@@ -63,6 +72,8 @@ class Columns:
     group: str | None = None
     system: str | None = None
     turn: str | None = None
+    criterion: str | None = None
+    annotator: str | None = None
     judge: list[str] = field(default_factory=list)
     human: dict[str, list[str]] = field(default_factory=dict)
     scores: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -70,7 +81,7 @@ class Columns:
 
     def told(self) -> str:
         """Which field says what, in one line."""
-        parts = [f"{what} {name}" for what in ("item", "group", "system", "turn")
+        parts = [f"{what} {name}" for what in ("item", "group", "system", "turn", "criterion", "annotator")
                  if (name := getattr(self, what)) is not None]  # fmt: skip
         parts += [f"judge {', '.join(self.judge)}"] if self.judge else []
         human = [name for names in self.human.values() for name in names]
@@ -85,7 +96,8 @@ def may_rate(name: str, named: Named) -> bool:
     wanted = (*named.human, *named.annotator, *named.score)
     if any(name == one or name.startswith(f"{one}.") for one in wanted):
         return True
-    return _is_human(name) or _is_judged(name) or _first(name) in _BOTH
+    compound = _COMPOUND.fullmatch(_key(name)) is not None
+    return _is_human(name) or _is_judged(name) or compound or _first(name) in (*_BOTH, *_PLACES["judge"])
 
 
 def find_columns(
@@ -98,33 +110,55 @@ def find_columns(
     """
     known = list(names)
     found = Columns()
+    keys = {_key(one): one for one in reversed(known)}
+    texts = [one for one in known if one not in numeric]
     for what, candidates in _PLACES.items():
-        given = getattr(named, what)
+        given = getattr(named, what) if what not in ("criterion", "annotator") else None
         if given is not None and given not in known and not (what == "judge" and _family(given, known)):
             raise _unknown(given, known, path)
-        name = given or next((one for one in candidates if one in known), None)
+        name = given or next((keys[one] for one in candidates if one in keys), None)
         if what == "judge":
-            texts = [one for one in known if one not in numeric]
             found.judge = [given] if given in known else _family(given, known) if given else _judge_field(texts)
-        else:
+        elif what != "criterion" or (name in texts and name not in unvaried):
             setattr(found, what, name)
     people = _chosen([*named.human, *named.annotator], known, path)
     judged = _chosen(named.score, known, path)
+    if named.annotator:
+        found.annotator = None
     if constant := [one for one in judged if one in unvaried]:
         message = "holds texts that are no scores: one and the same in every row, or too many different ones"
         raise DatasetError(message, path=path, field=constant[0])
-    places = {found.item, found.group, found.system, found.turn, *found.judge}
+    places = {found.item, found.group, found.system, found.turn, found.criterion, found.annotator, *found.judge}
+    spelled = _spelled([one for one in known if one not in places and one not in unvaried])
+    spelled |= {field: _of_annotator(field, name) for name in named.annotator for field in _chosen([name], known, path)}
+
+    def is_human(name: str) -> bool:
+        last = _key(name.rpartition(".")[2])
+        if last in _ABOUT or (last in _REMARKS and name not in numeric):
+            return False
+        return _is_human(name) if name not in spelled else not _MACHINE.match(spelled[name])
+
+    def is_judged(name: str) -> bool:
+        if name in spelled:
+            return _MACHINE.match(spelled[name]) is not None
+        said = name.split(".")[1:2]  # of a criterion; in a list stand a judge's name, and its prompt's
+        of_judge = _first(name) in _PLACES["judge"] and name in numeric and said != [] and not said[0].isdecimal()
+        return _is_judged(name) or of_judge
+
     if not named.human and not named.annotator:
-        people = [one for one in known if one not in places and one not in judged and _is_human(one)]
-        if not people and (judged or any(_is_judged(one) for one in known)):
+        people = [one for one in known if one not in places and one not in judged and is_human(one)]
+        if not people:
+            people = [one for one in numeric if one not in places and one not in judged and _is_compound_human(one)]
+            spelled |= _spelled(people, alone=True)
+        if not people and (judged or any(map(is_judged, known)) or found.annotator is not None):
             people = [one for one in known if _first(one) in _BOTH and one not in judged and one not in places]
         plain = [one for one in people if one in unvaried and "." not in one and not _ANNOTATOR.fullmatch(one)]
         if len(plain) < len(people):  # a name or a note beside what people said
             people = [one for one in people if one not in plain]
     if not named.score:
-        found.left_out = [one for one in known if one in unvaried and one not in places and _is_judged(one)]
+        found.left_out = [one for one in known if one in unvaried and one not in places and is_judged(one)]
         places |= set(unvaried)
-        judged = [one for one in known if one not in places and one not in people and _is_judged(one)]
+        judged = [one for one in known if one not in places and one not in people and is_judged(one)]
         if not judged:
             judged = [one for one in known if one not in places and one not in people
                       and (_first(one) in _BOTH or one in _PLACES["judge"])]  # fmt: skip
@@ -132,9 +166,41 @@ def find_columns(
         raise DatasetError(
             "is named as a human rating and as a judge's score; name two fields", path=path, field=both[0]
         )
-    found.human = _by_criterion(people, path)
-    found.scores = _by_judge(judged, found.human)
+    found.human = _by_criterion(people, spelled, path)
+    found.scores = _by_judge(judged, spelled, found.human)
+    if not found.human or any(len(fields) > 1 for fields in found.human.values()):
+        found.annotator = None  # a row is not what one of them said
     return found
+
+
+def _key(name: str) -> str:
+    """A field's name as it is compared: ``Human Rating`` and ``humanRating`` are ``human_rating``."""
+    return re.sub(r"[ _-]+|(?<=[a-z0-9])(?=[A-Z])", "_", name.strip()).lower()
+
+
+def _is_compound_human(name: str) -> bool:
+    found = _COMPOUND.fullmatch(_key(name))
+    return found is not None and not _MACHINE.match(found["first"] or found["end"]) and _key(name) not in _ABOUT
+
+
+def _spelled(names: Sequence[str], *, alone: bool = False) -> dict[str, str]:
+    """Return names of fields that say who rated what in one word, as ``who.criterion``: those whose criterion a judge
+    and people have, or several people; ``alone``: all.
+    """
+    raters: dict[str, dict[str, str]] = {}
+    for name in names:
+        if "." not in name and (found := _COMPOUND.fullmatch(_key(name))) is not None:
+            who, criterion = (found["first"], found["last"]) if found["first"] else (found["end"], found["start"])
+            if _key(name) not in (*_HUMAN, *_JUDGED, *_ABOUT) and not criterion.isdecimal():
+                raters.setdefault(criterion, {})[name] = who
+    both = {name: f"{who}.{criterion}" for criterion, fields in raters.items() for name, who in fields.items()
+            if alone or (len(set(fields.values())) > 1 and not all(map(_MACHINE.match, fields.values())))}  # fmt: skip
+    return {name: both[name] for name in names if name in both}
+
+
+def _of_annotator(field: str, annotator: str) -> str:
+    """A field that is named as one annotator's, in the spelling of ``annotators.1.fluency``."""
+    return f"annotators.1{field.removeprefix(annotator)}"
 
 
 def _chosen(wanted: Sequence[str], known: Sequence[str], path: str) -> list[str]:
@@ -157,7 +223,8 @@ def _family(name: str, known: Iterable[str]) -> list[str]:
 
 
 def _judge_field(known: Sequence[str]) -> list[str]:
-    plain = next((name for name in _PLACES["judge"] if name in known), None)
+    keys = {_key(one): one for one in reversed(known)}
+    plain = next((keys[name] for name in _PLACES["judge"] if name in keys), None)
     if plain is not None:
         return [plain]
     # A list, as MT-Bench has it: the model first, then the prompt that it was given.
@@ -165,7 +232,7 @@ def _judge_field(known: Sequence[str]) -> list[str]:
 
 
 def _first(name: str) -> str:
-    return name.partition(".")[0].lower()
+    return _key(name.partition(".")[0])
 
 
 def _is_human(name: str) -> bool:
@@ -176,7 +243,7 @@ def _is_judged(name: str) -> bool:
     return _first(name) in _JUDGED or _JUDGE_PREFIX.fullmatch(_first(name)) is not None
 
 
-def _by_criterion(fields: Sequence[str], path: str) -> dict[str, list[str]]:
+def _by_criterion(fields: Sequence[str], spelled: Mapping[str, str], path: str) -> dict[str, list[str]]:
     """The fields of each criterion, one for each annotator. A criterion is what a name says beside the field that holds
     all ratings and the marks of annotators: ``annotators.2`` and ``annotator2`` rate the one criterion without a name;
     ``expert.2.fluency``, ``human.fluency`` and ``annotations.fluency.2`` rate fluency. Several lists (``coherence.2``)
@@ -186,7 +253,7 @@ def _by_criterion(fields: Sequence[str], path: str) -> dict[str, list[str]]:
     """
     found: dict[str, list[str]] = {}
     for name in fields:
-        rest = name.split(".")[1:]
+        rest = spelled.get(name, name).split(".")[1:]
         marks = [one for one in rest if _is_mark(one)]
         if len(marks) > 1:
             message = (
@@ -196,7 +263,7 @@ def _by_criterion(fields: Sequence[str], path: str) -> dict[str, list[str]]:
             raise DatasetError(message, path=path, field=name)
         found.setdefault(".".join(one for one in rest if not _is_mark(one)), []).append(name)
     unnamed = found.get("", [])
-    families = list(dict.fromkeys(map(_first, unnamed)))
+    families = list(dict.fromkeys(_first(spelled.get(name, name)) for name in unnamed))
     if len(families) > 1 and not all(_ANNOTATOR.fullmatch(one) for one in families):
         del found[""]  # several plain fields or lists are criteria of their own
         for name in unnamed:
@@ -212,13 +279,15 @@ def _is_mark(part: str) -> bool:
     return part.isdecimal() or _ANNOTATOR.fullmatch(part) is not None
 
 
-def _by_judge(fields: Iterable[str], human: Mapping[str, list[str]]) -> dict[tuple[str, str], str]:
+def _by_judge(
+    fields: Iterable[str], spelled: Mapping[str, str], human: Mapping[str, list[str]]
+) -> dict[tuple[str, str], str]:
     """The field of each judge and criterion. The criterion is the longest part of a name that people have rated too; of
     lists each place is a judge of its own, as where a judge was asked several times.
     """
     found = {}
     for name in fields:
-        parts = name.split(".")
+        parts = spelled.get(name, name).split(".")
         rest = [at for at in range(1, len(parts)) if not parts[at].isdecimal()]
         spans = [rest[low:high] for low in range(len(rest)) for high in range(len(rest), low, -1)]
         named = [span for span in spans if ".".join(parts[at] for at in span) in human]

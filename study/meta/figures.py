@@ -17,7 +17,7 @@ from viva.scoring.levels import RatedRows, compare_judges, level_figures
 
 from .choices import Choices
 from .judgments import judgments_of
-from .labels import annotator_agreement, judge_confusion, scale_of
+from .labels import annotator_agreement, judge_confusion, scale_of, why_incomparable
 from .sheet import Sheet, SheetRow
 
 VERSION = 1
@@ -76,6 +76,10 @@ def _criterion(sheet: Sheet, criterion: str, choices: Choices) -> dict[str, Any]
         for judge, key in judges.items()
         if (one := judge_confusion(rows, criterion, judge, key, scale, choices)) is not None
     ]
+    told = {one["judge"] for one in (*record["judges"], *record["confusions"])}
+    record["incomparable"] = {
+        judge: why_incomparable(rows, criterion, key) for judge, key in judges.items() if judge not in told
+    }
     record["juries"] = _juries(rows, criterion, numeric, choices) if len(numeric) > 1 else []
     return record
 

@@ -17,6 +17,7 @@ from viva.scoring.confusion import Confusion, confusion
 from .choices import Choices
 from .sheet import MOST_LABELS, SheetRow
 
+_MOST_ANNOTATORS = 20  # of more of them pairs are not looked at one by one
 _PAIRED = ({"response1", "response2"}, {"answer_a", "answer_b"}, {"output_1", "output_2"})
 
 
@@ -65,6 +66,24 @@ def judge_confusion(
     return record
 
 
+def why_incomparable(rows: Sequence[SheetRow], criterion: str, key: tuple[str, str]) -> str:
+    """Return why neither a correlation nor a confusion can be made of a judge's scores and people's ratings."""
+    people = [rating for row in rows for rating in row.human.get(criterion, ()) if rating is not None]
+    said = [score for row in rows if (score := row.scores.get(key)) is not None]
+    if not people or not said:
+        return "no row has both a score and a rating"
+    kinds = ["texts" if any(isinstance(one, str) for one in values) else "numbers" for values in (said, people)]
+    if kinds[0] != kinds[1]:
+        return f"its scores are {kinds[0]} ({_examples(said)}), their ratings {kinds[1]} ({_examples(people)})"
+    if len(set(said)) > MOST_LABELS or len(set(people)) > MOST_LABELS:
+        return f"there are more than {MOST_LABELS} different texts, too many for labels"
+    return "no row has both a score and a rating that most people gave"
+
+
+def _examples(values: Sequence[Rating]) -> str:
+    return ", ".join(_shown(one) for one in list(dict.fromkeys(values))[:2])
+
+
 def _confused(
     first: Sequence[Rating | None],
     second: Sequence[Rating | None],
@@ -101,10 +120,11 @@ def annotator_agreement(
 ) -> dict[str, Any]:
     """Annotators among themselves: Cohen's kappa of each pair and their mean, Fleiss' kappa, alpha, votes."""
     ratings = [row.human[criterion] for row in rows]
+    shared = [row for row in ratings if sum(rating is not None for rating in row) > 1]
     weights: Literal["quadratic"] | None = None
     pairs = []
     labels = scale != "interval"
-    for one, other in combinations(range(len(names)), 2) if labels else ():
+    for one, other in combinations(range(len(names)), 2) if labels and len(names) <= _MOST_ANNOTATORS else ():
         left, right = [row[one] for row in ratings], [row[other] for row in ratings]
         record = _confused(left, right, rows, weights, choices)
         record |= {"first": names[one], "second": names[other], "kappa_quadratic": None}
@@ -112,7 +132,7 @@ def annotator_agreement(
             record["kappa_quadratic"] = _confused(left, right, rows, "quadratic", choices)["kappa"]
         pairs.append(record)
     known = [pair["kappa"]["value"] for pair in pairs if pair["kappa"]["value"] is not None]
-    together, votes = fleiss(ratings), voting(ratings)
+    together, votes = fleiss(ratings), voting(shared)
     alpha = krippendorff(ratings, scale)
     return {
         "kappa": rounded(math.fsum(known) / len(known)) if known else None,

@@ -118,8 +118,8 @@ def csv_rows(report: Record) -> Iterator[dict[str, Any]]:
             for pair in agreed["pairs"]:
                 more = {"judge": pair["first"], "against": pair["second"], "n": pair["n"]}
                 yield _csv(place, pair["kappa"], part="annotators", measure="kappa", **more)
-            for name in ("kappa", "fleiss", "alpha"):
-                yield _csv(place, {"value": agreed[name]}, part="annotators", measure=f"all.{name}", n=one["n"])
+            for name, n in (("kappa", "alpha_n"), ("fleiss", "fleiss_n"), ("alpha", "alpha_n")):
+                yield _csv(place, {"value": agreed[name]}, part="annotators", measure=f"all.{name}", n=agreed[n])
     for one in report["judgments"]:
         for system in one["systems"]:
             for turn, mean in (("all", system["overall"]), *system["turns"].items()):

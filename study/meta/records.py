@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from viva.data.lines import check_regular
+from viva.data.passes import wrapping_hint
 from viva.data.reading import read_records
 from viva.engine.errors import DatasetError
 
@@ -25,6 +26,7 @@ NOTHING = ("", "nan", "none", "null", "n/a", "n.a.", "na", "#n/a")  # no rating,
 _RATING = re.compile(
     r"""["']?(?:[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|none|null|n/?a)["']?""", re.IGNORECASE
 )
+_ARRAY = re.compile(r"(?:np\.|numpy\.)?array\((\[.*\])(?:, dtype=\S+)?\)")
 _RATINGS = re.compile(rf"\s*(?:{_RATING.pattern}(?:\s*[,;]\s*|\s+|\s*$))*", re.IGNORECASE)
 
 
@@ -39,9 +41,29 @@ def flat_records(path: Path) -> list[tuple[int, Flat]]:
         if isinstance(raw, DatasetError):
             raise raw
         found.append((line, dict(flattened(raw))))
+    if len(found) == 1 and _are_columns(found[0][1]):
+        message = "holds a column in each field; save a record for each row (pandas: to_json(..., orient='records'))"
+        raise DatasetError(message, path=str(path))
     if not found:
         raise DatasetError("holds no record", path=str(path))
     return found
+
+
+def form_hint(path: Path) -> str:
+    """Return what to save instead of a file that is one object around all records; empty for other files."""
+    _, raw = next(iter(_array_records(path) if _is_array(path) else read_records(path)))
+    return "" if isinstance(raw, DatasetError) else wrapping_hint(raw)
+
+
+def _are_columns(record: Flat) -> bool:
+    """Return True if a file's only record has the same places, three or more, in each of its fields."""
+    places: dict[str, list[str]] = {}
+    for name in record:
+        field, _, place = name.partition(".")
+        places.setdefault(field, []).append(place)
+    first = next(iter(places.values()))
+    numbered = len(first) > 2 and all(map(str.isdecimal, first))
+    return len(places) > 1 and numbered and all(one == first for one in places.values())
 
 
 def _is_array(path: Path) -> bool:
@@ -95,8 +117,11 @@ def _past_blanks(text: str, place: int) -> int:
 
 
 def unfolded(text: str) -> Any:
-    """The list or object of ratings that a text is, in JSON, or as Python or numpy prints it; None of other texts."""
+    """The list or object of ratings or labels that a text is, in JSON, or as Python or numpy prints it; None of other
+    texts.
+    """
     text = text.strip()
+    text = found[1] if (found := _ARRAY.fullmatch(text)) is not None else text
     if not 2 <= len(text) <= _LONGEST_TEXT or text[0] + text[-1] not in ("[]", "()", "{}"):
         return None
     if text[0] != "{" and (inner := _RATINGS.fullmatch(text[1:-1])) is not None:
@@ -117,12 +142,12 @@ def _rated(text: str) -> Any:
 
 
 def _are_ratings(value: Any) -> bool:
-    """Return True if nothing but ratings stands in a list or object."""
+    """Return True if nothing but numbers, labels and texts stands in a list or object."""
     if isinstance(value, dict):
         return bool(value) and all(map(_are_ratings, value.values()))
     if isinstance(value, list | tuple):
         return all(map(_are_ratings, value))
-    return value is None or isinstance(value, int | float) or (isinstance(value, str) and value.lower() in NOTHING)
+    return value is None or isinstance(value, int | float | str)
 
 
 def flattened(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -19,7 +19,7 @@ from viva.engine.errors import ConfigurationError, DatasetError
 from viva.scoring.agreement import Rating
 
 from .columns import Columns, Named, find_columns, may_rate
-from .records import NOTHING, Flat, flat_records, flattened, unfolded
+from .records import NOTHING, Flat, flat_records, flattened, form_hint, unfolded
 
 Place: TypeAlias = tuple[str, str | None, str | None]  # item, system, turn
 UNPARSED = -1.0
@@ -86,17 +86,24 @@ def read_sheet(path: Path, named: Named | None = None, unscored: Sequence[str] =
     columns = find_columns(names, named, str(path), numeric, unvaried)
     if not columns.human and not columns.scores:
         have = ", ".join(list(names)[:30])
+        hint = form_hint(path) if len(records) == 1 else ""
         raise DatasetError(
             f"neither human ratings nor scores were found among its fields ({have}); name them with --human, "
-            "--annotator and --score",
+            f"--annotator and --score{hint}",
             path=str(path),
         )
     # What annotators say of one criterion is of one kind, and so is what each judge says.
     together = [*columns.human.values(), *([one] for one in columns.scores.values())]
     values = {name: column for names_ in together for name, column in _columns(path, names_, records, unscored).items()}
-    rows = [_row(place, line, record, columns, values) for place, (line, record) in enumerate(records)]
+    spelling: dict[str, str] = {}
+    values = {name: _spelled_alike(column, spelling) for name, column in values.items()}
+    raters = _raters(records, columns)
+    rows = [_row(place, line, record, columns, values, raters) for place, (line, record) in enumerate(records)]
+    rows = _by_place(rows, columns, str(path))
     _group_by_item(rows, columns)
-    sheet = Sheet(str(path), _by_place(rows, columns, str(path)), dict(columns.human), [columns.told()])
+    annotators = {_criterion(record, columns, criterion): raters or names
+                  for _, record in records for criterion, names in columns.human.items()}  # fmt: skip
+    sheet = Sheet(str(path), rows, annotators, [columns.told()])
     if columns.group is None and any(row.group is not None for row in rows):
         sheet.told.append(f"rows of one {columns.item} are one group")
     return sheet
@@ -118,6 +125,7 @@ def joined(scores: Sheet, ratings: Sheet) -> Sheet:
             by_place.setdefault(key, []).append(row)
     whole = {row.place for row in scores.rows if row.turn is None}
     met: dict[int, int] = {}
+    spelling = {one.casefold(): one for row in scores.rows for one in row.scores.values() if isinstance(one, str)}
     for rating in ratings.rows:
         found = by_place.get(rating.place, [])
         if rating.turn is None and whole:  # rated as a whole
@@ -129,7 +137,8 @@ def joined(scores: Sheet, ratings: Sheet) -> Sheet:
             message = f"rates {_told(row)} once more (line {met[id(row)]} does already); keep one of them"
             raise DatasetError(message, path=ratings.source, line=rating.line)
         met[id(row)] = rating.line
-        row.human, row.texts = rating.human, rating.texts | row.texts
+        row.human = {name: _spelled_alike(ratings_, spelling) for name, ratings_ in rating.human.items()}
+        row.texts = rating.texts | row.texts
         row.group = row.group or rating.group
     rated = [row for row in scores.rows if id(row) in met]
     notes = [*scores.notes, *ratings.notes]
@@ -157,17 +166,42 @@ def _told(row: SheetRow) -> str:
 # -- values -----------------------------------------------------------------------------------------------------------
 
 
-def _row(number: int, line: int, record: Flat, columns: Columns, values: dict[str, list[Rating | None]]) -> SheetRow:
+def _raters(records: Sequence[tuple[int, Flat]], columns: Columns) -> list[str]:
+    """Return the annotators whom a field names, where each row is what one of them said."""
+    if columns.annotator is None:
+        return []
+    return list(dict.fromkeys(_text(record.get(columns.annotator)) or "" for _, record in records))
+
+
+def _criterion(record: Flat, columns: Columns, named: str) -> str:
+    """Return the criterion of a rating: what its field names, within what the row is about."""
+    about = _text(record.get(columns.criterion)) if columns.criterion is not None else None
+    return ".".join(one for one in (about, named) if one)
+
+
+def _row(
+    number: int,
+    line: int,
+    record: Flat,
+    columns: Columns,
+    values: dict[str, list[Rating | None]],
+    raters: Sequence[str],
+) -> SheetRow:
     item = _text(record.get(columns.item)) if columns.item is not None else None
     row = SheetRow(line, item or str(line))
     row.system, row.turn, row.group = (_text(record.get(name)) if name is not None else None
                                        for name in (columns.system, columns.turn, columns.group))  # fmt: skip
-    row.human = {criterion: [values[name][number] for name in names] for criterion, names in columns.human.items()}
+    rater = _text(record.get(columns.annotator)) or "" if columns.annotator is not None else ""
+    for criterion, names in columns.human.items():
+        ratings = [values[name][number] for name in names]
+        if raters:
+            ratings = [ratings[0] if one == rater else None for one in raters]
+        row.human[_criterion(record, columns, criterion)] = ratings
     said = "/".join(text for name in columns.judge if (text := _text(record.get(name))))
     alone = Counter(criterion for _, criterion in columns.scores)
     for (judge, criterion), name in columns.scores.items():
         whose = judge if not said else said if alone[criterion] == 1 else f"{said}: {judge}"
-        row.scores[(whose, criterion)] = values[name][number]
+        row.scores[(whose, _criterion(record, columns, criterion))] = values[name][number]
     row.texts = {name: value for name, value in record.items() if isinstance(value, str)}
     return row
 
@@ -180,20 +214,36 @@ def _group_by_item(rows: Sequence[SheetRow], columns: Columns) -> None:
 
 
 def _by_place(rows: Sequence[SheetRow], columns: Columns, path: str) -> list[SheetRow]:
-    """One row for each place where a field names the judge: the scores of several judges come together."""
-    if not columns.judge:
+    """One row for each place where a field names the judge, the criterion or the annotator: what several rows say of
+    one output comes together.
+    """
+    if not columns.judge and columns.criterion is None and columns.annotator is None:
         return list(rows)
     found: dict[Place, SheetRow] = {}
     for row in rows:
         before = found.setdefault(row.place, row)
-        if before is row:
-            continue
-        for key, score in row.scores.items():
-            if key in before.scores:
-                message = f"{key[0]} has scored {_told(row)} in line {before.line} already; keep one of them"
-                raise DatasetError(message, path=path, line=row.line)
-            before.scores[key] = score
+        if before is not row:
+            _take_in(before, row, columns, path)
     return list(found.values())
+
+
+def _take_in(before: SheetRow, row: SheetRow, columns: Columns, path: str) -> None:
+    """:raises DatasetError: both say something of the same, by the same judge or annotator."""
+    for criterion, ratings in row.human.items():
+        known = before.human.setdefault(criterion, [None] * len(ratings))
+        for at, rating in enumerate(ratings):
+            if rating is None or (columns.judge and known[at] == rating):
+                continue
+            if known[at] is not None:
+                message = f"people have rated {_told(row)} in line {before.line} already; keep one of them, or name"
+                raise DatasetError(f"{message} what tells the two apart (--system, --turn)", path=path, line=row.line)
+            known[at] = rating
+    for key, score in row.scores.items():
+        if key in before.scores and (columns.judge or (score is not None and before.scores[key] not in (None, score))):
+            message = f"{key[0]} has scored {_told(row)} in line {before.line} already; keep one of them"
+            raise DatasetError(message, path=path, line=row.line)
+        if before.scores.get(key) is None:
+            before.scores[key] = score
 
 
 def _unfold(records: Sequence[tuple[int, Flat]], named: Named, path: Path) -> None:
@@ -243,7 +293,8 @@ def _columns(
             for (line, _), one in zip(records, column, strict=True):
                 if isinstance(one, str):
                     message = (
-                        f"expected a number as in the other lines, found {shown(one)}; leave it empty if there is none"
+                        f"expected a number as in the other lines, found {shown(one)}; leave it empty if there is "
+                        "none, or name it with --unscored"
                     )
                     raise DatasetError(message, path=str(path), line=line, field=name)
     for name, column in found.items():
@@ -251,6 +302,11 @@ def _columns(
         if numbers and min(numbers) == UNPARSED and all(one >= 0 for one in numbers if one != UNPARSED):
             found[name] = [None if one == UNPARSED else one for one in column]
     return found
+
+
+def _spelled_alike(ratings: Iterable[Rating | None], spelling: dict[str, str]) -> list[Rating | None]:
+    """Return labels as they were first spelled: "Pass" and "pass" are one."""
+    return [spelling.setdefault(one.casefold(), one) if isinstance(one, str) else one for one in ratings]
 
 
 def _rating(path: Path, line: int, name: str, value: Any, unscored: Sequence[str]) -> Rating | None:

@@ -13,6 +13,7 @@ from viva.reports.text import DASH, Table, number, percent, signed, small
 
 COEFFICIENTS = (("pearson", "r"), ("spearman", "ρ"), ("kendall", "τ"))
 _LEVELS = ("item", "group", "system")
+_MOST_PAIRS = 6  # of annotators are told one by one
 UNNAMED = "rating"  # a criterion that no field names
 
 
@@ -32,45 +33,104 @@ def answer(report: Record) -> str:
         sentences = [_judged(one) for one in report["judgments"]]
     unparsed = sum(system["overall"]["unparsed"] for one in report["judgments"] for system in one["systems"])
     if report["criteria"] and unparsed:
-        sentences.append(f"{counted(unparsed, 'score')} could not be read and stand in no figure.")
+        sentences.append(
+            f"{counted(unparsed, 'score')} {'is' if unparsed == 1 else 'are'} missing or unreadable and in no figure."
+        )
     return " ".join(sentences)
 
 
 def _over_criteria(criteria: Sequence[Record]) -> str:
     """One judge on several criteria: where it follows people most, and where least."""
-    ranked = sorted(criteria, key=lambda one: _spearman(one["judges"][0]))
-    [judge] = ranked[-1]["judges"]
-    ends = [f"{criterion_name(one)}, {_ranged(one['judges'][0]['levels']['item']['spearman'])}"
-            for one in (ranked[-1], ranked[0])]  # fmt: skip
-    return (
-        f"Of {len(criteria)} criteria, {judge['judge']} follows people best on {ends[0]}, and least on {ends[1]} "
-        f"(Spearman correlation over {counted(judge['n'], 'row')})."
-    )
+    [judge] = criteria[0]["judges"]
+    known = [one for one in criteria if _spearman(one["judges"][0])["value"] is not None]
+    if not known:
+        return f"On none of {len(criteria)} criteria can the scores of {judge['judge']} be correlated with ratings."
+    ranked = sorted(known, key=lambda one: _value(_spearman(one["judges"][0])))
+    best, least = (f"{criterion_name(one)}, {_ranged(_spearman(one['judges'][0]))}" for one in (ranked[-1], ranked[0]))
+    rows = {one["judges"][0]["n"] for one in known}
+    over = counted(max(rows), "row") if len(rows) == 1 else f"{min(rows):,} to {max(rows):,} rows"
+    of = f"Of {len(criteria)} criteria, {judge['judge']}"
+    if (_spearman(ranked[-1]["judges"][0])["low"] or 0.0) <= 0.0:
+        return (
+            f"{of} is not seen to follow people on any: the Spearman correlation is highest on {best}, and lowest on "
+            f"{least}, over {over}."
+        )
+    return f"{of} follows people best on {best}, and least on {least} (Spearman correlation over {over})."
 
 
 def _said(one: Record, criteria: int, *, judged: bool) -> Iterator[str]:
+    """What is said of a criterion: only what the figure and its interval show."""
     what = f"On {criterion_name(one)}" if criteria > 1 or one["criterion"] else "Over all"
     if one["confusions"]:
-        top = max(one["confusions"], key=lambda record: _value(record["kappa"]))
-        yield (
-            f"{what}, {top['judge']} and the majority of people agree beyond chance at κ = {_ranged(top['kappa'])} "
-            f"({percent(top['agreement'])} of labels are the same)."
-        )
+        yield f"{what}, {_labelled(max(one['confusions'], key=lambda record: _value(record['kappa'])))}"
     if one["judges"] and judged:
-        best = max(one["judges"], key=_spearman)
-        figure = best["levels"]["item"]["spearman"]
-        who = f"{best['judge']} follows people" + (" best" if len(one["judges"]) > 1 else "")
-        yield f"{what}, {who} with a Spearman correlation of {_ranged(figure)} over {counted(best['n'], 'row')}."
-    agreed = one["agreement"]
-    if agreed is not None and agreed["kappa"] is not None:
-        pairs = joined(number(pair["kappa"]["value"], 3) for pair in agreed["pairs"])
-        shown = f" (pairs {pairs})" if len(agreed["pairs"]) > 1 else ""
-        yield (
-            f"{what}, {len(one['annotators'])} annotators agree at a mean Cohen's κ of {number(agreed['kappa'], 3)}"
-            f"{shown} over {counted(one['n'], 'row')}."
+        yield f"{what}, {_followed(max(one['judges'], key=lambda judge: _value(_spearman(judge))), len(one['judges']))}"
+    yield from (f"{what}, {name} cannot be compared with people: {why}." for name, why in one["incomparable"].items())
+    if one["agreement"] is not None:
+        yield f"{what}, {_agreed(one)}"
+
+
+def _labelled(found: Record) -> str:
+    """How far a judge's labels are those of most people."""
+    who, kappa = f"{found['judge']} and the majority of people", found["kappa"]
+    same = f"{percent(found['agreement'])} of labels are the same"
+    over = counted(found["n"], "row")
+    if not found["n"]:
+        return f"{who} have no row in common that both have labelled."
+    if kappa["value"] is None:
+        return f"{who} gave one and the same label throughout ({over}): κ is not defined."
+    if found["agreement"] == 1.0:
+        return f"{who} gave the same labels to all of {over} (κ = {number(kappa['value'], 3)})."
+    if kappa["low"] is None:
+        return f"κ of {who} is {number(kappa['value'], 3)} over {over}; no interval can be told ({same})."
+    if kappa["low"] > 0.0:
+        return f"{who} agree beyond chance at κ = {_ranged(kappa)} ({same})."
+    return f"{who} are not seen to agree beyond chance: κ = {_ranged(kappa)} ({same}, over {over})."
+
+
+def _followed(best: Record, judges: int) -> str:
+    """How far the scores of a judge, the best of several, go with people's ratings."""
+    who, figure, over = best["judge"], _spearman(best), counted(best["n"], "row")
+    if figure["value"] is None:
+        why = "fewer than three" if best["n"] < 3 else "all scores, or all ratings, are the same"
+        return f"the scores of {who} cannot be correlated with ratings over {over}: {why}."
+    if figure["low"] is None:
+        return (
+            f"the Spearman correlation of {who} with people is {number(figure['value'], 3)} over {over}; no interval "
+            "can be told."
         )
-    elif agreed is not None:
-        yield f"{what}, {len(one['annotators'])} annotators have a Krippendorff's α of {number(agreed['alpha'], 3)}."
+    if figure["low"] > 0.0:
+        return (
+            f"{who} follows people{' best' if judges > 1 else ''} with a Spearman correlation of {_ranged(figure)} "
+            f"over {over}."
+        )
+    if judges > 1:
+        return (
+            f"none of {judges} judges is seen to follow people: the highest Spearman correlation is that of {who}, "
+            f"{_ranged(figure)} over {over}."
+        )
+    if figure["high"] < 0.0:
+        return f"{who} runs against people with a Spearman correlation of {_ranged(figure)} over {over}."
+    return f"{who} is not seen to follow people: its Spearman correlation is {_ranged(figure)} over {over}."
+
+
+def _agreed(one: Record) -> str:
+    """How far annotators agree among themselves."""
+    agreed, who = one["agreement"], f"{len(one['annotators'])} annotators"
+    over = counted(agreed["alpha_n"], "row")
+    if not agreed["alpha_n"]:
+        return f"{who} have no row in common that two of them have rated."
+    if agreed["kappa"] is not None:
+        known = [pair["kappa"] for pair in agreed["pairs"] if pair["kappa"]["value"] is not None]
+        values = [number(figure["value"], 3) for figure in known]
+        told = joined(values) if len(values) <= _MOST_PAIRS else f"{len(values)} of them"
+        shown = f" (pairs {told})" if len(values) > 1 else ""
+        seen = all((figure["low"] or 0.0) > 0.0 or figure["value"] == 1.0 for figure in known)
+        verb = "agree" if seen else "are not seen to agree beyond chance,"
+        return f"{who} {verb} at a mean Cohen's κ of {number(agreed['kappa'], 3)}{shown} over {over}."
+    if agreed["alpha"] is not None:
+        return f"{who} have a Krippendorff's α of {number(agreed['alpha'], 3)} over {over}."
+    return f"{who} gave one and the same rating throughout ({over}): neither κ nor α is defined."
 
 
 def _judged(one: Record) -> str:
@@ -164,7 +224,7 @@ def _annotators(report: Record) -> Table:
             row += [_span(pair["kappa"]), number(_of(pair["kappa_quadratic"]), 3), percent(pair["agreement"])]
             rows.append([*row, f"{pair['n']:,}"])
         whole = [criterion_name(one), "all: mean κ", number(agreed["kappa"], 3), DASH, DASH]
-        rows.append([*whole, percent(agreed["unanimous"]), f"{one['n']:,}"])
+        rows.append([*whole, percent(agreed["unanimous"]), f"{agreed['alpha_n']:,}"])
         rows.append([criterion_name(one), "all: Fleiss' κ", number(agreed["fleiss"], 3), DASH, DASH, DASH,
                      f"{agreed['fleiss_n']:,}"])  # fmt: skip
         rows.append([criterion_name(one), f"all: α, {one['scale']}", number(agreed["alpha"], 3), DASH, DASH, DASH,
@@ -241,8 +301,9 @@ def _value(figure: Mapping[str, Any]) -> float:
     return -2.0 if figure["value"] is None else float(figure["value"])
 
 
-def _spearman(judge: Record) -> float:
-    return _value(judge["levels"]["item"]["spearman"])
+def _spearman(judge: Record) -> Record:
+    found: Record = judge["levels"]["item"]["spearman"]
+    return found
 
 
 def _short(value: float | None) -> str:

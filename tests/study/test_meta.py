@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, DatasetError
 from viva.study.meta.choices import Choices
 from viva.study.meta.columns import Named
 from viva.study.meta.figures import meta_report
@@ -345,3 +345,219 @@ def test_a_judge_asked_several_times_of_each_criterion(tmp_path: Path) -> None:
         ("predictions.1", "tone"): 1.0, ("predictions.2", "tone"): 1.0,
         ("predictions.1", "fluency"): 2.0, ("predictions.2", "fluency"): 3.0,
     }  # fmt: skip
+
+
+# -- sentences --------------------------------------------------------------------------------------------------------
+
+
+def _answer(path: Path, records: list[dict[str, Any]], named: Named | None = None) -> tuple[str, dict[str, Any]]:
+    report = meta_report(read_sheet(_write(path, records), named), FEW)
+    return answer(report), report
+
+
+@pytest.mark.parametrize(
+    ("pairs", "said", "unsaid"),
+    [
+        (
+            [(at % 2, (at + 1) % 2 if at % 5 else at % 2) for at in range(20)],
+            "are not seen to agree beyond chance: κ = -0",
+            "beyond chance at",
+        ),
+        ([(at % 3, at % 2) for at in range(20)], "are not seen to agree beyond chance", "beyond chance at"),
+        ([(at % 2, at % 2 if at % 7 else 0) for at in range(40)], "agree beyond chance at κ = 0", "not seen"),
+        ([(1, 1)] * 20, "gave one and the same label throughout (20 rows): κ is not defined", "–"),
+        ([(1, 1)] * 20, "all scores, or all ratings, are the same", "–"),
+        ([(1, 2)], "is 0.000 over 1 row; no interval can be told", "(0.00 to 0.00)"),
+        ([(1, 2)], "cannot be correlated with ratings over 1 row: fewer than three", "–"),
+        ([(0, 0), (1, 1)], "gave the same labels to all of 2 rows (κ = 1.000)", "beyond chance"),
+        ([(at % 3, at % 3) for at in range(30)], "is 1.000 over 30 rows; no interval can be told", "(1.00 to 1.00)"),
+        ([(at, 20 - at) for at in range(20)], "Spearman correlation of judge_a with people is -1.000", "follows"),
+        ([(at, 20 - at + at % 3) for at in range(20)], "judge_a runs against people with", "follows"),
+        (
+            [(at, at * 7 % 20) for at in range(20)],
+            "judge_a is not seen to follow people: its Spearman",
+            "follows people with",
+        ),
+        (
+            [(at, at + at % 3) for at in range(20)],
+            "judge_a follows people with a Spearman correlation of 0.9",
+            "not seen",
+        ),
+    ],
+)
+def test_a_sentence_on_agreement_follows_from_the_figure_and_its_interval(
+    tmp_path: Path, pairs: list[tuple[int, int]], said: str, unsaid: str
+) -> None:
+    told, _ = _answer(tmp_path / "r.jsonl", [{"human": one, "judge_a": other} for one, other in pairs])
+    assert said in told
+    assert unsaid not in told
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.lists(st.tuples(*[st.sampled_from([None, 1, 2, 3])] * 4), min_size=1, max_size=9))
+def test_no_sentence_on_agreement_claims_more_than_its_interval(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int | None, ...]]
+) -> None:
+    names = ("annotator1", "annotator2", "judge_a", "judge_b")
+    rows = [*rows, (1, None, 1, 1)]
+    records = [dict(zip(names, row, strict=True)) for row in rows]
+    told, report = _answer(tmp_path_factory.mktemp("few") / "r.jsonl", records)
+    [one] = report["criteria"]
+    assert "–" not in told
+    assert ("beyond chance at" in told) <= any((found["kappa"]["low"] or 0) > 0 for found in one["confusions"])
+    follows = any((judge["levels"]["item"]["spearman"]["low"] or 0) > 0 for judge in one["judges"])
+    assert ("follows people best with" in told) == follows
+    pairs = [found["kappa"] for found in one["agreement"]["pairs"] if found["kappa"]["value"] is not None]
+    assert ("annotators agree" in told) <= all(found["value"] == 1 or (found["low"] or 0) > 0 for found in pairs)
+    for figure in (found["kappa"] for found in (*one["confusions"], *one["agreement"]["pairs"])):
+        assert figure["low"] is None or figure["low"] < figure["high"]
+
+
+def test_criteria_that_a_judge_does_not_follow_are_not_said_to_be_followed_best(tmp_path: Path) -> None:
+    records = [{"annotations": {name: (at * step) % 11 for name, step in (("a", 3), ("b", 5), ("c", 7))},
+                "judge": {"a": -at % 5, "b": at % 4, "c": 2}} for at in range(12)]  # fmt: skip
+    told, _ = _answer(tmp_path / "r.jsonl", records)
+    assert told.startswith("Of 3 criteria, judge is not seen to follow people on any: the Spearman correlation is")
+
+
+@pytest.mark.parametrize(
+    ("human", "score", "said"),
+    [
+        (["good", "bad"], [1, 0], "its scores are numbers (1, 0), their ratings texts (good, bad)"),
+        ([True, False], ["true", "false"], "its scores are texts (true, false), their ratings numbers (1, 0)"),
+        ([1, None], [None, 2], "no row has both a score and a rating"),
+    ],
+)
+def test_why_a_judge_is_not_compared_with_people_is_said(
+    tmp_path: Path, human: list[Any], score: list[Any], said: str
+) -> None:
+    records = [{"human": one, "judge_a": other} for one, other in zip(human, score, strict=True)]
+    told, _ = _answer(tmp_path / "r.jsonl", records)
+    assert told.startswith(f"Over all, judge_a cannot be compared with people: {said}.")
+
+
+def test_a_row_that_one_annotator_rated_is_not_unanimous(tmp_path: Path) -> None:
+    records = [{"annotations": [1, 2]}, {"annotations": [3, 1]}, *[{"annotations": [2]}] * 8]
+    told, report = _answer(tmp_path / "r.jsonl", records)
+    assert report["criteria"][0]["agreement"]["unanimous"] == 0.0
+    assert "over 2 rows" in told
+
+
+# -- shapes that people have ------------------------------------------------------------------------------------------
+
+
+def _long(rows: int = 4) -> list[dict[str, Any]]:
+    return [
+        {"item": at, "criterion": name, "annotator": who, "rating": 1 + (at + place) % 5, "judge_score": at % 5}
+        for at in range(rows)
+        for name in ("tone", "fluency")
+        for place, who in enumerate(("ann", "bob"))
+    ]
+
+
+_FLAT = [{"human_tone": at % 3, "human_fluency": at % 4, "judge_tone": at % 5, "judge_fluency": 1} for at in range(6)]
+_COMPOUND = [{"tone_annotator_1": at % 3, "tone_annotator_2": 1, "tone_judge": at % 5} for at in range(6)]
+_OBJECTS = [
+    {
+        "annotations": [
+            {"annotator": "ann", "comment": f"because {at}", "tone": at % 3},
+            {"annotator": "bob", "tone": 1},
+        ],
+        "judge": {"tone": at % 5},
+    }
+    for at in range(6)
+]
+
+
+@pytest.mark.parametrize(
+    ("records", "annotators", "scores"),
+    [
+        (
+            _long(),
+            {"tone": ["ann", "bob"], "fluency": ["ann", "bob"]},
+            [("judge_score", "tone"), ("judge_score", "fluency")],
+        ),
+        (_FLAT, {"tone": ["human_tone"], "fluency": ["human_fluency"]}, [("judge", "tone"), ("judge", "fluency")]),
+        (_COMPOUND, {"tone": ["tone_annotator_1", "tone_annotator_2"]}, [("judge", "tone")]),
+        (_OBJECTS, {"tone": ["annotations.1.tone", "annotations.2.tone"]}, [("judge", "tone")]),
+        (
+            [{"ID": at, "Human Rating": at, "Judge Score": at} for at in range(4)],
+            {"": ["Human Rating"]},
+            [("Judge Score", "")],
+        ),
+        (
+            [{"id": at, "humanRating": at, "judgeScore": at} for at in range(4)],
+            {"": ["humanRating"]},
+            [("judgeScore", "")],
+        ),
+        (
+            [{"human": "['A', 'b']", "judge_a": "a"}, {"human": "['B', 'B']", "judge_a": "B"}],
+            {"": ["human.1", "human.2"]},
+            [("judge_a", "")],
+        ),
+        ([{"human": "array([1, 2])", "judge_a": 1}] * 2, {"": ["human.1", "human.2"]}, [("judge_a", "")]),
+        (
+            [{"human": 1, "human_answer": f"text {at}", "judge_a": 1} for at in range(20)],
+            {"": ["human"]},
+            [("judge_a", "")],
+        ),
+    ],
+    ids=["long", "flat", "compound", "objects", "titles", "camel", "labels", "numpy", "answer"],
+)
+def test_criteria_and_annotators_are_told_apart_in_every_shape(
+    tmp_path: Path, records: list[dict[str, Any]], annotators: dict[str, list[str]], scores: list[tuple[str, str]]
+) -> None:
+    sheet = read_sheet(_write(tmp_path / "shape.jsonl", records))
+    assert sheet.annotators == annotators
+    assert list(dict.fromkeys(key for row in sheet.rows for key in row.scores)) == scores
+    assert all(len(row.human[name]) == len(annotators[name]) for row in sheet.rows for name in row.human)
+
+
+def test_a_row_for_each_rating_is_the_same_as_a_row_for_each_item(tmp_path: Path) -> None:
+    sheet = read_sheet(_write(tmp_path / "long.jsonl", _long()))
+    assert sheet.rows[1].human == {"tone": [2.0, 3.0], "fluency": [2.0, 3.0]}
+    scores = [{"item": at, "criterion": name, "score": at} for at in range(4) for name in ("tone", "fluency")]
+    people = [{key: value for key, value in row.items() if key != "judge_score"} for row in _long()]
+    both = joined(read_sheet(_write(tmp_path / "s.jsonl", scores)), read_sheet(_write(tmp_path / "p.jsonl", people)))
+    assert [row.human for row in both.rows] == [row.human for row in sheet.rows]
+    with pytest.raises(DatasetError, match=r"long\.jsonl:17: people have rated item '0' in line 1 already"):
+        read_sheet(_write(tmp_path / "long.jsonl", [*_long(), _long()[0] | {"rating": 5}]))
+
+
+def test_labels_in_other_letter_case_are_the_same(tmp_path: Path) -> None:
+    records = [
+        {"human": one, "judge_a": other} for one, other in (("Pass", "pass"), ("FAIL", "fail"), ("pass", "Pass"))
+    ]
+    _, report = _answer(tmp_path / "r.jsonl", records)
+    assert report["criteria"][0]["confusions"][0]["labels"] == ["FAIL", "Pass"]
+    assert report["criteria"][0]["confusions"][0]["agreement"] == 1.0
+
+
+def test_fields_named_as_annotators_rate_one_criterion(tmp_path: Path) -> None:
+    records = [{"ann": at, "bob": {"x": 1}, "ratings": {"cy": at, "di": at}, "judge_a": 1} for at in range(3)]
+    path = _write(tmp_path / "named.jsonl", records)
+    assert read_sheet(path, Named(annotator=["ann", "ratings.cy"])).annotators == {"": ["ann", "ratings.cy"]}
+    assert read_sheet(path, Named(annotator=["ratings", "bob"])).annotators == {
+        "cy": ["ratings.cy"], "di": ["ratings.di"], "x": ["bob.x"]
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.csv", "id;human;judge_a\n1;2;3\n", "a.csv:1: the columns are separated by semicolons"),
+        ("a.json", '{"data": [{"human": 1, "judge_a": 2}]}', "a list, 'data', of 1 objects: save that list alone"),
+        ("a.json", '{"x": {"human": 1}, "y": {"human": 2}}', "2 objects by name: save them as a list"),
+        ("a.json", '{"human": [1, 2, 3], "judge_a": [1, 2, 3]}', "holds a column in each field"),
+        (
+            "a.json",
+            '{"human": {"0": 1, "1": 2, "2": 3}, "judge_a": {"0": 1, "1": 2, "2": 3}}',
+            "holds a column in each",
+        ),
+        ("a.jsonl", '{"human": NaN, "judge_a": 1}\n', r"a.jsonl:1: .*\(NaN is no JSON; write null\)"),
+    ],
+)
+def test_a_file_in_another_form_is_told_how_to_save_it(tmp_path: Path, name: str, text: str, said: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DatasetError, match=said):
+        read_sheet(tmp_path / name)
