@@ -140,7 +140,8 @@ def _candidates(record: Record) -> Table:
 def _differences(record: Record) -> Table:
     header = ["first – second", "judged", _level(record), "corrected", _level(record), "worth"]
     rows = [[f"{one['first']} – {one['second']}", *_both(one, record), _worth(one)] for one in record["differences"]]
-    return "Differences", header, rows
+    title = "Differences" if len(rows) < 2 else f"Differences; intervals hold for all {len(rows)} pairs together"
+    return title, header, rows
 
 
 def _gaps(record: Record) -> Table:

@@ -81,16 +81,21 @@ class Certificate:
 def certify(samples: Mapping[str, Sample], scale: Scale, level: float = 0.95) -> Certificate:
     """Correct the means of candidates and their differences; clusters are numbered alike in all samples.
 
+    The intervals of differences hold together for all pairs (Bonferroni), each at 1 - (1 - ``level``)/pairs: with five
+    equal candidates, one in five studies would find two of them apart by intervals of single pairs.
+
     :raises ValueError: a sample has no answer, ``level`` is not between 0 and 1, or scores and grades of pass and fail
         are not 0 and 1.
     """
     figures = {name: _figure(sample, scale, level) for name, sample in samples.items()}
     gaps = {name: _gap(sample, scale, level) for name, sample in samples.items() if sample.labels}
-    pairs = {
-        (one, other): _difference(samples[one], samples[other], (figures[one], figures[other]), scale, level)
-        for one, other in combinations(samples, 2)
+    pairs = list(combinations(samples, 2))
+    together = 1.0 - (1.0 - level) / max(1, len(pairs))
+    differences = {
+        (one, other): _difference(samples[one], samples[other], (figures[one], figures[other]), scale, together)
+        for one, other in pairs
     }
-    return Certificate(figures, gaps, pairs)
+    return Certificate(figures, gaps, differences)
 
 
 def correlation(known: Floats, sample: Sample, *, ranks: bool, level: float = 0.95) -> Figure | None:

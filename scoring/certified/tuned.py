@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from ..intervals import Estimate, Floats, check_level
 
-_DRAWS = 4_000
+_DRAWS, _MOST_DRAWS = 4_000, 50_000
+_BEYOND = 20  # draws that should lie beyond an end of an interval
 _SEED = 28
 # More clusters than that are drawn in as many groups, of those that deviate by nearly as much.
 _GROUPS = 64
@@ -162,18 +163,19 @@ class Tuned:
         # The weights' variance is 1 / (count (count + 1)); what is drawn is to have the squared standard error.
         share = self.freedom / (self.freedom + 1.0)
         here = (here - here.mean()) * math.sqrt(share * count * (count + 1.0))
-        weights, totals = _weights(count, times)
+        draws = min(_MOST_DRAWS, max(_DRAWS, math.ceil(2 * _BEYOND / (1.0 - level))))
+        weights, totals = _weights(count, times, draws)
         ends = [weights @ np.array([part.mean() for part in np.array_split(here, weights.shape[1])])] * 2
         source = np.random.default_rng(_SEED)
         for term in self.terms:
-            unseen = source.standard_gamma(_UNSEEN, _DRAWS) * (count / term.clusters)
+            unseen = source.standard_gamma(_UNSEEN, draws) * (count / term.clusters)
             totals = totals + unseen
             worst, best = (low, high) if term.sign > 0 else (high, low)
             held = min(max(term.value, low), high)
             for place, extreme in enumerate((worst, best)):
                 ends[place] = ends[place] + unseen * term.sign * (extreme - held)
         others = math.sqrt(float((self.deviations[~self.graded] ** 2).sum()))
-        noise = others * source.standard_normal(_DRAWS)
+        noise = others * source.standard_normal(draws)
         down = float(np.quantile(ends[0] / totals + noise, (1.0 - level) / 2))
         up = float(np.quantile(ends[1] / totals + noise, (1.0 + level) / 2))
         return max(-down, 0.0), max(up, 0.0)
@@ -256,11 +258,11 @@ def _best(directs: Floats, graded: Floats, spreads: Floats, clusters: float) -> 
     return held, others
 
 
-@lru_cache(maxsize=8)
-def _weights(count: int, times: float) -> tuple[Floats, Floats]:
+@lru_cache(maxsize=4)
+def _weights(count: int, times: float, draws: int) -> tuple[Floats, Floats]:
     """Return random weights of ``count`` clusters in groups, a row for each draw, and the rows' sums."""
     sizes = np.array([part.size for part in np.array_split(np.empty(count), min(count, _GROUPS))])
-    weights = np.random.default_rng([_SEED, count]).standard_gamma(sizes * times, (_DRAWS, sizes.size))
+    weights = np.random.default_rng([_SEED, count]).standard_gamma(sizes * times, (draws, sizes.size))
     return weights, weights.sum(axis=1)
 
 

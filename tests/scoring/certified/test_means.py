@@ -224,3 +224,15 @@ def test_corrected_intervals_stay_on_the_scale_hold_their_figure_and_are_never_p
             assert one is not None
             assert least <= one.low <= one.value <= one.high <= most
             assert one.high - one.low > 0.01 * (high - low)
+
+
+def test_differences_of_several_candidates_hold_together() -> None:
+    samples = {name: _sample(at, labels=30) for at, name in enumerate("abcd")}
+    found = certify(samples, Scale(0, 100)).differences
+    assert len(found) == 6
+    alone = certify({name: samples[name] for name in "ab"}, Scale(0, 100), level=1 - 0.05 / 6).differences
+    assert found["a", "b"] == alone["a", "b"]
+    single = certify({name: samples[name] for name in "ab"}, Scale(0, 100)).differences["a", "b"].corrected
+    assert single is not None
+    assert (wider := found["a", "b"].corrected) is not None
+    assert wider.low < single.low < single.high < wider.high
