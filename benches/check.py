@@ -16,7 +16,8 @@ ENGINE = "engine scenarios/kieval agents"
 MEASURED = {
     "audit": "scenarios/audit scoring/biases.py",
     "certified": "scoring/certified scoring/betting.py",
-    "claims": "study scenarios/study scenarios/kieval/study scoring reports",
+    "claims": "benches/simulated_studies.py study scenarios/study scenarios/kieval/study scenarios/lalaeval/grades.py "
+    "scenarios/measures.py orchestration/plan scoring reports",
     "dialogs": "engine scenarios/functionchat agents",
     "exchange": "exchange",
     "faults": "engine",
