@@ -66,6 +66,19 @@ class Likelihood:
         return cls([-math.inf if value is None else value for value in logprobs], *others)
 
 
+_LEAST = -9999.0  # how endpoints write what has no chance at all; JSON has no -inf
+
+
+def logprob_of(value: Any) -> float:
+    """Return a log-probability that an endpoint gives, as the journal can hold it.
+
+    :raises TypeError: it is no number.
+    """
+    if not isinstance(value, int | float) or math.isnan(value):
+        raise TypeError(f"found {value!r} in the place of a log-probability")
+    return max(_LEAST, value)
+
+
 def likeliest(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
     """Log-probabilities by token; of a token that comes twice (parts of characters look alike) the higher one."""
     found: dict[str, float] = {}

@@ -56,6 +56,11 @@ class Body:
         self._more = False  # the unpacker holds back what went beyond a step
         self.bytes = 0
 
+    @property
+    def is_stream(self) -> bool:
+        """Whether it says that it is a stream of events: some gateways stream though nobody has asked for it."""
+        return self.headers.get("Content-Type", "").lower().startswith("text/event-stream")
+
     async def piece(self) -> bytes:
         """The next bytes; none at the end.
 

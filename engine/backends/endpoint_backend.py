@@ -170,6 +170,10 @@ class EndpointBackend(Backend):
         return None
 
 
+def unheard(text: str) -> None:
+    """Hear a piece of a stream that nobody asked for."""
+
+
 @dataclass(slots=True, frozen=True)
 class AskOptions:
     """What a model's name says of each of its requests.

@@ -22,6 +22,7 @@ from ..errors import (
     AccountBlocked,
     BackendError,
     ContextTooLong,
+    Forbidden,
     NoDescriptor,
     Rejected,
     Throttled,
@@ -32,6 +33,8 @@ from ..errors import (
 from .network import Proxy, proxy_failure
 from .secrets import Redactor
 
+# Besides 5xx: what stands behind the endpoint has failed (TGI, Bedrock), too early, broken off by it (Google).
+_PASSING = (424, 425, 499)
 _NOBODY = (502, 503, 504)  # what stands before an endpoint says so where there is none behind it
 # Endpoints agree on neither status, code nor words for "the prompt is too long"; these are the ones in the field.
 _CONTEXT_CODES = {
@@ -50,6 +53,7 @@ _CONTEXT = re.compile(
     r"|`inputs` (tokens \+|must have less)|prompt contains \d+ tokens",
     re.IGNORECASE,
 )
+_FLAGGED = re.compile(r"\b(input|prompt|request|content) (was|has been) (flagged|blocked)|requires moderation", re.I)
 # What one request asks for beyond a limit by the minute: no pause makes it fit.
 _TOO_LARGE_AT_ONCE = re.compile(r"request too large for .* tokens per (min|day)", re.IGNORECASE | re.DOTALL)
 # Accounts that are answered no more until somebody pays, raises a limit or asks the provider.
@@ -89,7 +93,7 @@ _BLOCKED = re.compile(
     r"(limits?|caps?|budget|quota|included credits)"
     r"|(exceeded|over) (your|its|their) (\w+ )?budget|budget has been exceeded|exceededbudget"
     r"|(spend|spending|monthly|budget|usage) (limit|cap|budget|quota) (has been |was |is )?(reached|exceeded)"
-    r"|\bdaily (\w+ )?(limit|quota)|too many tokens per day"
+    r"|\bdaily (\w+ )?(limit|quota)|too many tokens per day|\b(tokens|requests|calls)( per |/)day\b"
     r"|exceeded your monthly included credits|(calls|requests) (/|per) month|per month request limit|models-per-day"
     r"|(account|organi[sz]ation|subscription)\b[^.]{0,60} "
     r"(deactivated|disabled|suspended|restricted|terminated|banned|overdue)|access (was|has been) terminated"
@@ -205,10 +209,12 @@ def _usual(status: int, codes: set[str], message: str) -> type[BackendError]:
         return Throttled
     if status == 408:
         return TimedOut
-    if status >= 500:
+    if status in _PASSING or status >= 500:
         # llama-cpp-python's server reports a request it could not validate as its own fault, and so does llama.cpp's
         # one with tools it was not started for; asking again is no use.
         return Rejected if "response_format" in message or "tools param" in message else Unavailable
+    if status == 403 and _FLAGGED.search(message):
+        return Forbidden
     if status in (401, 403, 407):
         return Unauthorized
     return Rejected

@@ -263,8 +263,9 @@ class RecordStream:
             [record] = record
         if not isinstance(record, dict):
             raise self.malformed("what is no JSON object")
-        if is_error(record):
-            raise self._reported(record, data)
+        failed = _error_in(record)
+        if failed is not None:
+            raise self._reported(failed, data if failed is record else orjson.dumps(failed))
         return record
 
     def _reported(self, record: Mapping[str, Any], data: bytes) -> BackendError:
@@ -326,10 +327,21 @@ def is_error(record: Mapping[str, Any]) -> bool:
     return "type" not in record and any(isinstance(record.get(name), str) for name in _WORDS)
 
 
+def _error_in(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the error that a record is, or the choice in it that is one (as OpenRouter writes it)."""
+    if is_error(record):
+        return record
+    choices = record.get("choices")
+    choice = choices[0] if choices and isinstance(choices, list) else None
+    return choice if isinstance(choice, dict) and choice.get("error") else None
+
+
 def reported_error(endpoint: Endpoint, label: str, data: bytes) -> BackendError | None:
-    """Return the error that stands in the place of an answer that was sent whole; None where it is none."""
-    record = _record_of(data)
-    return endpoint.error(label, reported_status(record), data) if is_error(record) else None
+    """Return the error that stands in the place of an answer that was sent whole, or in its choice; None where there is
+    none.
+    """
+    failed = _error_in(_record_of(data))
+    return None if failed is None else endpoint.error(label, reported_status(failed), orjson.dumps(failed))
 
 
 def _record_of(data: bytes) -> Mapping[str, Any]:

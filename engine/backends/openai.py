@@ -24,7 +24,7 @@ from ..messages import Completion, Request, Sampling
 from .answer_forms import NOTHING, AnswerForms
 from .base import Backend, ModelSpec
 from .endpoint import Body
-from .endpoint_backend import SAMPLING_ADVICE, AskOptions, EndpointBackend
+from .endpoint_backend import SAMPLING_ADVICE, AskOptions, EndpointBackend, unheard
 from .endpoint_name import Place, Service, place_of
 from .openai_answer import parse_completion
 from .openai_reading import WAYS, url_of
@@ -40,6 +40,7 @@ _SERVICE = Service(
     unnamed="default",
     calls="(/chat)?/completions|(?<=/v1)/models",
 )
+_AZURE = (".azure.com", ".azure.us", ".azure.cn")
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _EVERYTHING = Sampling(top_k=1, min_p=0.5, repeat_penalty=2.0, frequency_penalty=1.0, presence_penalty=1.0)
 # From the most to the least an endpoint can do about the form of an answer. ``object_schema`` is the dialect of
@@ -90,10 +91,10 @@ class OpenAIBackend(EndpointBackend):
         on_text, tools = request.on_text, request.tools is not None
 
         async def receive(answer: Body) -> Completion:
-            if on_text is not None:
+            if on_text is not None or answer.is_stream:
                 return await read_stream(
                     answer,
-                    on_text,
+                    on_text or unheard,
                     self.label,
                     self._clock,
                     self._endpoint,
@@ -208,7 +209,7 @@ def _key_header(place: Place) -> dict[str, str]:
     if not place.key:
         return {}
     host = (URL(place.base_url).host or "").lower()
-    return {"api-key": place.key} if host.endswith(".azure.com") else {"Authorization": f"Bearer {place.key}"}
+    return {"api-key": place.key} if host.endswith(_AZURE) else {"Authorization": f"Bearer {place.key}"}
 
 
 def _without_max_length(schema: Any) -> Any:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
 from ..errors import Rejected, Unavailable
-from ..likelihood import likeliest
+from ..likelihood import likeliest, logprob_of
 from ..messages import Completion, Pieces
 from ..tools import ToolCall, argument_text, numbered
 from .endpoint_json import decoded
-from .openai_message import PartWithoutText, finish_of, refuses, text_of, thoughts_of
+from .openai_message import PartWithoutText, finish_of, other_than_text, refuses, text_of, thoughts_of
 from .openai_usage import usage_of
 from .secrets import Redactor
 
@@ -38,12 +39,14 @@ def parse_completion(
         calls = message.get("tool_calls")
         if not calls and message.get("function_call"):  # as calls were sent before there could be several
             calls = [{"function": message["function_call"]}]
+        if not text and not calls and (other := other_than_text(message)):
+            raise PartWithoutText(other)
         completion = Completion(
             text,
             finish_of(choice.get("finish_reason"), tools, not text and not calls and refuses(message), redact.answer),
             usage.prompt,
             usage.completion,
-            logprobs=_logprobs(choice.get("logprobs")),
+            logprobs=logprobs_of([choice.get("logprobs")]),
             pieces=generated_pieces(choice.get("token_ids")) if token_ids else None,
             calls=numbered(map(call_of, calls)) if calls else None,
             thoughts=thoughts_of(message),
@@ -93,14 +96,20 @@ def generated_pieces(data: Any) -> Pieces | None:
     return [(True, data)] if data else None
 
 
-def _logprobs(data: Any) -> list[list[Any]] | None:
-    if not data or not data.get("content"):
+def logprobs_of(told: Sequence[Any]) -> list[list[Any]] | None:
+    """The log-probabilities of an answer, from the fields ``logprobs`` of its choice or of the choice's chunks; None
+    where there are none, or of a form that nobody knows: the answer is one without them.
+    """
+    try:
+        return [
+            [
+                str(entry["token"]),
+                logprob_of(entry["logprob"]),
+                likeliest((str(top["token"]), logprob_of(top["logprob"])) for top in entry.get("top_logprobs") or ()),
+            ]
+            for one in told
+            if one
+            for entry in one.get("content") or ()
+        ] or None
+    except (KeyError, TypeError, AttributeError):
         return None
-    return [
-        [
-            str(entry["token"]),
-            entry["logprob"],
-            likeliest((top["token"], top["logprob"]) for top in entry.get("top_logprobs") or ()),
-        ]
-        for entry in data["content"]
-    ]

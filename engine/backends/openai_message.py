@@ -24,8 +24,9 @@ _BROKEN = re.compile(
     r"|insufficientsystemresources?"
 )
 # Types of parts that lose nothing where they have no text; ``refuses`` reads refusals.
-_KNOWN = frozenset(("text", "output_text", "refusal", "reference", "citation"))
+_KNOWN = frozenset(("text", "output_text", "refusal", "reference", "tool_reference", "citation"))
 _TEXTS = ("text", "content", "output_text")  # fields of parts
+_OTHER_FIELDS = ("audio", "images")  # of messages, in place of a content or beside it
 _THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")
 _THOUGHTS = ("thinking", "reasoning", "reasoning_content", "text", "content", "summary")
 
@@ -95,6 +96,11 @@ def thoughts_of(message: Mapping[str, Any]) -> str:
         parts = [part for part in content if isinstance(part, dict) and is_thought(part.get("type"))]
         thoughts += "".join(next(filter(None, (_plain(part.get(name)) for name in _THOUGHTS)), "") for part in parts)
     return thoughts
+
+
+def other_than_text(message: Mapping[str, Any]) -> str:
+    """The field of a message or a delta that holds a sound or pictures; empty where there is none."""
+    return next((name for name in _OTHER_FIELDS if message.get(name)), "")
 
 
 def refuses(message: Mapping[str, Any]) -> bool:

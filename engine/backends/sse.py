@@ -16,8 +16,17 @@ from ..messages import Completion
 from ..tools import ToolCall, argument_text, numbered
 from .endpoint import Body, Endpoint
 from .event_stream import RecordStream
-from .openai_answer import generated_pieces, parse_completion, without_key
-from .openai_message import GaveUp, PartWithoutText, finish_of, is_thought, refuses, text_of, thoughts_of
+from .openai_answer import generated_pieces, logprobs_of, parse_completion, without_key
+from .openai_message import (
+    GaveUp,
+    PartWithoutText,
+    finish_of,
+    is_thought,
+    other_than_text,
+    refuses,
+    text_of,
+    thoughts_of,
+)
 from .openai_usage import joined_counts, usage_of
 
 _FORMS = ("delta", "message", "text")  # fields of a choice that hold what was said
@@ -93,7 +102,11 @@ async def read_stream(
         raise Unavailable("the stream holds a call without a name", model=label)
     text, usage = "".join(ours.pieces), usage_of(counts, redact)
     try:
+        if ours.other and not text and not called:
+            raise PartWithoutText(ours.other)
         finish = finish_of(ours.finish, tools, ours.refused and not text and not called, redact.answer)
+    except PartWithoutText as part:
+        raise Rejected(str(part), model=label) from None
     except GaveUp as given_up:
         raise Unavailable(str(given_up), model=label) from None
     completion = Completion(
@@ -102,6 +115,7 @@ async def read_stream(
         usage.prompt,
         usage.completion,
         first_token=first,
+        logprobs=logprobs_of(ours.logprobs),
         pieces=generated_pieces(ours.tokens) if token_ids else None,
         calls=called,
         thoughts="".join(ours.thoughts),
@@ -118,15 +132,17 @@ class _Choice:
         self.pieces: list[str] = []
         self.thoughts: list[str] = []
         self.tokens: list[Any] = []
+        self.logprobs: list[Any] = []
         self.calls = CallPieces()
         self.finish: Any = None
         self.has_come = self.refused = False
+        self.other = ""  # what there is that is no text
         self._measured = self._size = 0  # pieces whose characters are counted
 
     @property
     def has_said(self) -> bool:
         """Whether there is something of an answer."""
-        return bool(self.pieces or self.thoughts or self.refused or self.calls.has_begun)
+        return bool(self.pieces or self.thoughts or self.refused or self.other or self.calls.has_begun)
 
     def take(self, choice: dict[str, Any]) -> str:
         """Take a choice of a chunk; the text that it adds.
@@ -136,6 +152,8 @@ class _Choice:
         self.finish = choice.get("finish_reason") or self.finish
         if choice.get("token_ids"):
             self.tokens += choice["token_ids"]
+        if choice.get("logprobs"):
+            self.logprobs.append(choice["logprobs"])
         delta = choice.get("delta")
         if not delta:
             self.has_come = self.has_come or any(name in choice for name in _FORMS)
@@ -152,6 +170,7 @@ class _Choice:
         if thought:
             self.thoughts.append(thought)
         self.refused = self.refused or refuses(delta)
+        self.other = self.other or other_than_text(delta)
         parts = delta.get("tool_calls")
         if parts:
             self.calls.add(parts)

@@ -25,6 +25,7 @@ from viva.engine.errors import (
     AccountBlocked,
     BackendError,
     ContextTooLong,
+    Forbidden,
     Rejected,
     Throttled,
     Unauthorized,
@@ -184,6 +185,8 @@ _BLOCKED: list[tuple[str, int, Any]] = [
     ("Novita", 403, {"code": 403, "reason": "NOT_ENOUGH_BALANCE", "message": "not enough balance"}),
     ("Baidu", 403, {"error": {"code": "no_permission", "message": "Open api daily request limit reached"}}),
     ("Bedrock", 429, {"message": "Too many tokens per day, please wait before trying again."}),
+    ("Cerebras", 429, {"message": "Tokens per day limit exceeded - too many tokens processed.", "param": "quota",
+                       "type": "too_many_tokens_error", "code": "token_quota_exceeded"}),
 ]  # fmt: skip
 
 
@@ -227,6 +230,11 @@ _NEITHER: list[tuple[int, Any, type[BackendError], float | None]] = [
     (429, wrapped("You exceeded your current quota, please check your plan and billing.", code="limit_requests"),
      Throttled, None),
     (429, wrapped("Too many requests, please wait about 20 seconds."), Throttled, 20.0),
+    (424, {"error": "Request failed during generation: Server error: out of memory", "error_type": "generation"},
+     Unavailable, None),
+    (499, wrapped("The operation was cancelled.", status="CANCELLED"), Unavailable, None),
+    (403, wrapped('m requires moderation on OpenAI. Your input was flagged for "violence".', code=403,
+                  metadata={"reasons": ["violence"], "flagged_input": "…"}), Forbidden, None),
 ]  # fmt: skip
 
 

@@ -155,7 +155,12 @@ def test_headers_and_parameters_go_with_each_request(
 
 
 @pytest.mark.parametrize(
-    "place", ["https://x.openai.azure.com/openai/deployments/d", "https://x.services.ai.azure.com/v1"]
+    "place",
+    [
+        "https://x.openai.azure.com/openai/deployments/d",
+        "https://x.services.ai.azure.com/v1",
+        "https://x.openai.azure.us",
+    ],
 )
 def test_azure_is_sent_its_key_under_the_name_that_it_has_there(place: str) -> None:
     backend = OpenAIBackend(CLOCK, Place(place, "m", SECRET))

@@ -146,6 +146,24 @@ def test_line_22_of_a_token_that_comes_twice_the_likelier_log_probability_is_kep
     assert read.logprobs == [["�", -0.25, {"�": -0.25, "A": -2.0}]]
 
 
+@pytest.mark.parametrize(
+    ("told", "read"),
+    [
+        ('{"content": [{"token": "A", "logprob": -Infinity, "top_logprobs": null}]}', [["A", -9999.0, {}]]),
+        ('{"content": [{"token": "A", "logprob": null}]}', None),
+        ('{"content": [{"token": "A", "logprob": "-0.1"}]}', None),
+        ('{"content": [{"token": "A", "logprob": -1, "top_logprobs": {"A": -1}}]}', None),
+        ('{"tokens": ["A"], "token_logprobs": [-1.0]}', None),
+        ('[{"token": "A", "logprob": -1}]', None),
+        ("null", None),
+    ],
+)  # fmt: skip
+def test_log_probabilities_that_the_journal_cannot_hold_lose_no_answer(told: str, read: Any) -> None:
+    data = f'{{"choices": [{{"message": {{"content": "A"}}, "finish_reason": "stop", "logprobs": {told}}}]}}'
+    completion = parse_completion(data.encode(), "m")
+    assert (completion.text, completion.logprobs) == ("A", read)
+
+
 @given(st.lists(st.tuples(st.sampled_from("AB�"), st.floats(-9, 0))))
 def test_line_22_every_backend_keeps_the_highest_value_of_a_token(pairs: list[tuple[str, float]]) -> None:
     assert likeliest(pairs) == {token: max(value for one, value in pairs if one == token) for token, _ in pairs}

@@ -401,6 +401,42 @@ def test_line_21_an_error_in_a_stream_is_raised_with_its_words_in_whatever_form_
     assert (got[1], said in got[2]) == (kind, True)
 
 
+def test_line_20_an_error_within_a_choice_has_its_type_and_words() -> None:
+    failed = {"choices": [{"error": {"code": 429, "message": "slow down"}, "finish_reason": "error", "message": {}}]}
+    for data in (_sse(_chunk("Hi"), failed), json.dumps(failed).encode()):
+        assert _read("openai/", [data])[1:] == (Throttled, "m: HTTP 429: slow down")
+
+
+@pytest.mark.parametrize("field", ["images", "audio"])
+def test_line_22_a_picture_or_sound_in_place_of_text_is_no_empty_answer(field: str) -> None:
+    message = {"content": "", field: [{"type": "image_url"}]}
+    for said in ("", "Hi"):
+        chunk = {"choices": [{"index": 0, "delta": message | {"content": said}}]}
+        whole = {"choices": [{"message": message | {"content": said}, "finish_reason": "stop"}]}
+        for data in (_sse(chunk, _END), json.dumps(whole).encode()):
+            heard, read, *words = _read("openai/", [data])
+            assert read.text == heard == said if said else (read, field in words[0]) == (Rejected, True)
+
+
+def test_line_22_log_probabilities_of_a_stream_are_read() -> None:
+    told = [{"content": [{"token": token, "logprob": -0.5, "top_logprobs": []}]} for token in ("H", "i")]
+    chunks = [{"choices": [{"delta": {"content": one["content"][0]["token"]}, "logprobs": one}]} for one in told]
+    assert _read("openai/", [_sse(*chunks, _END)])[1].logprobs == [["H", -0.5, {}], ["i", -0.5, {}]]
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "gemini"])
+def test_line_21_a_stream_that_nobody_asked_for_is_read(provider: str, replanned: StartChaos) -> None:
+    say = {
+        "openai": _sse(_chunk("Hi"), _END),
+        "anthropic": _messages(_block(0, type="text", text="Hi"), _ENDED),
+        "gemini": _sse({"candidates": [{"content": {"parts": [{"text": "Hi"}]}, "finishReason": "STOP"}]}),
+    }[provider].decode()
+    headers = {"Content-Type": "text/event-stream; charset=utf-8"}
+    server = replanned({"default": {"do": "raw", "status": 200, "say": say, "headers": headers}})
+    model = server.model("m") if provider == "openai" else getattr(server, provider)("m")
+    assert answer(model, asking(), attempts=1).text == "Hi"
+
+
 @pytest.mark.parametrize(
     "data",
     [_sse(), _sse({"choices": [{"index": 0, "delta": {"role": "assistant"}}]}), _sse({"token": {"text": "Hi"}}),

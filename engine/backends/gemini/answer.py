@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from ...errors import Rejected, Unavailable
-from ...likelihood import likeliest
+from ...likelihood import likeliest, logprob_of
 from ...messages import Completion
 from ...tools import argument_text, numbered
 from ..endpoint_json import decoded, text_at
@@ -129,11 +129,16 @@ def _logprobs(told: Any) -> list[list[Any]] | None:
     if not chosen:
         return None
     tops = told.get("topCandidates") or [{}] * len(chosen)
-    return [
-        [
-            str(one["token"]),
-            one["logProbability"],
-            likeliest((str(other["token"]), other["logProbability"]) for other in top.get("candidates") or ()),
+    try:
+        return [
+            [
+                str(one["token"]),
+                logprob_of(one["logProbability"]),
+                likeliest(
+                    (str(other["token"]), logprob_of(other["logProbability"])) for other in top.get("candidates") or ()
+                ),
+            ]
+            for one, top in zip(chosen, tops, strict=True)
         ]
-        for one, top in zip(chosen, tops, strict=True)
-    ]
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return None

@@ -20,7 +20,7 @@ from ...messages import Completion, Request
 from ..answer_forms import NOTHING, AnswerForms
 from ..base import Backend, ModelSpec
 from ..endpoint import Body
-from ..endpoint_backend import SAMPLING_ADVICE, AskOptions, EndpointBackend
+from ..endpoint_backend import SAMPLING_ADVICE, AskOptions, EndpointBackend, unheard
 from ..endpoint_name import Place, Service, place_of
 from ..returned_parts import ReturnedParts
 from .answer import ReadAnswer, parse_answer
@@ -97,8 +97,9 @@ class GeminiBackend(EndpointBackend):
         found: list[ReadAnswer] = []
 
         async def receive(answer: Body) -> Completion:
-            if on_text is not None:
-                read = await read_stream(answer, on_text, self.label, self._clock, self._endpoint, tools=tools)
+            if on_text is not None or answer.is_stream:
+                hear = on_text or unheard
+                read = await read_stream(answer, hear, self.label, self._clock, self._endpoint, tools=tools)
             else:
                 read = await self._whole(answer, lambda data: parse_answer(data, self.label, self._redact, tools=tools))
             found.append(read)
