@@ -166,6 +166,9 @@ _NO_SYSTEM = [
     "messages.0.role: Input should be 'user' or 'assistant'",
     "Jinja Exception: System message must not be given",
     "This model does not accept system instructions",
+    "Jinja Exception: Only user and assistant roles are supported!",
+    "The first message must be from the user",
+    "Conversations should start with a user message",
 ]
 
 
