@@ -23,7 +23,8 @@ NOTHING = "prompt"  # the form that asks for nothing: the prompt's own words mus
 _SYSTEM = re.compile(
     r"\bsystem[ _-]?(role|message|prompt|instruction)|\b(role|message)s?\b[^.\n]{0,40}\bsystem\b"
     r"|developer instruction|roles? must alternate|\brole\b[^\n]{0,60}\buser\b[^\n]{0,20}\bassistant\b"
-    r"|\bonly user\b[^\n]{0,40}\broles\b|\bfirst message\b[^\n]{0,40}\buser\b|\b(start|begin)s? with [^\n]{0,20}\buser\b",
+    r"|\bonly user\b[^\n]{0,40}\broles\b|\bfirst message\b[^\n]{0,40}\buser\b"
+    r"|\b(start|begin)s? with [^\n]{0,20}\buser\b",
     re.IGNORECASE,
 )
 _REFUSING = re.compile(r"\bnot\b|n't\b|\bno\b|unsupported|invalid|unexpected|unknown|must|should|only|cannot", re.I)
