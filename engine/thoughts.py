@@ -13,6 +13,7 @@ gives (``ThoughtMarks``).
 - A closing mark at the very end, after thoughts have ended, is a slip that ends nothing.
 - An element that answers have, too (``<analysis>``), holds thoughts only where it begins the text or follows other
   thoughts, and is closed by its own name alone.
+- Words in place of marks ("Here is my thought process:") count at the beginning of a text, once all of it is there.
 """
 
 from __future__ import annotations
@@ -35,24 +36,38 @@ _OPENING = (
 _CLOSING = (
     r"</\s?(?:longcat_|mm:)?think(?:ing)?\s?>|</seed:think>|\[/THINK(?:ING)?\]|◁/think▷|<channel\|>|<unused95>"
     r"|<\|(?:end_of_thought|end_of_thinking|END_THINKING|think_end|end_think|thinking_end|end_of_reasoning|/think|/thinking|/reasoning|inner_suffix)\|>"
+    r"|<\|channel>(?:response|final)|(?:<\|end\|>\s{0,9})?(?:<\|begin\|>assistant\s{0,9})?<\|content\|>"
     r"|(?:<\|end\|>\s{0,9})?(?:<\|start\|>assistant\s{0,9})?" + _HEADER % "final"
 )
 # Names of elements that answers have, too.
 _NAMES = (
-    r"(?:inner[_-]|internal[_-])?thoughts?|reason(?:ing)?|analysis|reflection|scratchpad|inner[_-]monologue"
-    r"|internal[_-]monologue|(?:thought|thinking|reasoning)[_-]process|chain[_-]of[_-]thought|deliberation|deep[_-]think"
+    r"(?:[a-z]{1,12}[_-]?)?(?:thoughts?|thinking|reason(?:ing)?|reflection)(?:[_-]?[a-z]{1,12})?|analysis|scratchpad|cot"
+    r"|inner[_-]monologue|internal[_-]monologue|chain[_-]of[_-]thought|deliberation|deep[_-]think"
 )
-_FENCE = re.compile(r"(?:^[ \t]{0,9}|(?<=[>\]▷]))```", re.MULTILINE)
+# Words in place of marks, at the beginning alone: those of Granite, and harmony's where a server drops its tokens.
+_PHRASES = (
+    "Here is my thought process:",
+    "Here's my thought process:",
+    "Here’s my thought process:",
+    "analysis",
+    "assistantfinal",
+)
+_PHRASED = re.compile(
+    r"\s*(?:Here(?: i|['’])s my thought process:(?P<thoughts>.*?)(?:Here(?: i|['’])s my response:|\Z)"
+    r"|(?:analysis(?=\S)(?P<analysis>.*?))?assistantfinal(?![a-z]))",
+    re.DOTALL,
+)
+_FENCE = re.compile(r"(?:^[ \t]{0,9}|(?<=[>\]▷]))(?:```|~~~)", re.MULTILINE)
 _QUOTES = "`'\"“”‘’"
 _OBJECT = re.compile(r"\s*(?:```json\s*)?\{")
 _MOST_OBJECTS = 3  # how often what follows thoughts is tried as an object, for each try reads all of it
 _LINE = re.compile(r"\n[ \t]*$")
-_END_OF_TURN = re.compile(r"<\|(?:end|return|call|END_RESPONSE|end_of_solution)\|>\s*$")
-_BEGIN_OF_ANSWER = re.compile(r"\s*<\|(?:START_RESPONSE|begin_of_solution)\|>")
+_END_OF_TURN = re.compile(r"<\|(?:end|return|call|flush|END_RESPONSE|END_TEXT|end_of_solution)\|>\s*$")
+_BEGIN_OF_ANSWER = re.compile(r"\s*<\|(?:START_RESPONSE|START_TEXT|begin_of_solution)\|>")
 _LONGEST = 300  # characters of the longest mark
 _WORDS = (
     *("think", "channel", "thought", "reason", "analysis", "reflection"),
-    *("unused9", "inner_", "monologue", "scratchpad", "deliberation"),
+    *("unused9", "inner_", "monologue", "scratchpad", "deliberation", "<cot>", "</cot>", "<|content"),
 )
 
 
@@ -91,6 +106,8 @@ class ThoughtMarks:
         """
         if self.own[0] and (self.own[0].lower() in (lowered := text.lower()) or self.own[1].lower() in lowered):
             return True
+        if text.lstrip().startswith(_PHRASES):
+            return True
         if not ("<" in text or "[" in text or "◁" in text):
             return False
         lowered = text.lower()
@@ -110,7 +127,13 @@ def split_thoughts(text: str, known: ThoughtMarks = _KNOWN) -> tuple[str, str]:
 
     A text without marks is its own answer, as it stands.
     """
-    marks = _marks(text, known) if known.may_stand_in(text) else []
+    if not known.may_stand_in(text):
+        return "", text
+    phrased = _PHRASED.match(text)
+    if phrased is not None:
+        thought = phrased["thoughts"] or phrased["analysis"] or ""
+        return thought.strip(), text[phrased.end() :].strip()
+    marks = _marks(text, known)
     begin = len(text) - len(text.lstrip()) if marks else 0
     last_closing = max((mark.start() for mark in marks if mark["closing"]), default=-1)
     thoughts: list[str] = []
@@ -119,7 +142,10 @@ def split_thoughts(text: str, known: ThoughtMarks = _KNOWN) -> tuple[str, str]:
     end = len(text.rstrip()) if marks else 0
     for mark in marks:
         if mark["opening"]:
-            if thinking or not (mark.start() < last_closing or _opens_line(text, mark.start(), begin)):
+            if thinking:
+                continue
+            again = found and not text[position : mark.start()].strip()
+            if not (again or mark.start() < last_closing or _opens_line(text, mark.start(), begin)):
                 continue
             answer.append(text[position : mark.start()])
             thinking = True
@@ -193,6 +219,8 @@ class AnswerStream:
                     self._say(text[position : mark.start()])
                 self._thinking, position = not self._thinking, mark.end()
                 self._name, self._fresh = (mark["name"] or "").lower(), True
+            elif mark["closing"] and self._fresh and not self._thinking and not text[position : mark.start()].strip():
+                position = mark.end()  # an answer without thoughts
         rest = text[position:]
         keep = self._begun_mark(rest)
         if not self._thinking and keep:

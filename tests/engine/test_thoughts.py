@@ -16,7 +16,7 @@ from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Completion, Request, Sampling, View
 from viva.engine.permissions import grant
-from viva.engine.thoughts import AnswerStream, ThoughtMarks, separate_thoughts, split_thoughts, with_thoughts
+from viva.engine.thoughts import AnswerStream, ThoughtMarks, has_marks, separate_thoughts, split_thoughts, with_thoughts
 
 HARMONY = "<|channel|>analysis<|message|>Is it B?<|end|><|start|>assistant<|channel|>final<|message|>C. It is."
 
@@ -172,6 +172,12 @@ KIN = {
     "apertus": ("<|inner_prefix|>", "<|inner_suffix|>"),
     "seed": ("<seed:think>", "</seed:think>"),
     "brackets": ("[THINKING]", "[/THINKING]"),
+    "gemma 4": ("<|channel>thought", "<channel|>"),
+    "gemma 4 with a channel for its answer": ("<|channel>thought", "<|channel>response"),
+    "solar": ("<|think|>", "<|end|><|begin|>assistant<|content|>"),
+    "claude": ("<antThinking>", "</antThinking>"),
+    "a name of its own": ("<internal_reasoning>", "</internal_reasoning>"),
+    "cot": ("<CoT>", "</CoT>"),
 }
 
 
@@ -186,6 +192,32 @@ def test_thoughts_between_the_marks_of_every_family_are_no_answer(opening: str, 
     for size in (1, 3, 1000):
         assert "".join(_heard(f"{opening}{thought}{closing}{said}", size)) == said
         assert "".join(_heard(f"{opening}{thought}", size)) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "thoughts", "answer"),
+    [
+        ("Here is my thought process: Is it B?\n\nHere is my response:\nC. It is.", "Is it B?", "C. It is."),
+        ("Here's my thought process:\nIs it", "Is it", ""),
+        ("analysisIs it B?assistantfinalC. It is.", "Is it B?", "C. It is."),
+        ("analysis of it shows C.", "", "analysis of it shows C."),
+        ("So: Here is my thought process: no. Here is my response: C.", "",
+         "So: Here is my thought process: no. Here is my response: C."),
+        ("<|START_THINKING|>B?<|END_THINKING|><|START_TEXT|>C.<|END_TEXT|>", "B?", "C."),
+        ("<|channel>thought\nB?<channel|><|channel>final\nC.<channel|>", "B?", "C."),
+        ("<|content|>C. It is.", "", "C. It is."),
+        ("<think>B?</think><think>Or", "B?\n\nOr", ""),
+        ("Write:\n~~~\n<think>x</think>\n~~~\nfirst.", "", "Write:\n~~~\n<think>x</think>\n~~~\nfirst."),
+    ],
+)  # fmt: skip
+def test_thoughts_of_families_without_marks_of_their_own_and_what_frames_an_answer(
+    text: str, thoughts: str, answer: str
+) -> None:
+    assert split_thoughts(text) == (thoughts, answer)
+    completion = Completion(text)
+    if has_marks(text):
+        separate_thoughts(completion)
+    assert completion.text == answer
 
 
 def _heard(text: str, size: int, marks: ThoughtMarks | None = None) -> list[str]:
