@@ -184,6 +184,7 @@ def _judge(
 def _carry(launch: LoadLaunch, json: bool, html: Path | None, csv: Path | None) -> NoReturn:
     """Run, show progress, print what was found; the exit code says whether the objective was met."""
     from viva.engine.collector import tuned_collector
+    from viva.engine.errors import SettingRefused
     from viva.reports.controls import harmless
     from viva.study.load.held import held_record
 
@@ -196,8 +197,8 @@ def _carry(launch: LoadLaunch, json: bool, html: Path | None, csv: Path | None) 
     try:
         with tuned_collector():
             test = launch.clock.run(lambda: obeying(launch.hold, progress))
-    except Exception:
-        if launch.test is not None and launch.test.results:
+    except Exception as error:
+        if not isinstance(error, SettingRefused) and launch.test is not None and launch.test.results:
             print(f"go on with: viva bench judge --resume {launch.folder.path}", file=sys.stderr)
         raise
     record = held_record(test, launch.work)

@@ -273,6 +273,7 @@ def leave(launch: Launch, held: Held, max_failures: int, code: int | None = None
 
 
 def _explain(launch: Launch, held: Held) -> None:
+    from viva.engine.errors import SettingRefused
     from viva.reports.controls import harmless, one_line
     from viva.reports.failed import told_failures
 
@@ -283,7 +284,7 @@ def _explain(launch: Launch, held: Held) -> None:
     say += map(harmless, told_failures(held.reasons, path))
     if outcome.error is not None:
         say.append(f"viva: error: {one_line(str(outcome.error))}")
-    if outcome.how != "done":
+    if outcome.how != "done" and not isinstance(outcome.error, SettingRefused):
         say.append(f"{outcome.interrupted} conversations were interrupted; go on with: viva resume {path}")
     print("\n".join(say), file=sys.stderr)
 

@@ -51,6 +51,10 @@ class ConfigurationError(VivaError):
     """Something the user wrote is wrong; the message names it and says what to do."""
 
 
+class SettingRefused(ConfigurationError):
+    """An endpoint refuses what a model's name or the run's settings ask of it; a resumed run would ask the same."""
+
+
 class DatasetError(ConfigurationError):
     """A benchmark file cannot be used as it is.
 

@@ -17,7 +17,7 @@ import orjson
 from yarl import URL
 
 from ..clock import Clock
-from ..errors import ConfigurationError, Rejected, Unavailable
+from ..errors import ConfigurationError, Rejected, SettingRefused, Unavailable
 from ..messages import Completion, Request
 from .allowance import Hear
 from .base import Backend, ModelSpec
@@ -139,7 +139,7 @@ class EndpointBackend(Backend):
             said = f"{str(error).removeprefix(f'{error.model}: ').rstrip('.')}; {advice}"
             if self._trust.proven:  # others are answered with the same settings
                 raise Rejected(said, model=error.model, status=error.status) from None
-            raise ConfigurationError(f"{self.label}: {said}; a resumed run keeps its names, so start anew") from None
+            raise SettingRefused(f"{self.label}: {said}; a resumed run keeps its names, so start anew") from None
         if completion.first_token is not None:
             completion.first_token -= began
         completion.latency = self._clock.now() - began

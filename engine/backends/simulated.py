@@ -19,13 +19,14 @@ import orjson
 
 from .. import seeds
 from ..clock import Clock
-from ..errors import ConfigurationError, Throttled, Unavailable
+from ..errors import ConfigurationError, Rejected, Throttled, Unavailable
 from ..likelihood import Likelihood, Reading
 from ..messages import Completion, Request
 from ..tools import ToolCall
 from .base import Backend, ModelSpec
 
 _NORMAL = NormalDist()
+_MOST_VALUES = 2_000  # of an answer that follows a schema
 Said = tuple[str, list[ToolCall] | None]
 SENTENCES = (
     "That follows from the principle the question rests on.",
@@ -100,7 +101,7 @@ class SimulatedBackend(Backend):
         if self.fallible:
             self._maybe_fail(request.digest, request.seed)
         persona = getattr(request.hint, "simulated", None)
-        text, calls = _plain(request, chance) if persona is None else persona(self, request, chance)
+        text, calls = _plain(request, chance, self.label) if persona is None else persona(self, request, chance)
         if request.on_text is not None and (text or not calls):
             for piece in text.split(" "):
                 request.on_text(piece + " ")
@@ -147,41 +148,53 @@ class SimulatedBackend(Backend):
         self._tries.pop(digest, None)
 
 
-def _plain(request: Request, chance: list[float]) -> Said:
+def _plain(request: Request, chance: list[float], model: str) -> Said:
     """The answer to a request without a persona."""
     if request.sampling.schema is not None:
-        return orjson.dumps(_filled(request.sampling.schema, request.seed)).decode(), None
+        try:
+            return orjson.dumps(_Filling().value(request.sampling.schema, request.seed)).decode(), None
+        except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+            raise Rejected(f"the JSON schema cannot be filled in: {error}", model=model) from None
     return SENTENCES[int(chance[2] * len(SENTENCES))], None
 
 
-def _filled(schema: Any, *place: Any) -> Any:
-    """A value that a JSON schema allows, as far as its plain keywords tell; ``place`` is what it is drawn by."""
-    draw = seeds.uniform("schema", *place)
-    if "const" in schema:
-        return schema["const"]
-    if choices := schema.get("enum"):
-        return choices[int(draw * len(choices))]
-    if alternatives := schema.get("anyOf") or schema.get("oneOf"):
-        return _filled(alternatives[int(draw * len(alternatives))], *place, "of")
-    kind = schema.get("type", "object" if "properties" in schema else "string")
-    match kind if isinstance(kind, str) else kind[0]:
-        case "object":
-            return {name: _filled(inner, *place, name) for name, inner in schema.get("properties", {}).items()}
-        case "array":
-            count = max(int(schema.get("minItems", 1)), 0)
-            return [_filled(schema.get("items", {}), *place, index) for index in range(count)]
-        case "integer":
-            low, high = int(schema.get("minimum", 0)), int(schema.get("maximum", schema.get("minimum", 0) + 10))
-            return low + int(draw * (high - low + 1))
-        case "number":
-            least = float(schema.get("minimum", 0))
-            return round(least + draw * (float(schema.get("maximum", least + 1)) - least), 3)
-        case "boolean":
-            return draw < 0.5
-        case "null":
-            return None
-        case _:
-            return SENTENCES[int(draw * len(SENTENCES))][: schema.get("maxLength")]
+class _Filling:
+    """Values that a JSON schema allows, as far as its plain keywords tell. A schema may ask for any number of them."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_VALUES
+
+    def value(self, schema: Any, *place: Any) -> Any:
+        """Return one value; ``place`` is what it is drawn by."""
+        self._left -= 1
+        if self._left < 0:
+            raise ValueError(f"it asks for more than {_MOST_VALUES:,} values")
+        draw = seeds.uniform("schema", *place)
+        if "const" in schema:
+            return schema["const"]
+        if choices := schema.get("enum"):
+            return choices[int(draw * len(choices))]
+        if alternatives := schema.get("anyOf") or schema.get("oneOf"):
+            return self.value(alternatives[int(draw * len(alternatives))], *place, "of")
+        kind = schema.get("type", "object" if "properties" in schema else "string")
+        match kind if isinstance(kind, str) else kind[0]:
+            case "object":
+                return {name: self.value(inner, *place, name) for name, inner in schema.get("properties", {}).items()}
+            case "array":
+                count = max(int(schema.get("minItems", 1)), 0)
+                return [self.value(schema.get("items", {}), *place, index) for index in range(count)]
+            case "integer":
+                low, high = int(schema.get("minimum", 0)), int(schema.get("maximum", schema.get("minimum", 0) + 10))
+                return low + int(draw * (high - low + 1))
+            case "number":
+                least = float(schema.get("minimum", 0))
+                return round(least + draw * (float(schema.get("maximum", least + 1)) - least), 3)
+            case "boolean":
+                return draw < 0.5
+            case "null":
+                return None
+            case _:
+                return SENTENCES[int(draw * len(SENTENCES))][: schema.get("maxLength")]
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:

@@ -20,6 +20,7 @@ import pytest
 import yaml
 from command import viva
 from served_here import Here, served_here
+from tiny_gguf import make_model
 
 from viva.engine.backends.registry import BackendPool
 from viva.engine.clock import RealClock
@@ -104,7 +105,8 @@ def here(tmp_path_factory: pytest.TempPathFactory, listener: str) -> Iterator[tu
     before = os.environ.get("OPENAI_API_KEY")
     os.environ["OPENAI_API_KEY"] = SECRET
     try:
-        with served_here(folder, ["simulated:sim"]) as server:
+        make_model(folder / "tiny.gguf")
+        with served_here(folder, ["simulated:sim", "llama:tiny.gguf?label=tiny&ctx=4096"]) as server:
             yield server, folder
     finally:
         os.environ.pop("OPENAI_API_KEY") if before is None else os.environ.update(OPENAI_API_KEY=before)
@@ -277,11 +279,23 @@ def _keys(head: bytes, value: bytes, tail: bytes) -> bytes:
 _CHAT = b'{"model":"sim","max_tokens":1,"messages":['
 _USER = b'{"role":"user","content":"x"}'
 _SCHEMA = b'{"model":"sim","max_tokens":1,"messages":[' + _USER + b'],"response_format":{"type":"json_schema",'
+_TINY = _CHAT.replace(b"sim", b"tiny")
+_SAID = b'{"role":"assistant","content":"x"}'
+_CALLS = b'{"role":"assistant","tool_calls":[' + b",".join([b'{"function":{"name":"f"}}'] * 1_000) + b"]}"
+_SCHEMA_OF_TINY = _SCHEMA.replace(b"sim", b"tiny") + b'"json_schema":{"schema":%b}}}'
+_MANY = _SCHEMA + b'"json_schema":{"schema":{"type":"array","items":{"type":"integer"},"minItems":%d}}}}'
+_GROWING: dict[str, Any] = {
+    "$defs": {
+        f"a{n}": {"type": "object", "properties": {f"x{m}": {"$ref": f"#/$defs/a{n + 1}"} for m in range(9)}}
+        for n in range(9)
+    } | {"a9": {"type": "null"}},
+    "$ref": "#/$defs/a0",
+}  # fmt: skip
 HOSTILE: dict[str, tuple[str, bytes]] = {
     "empty messages": ("chat", _filled(_CHAT + b"{}", b",{}", b"]}")),
     "empty messages in small": ("chat", _filled(_CHAT + b"{}", b",{}", b"]}", 20_000)),
     "many messages": ("chat", _filled(_CHAT + _USER, b"," + _USER, b"]}", 10_000)),
-    "4,096 messages": ("chat", _filled(_CHAT + _USER, b"," + _USER, b"]}", 4_095)),
+    "1,024 messages": ("chat", _filled(_CHAT + _USER, b"," + _USER, b"]}", 1_023)),
     "wrong parts": ("chat", _filled(_CHAT + b'{"role":"user","content":[1', b",1", b"]}]}", 20_000)),
     "empty calls": ("chat", _filled(_CHAT + b'{"role":"assistant","tool_calls":[{}', b",{}", b"]}]}", 20_000)),
     "one long text": ("chat", _filled(_CHAT + b'{"role":"user","content":"', b"a, b", b'"}]}')),
@@ -316,6 +330,22 @@ HOSTILE: dict[str, tuple[str, bytes]] = {
         _filled(b'{"scenario":"kieval","models":{"c":["simulated:a"', _NAMED, b"]}}", 199),
     ),
     "twice the same": ("runs", _filled(b'{"scenario":"kieval"', b',"scenario":"kieval"', b"}", 20_000)),
+    "calls": ("chat", _filled(_TINY + _USER, b"," + _CALLS, b"]}", 8)),
+    "answers": ("chat", _filled(_TINY + _SAID, b"," + _SAID, b"]}", 199)),
+    "tools for many choices": (
+        "chat", _filled(_TINY + _USER + b'],"n":128,"tools":[{"name":"f","description":"', b"d", b'"}]}', 999_900)
+    ),
+    "a $ref that grows": ("chat", _SCHEMA_OF_TINY % orjson.dumps(_GROWING)),
+    "a $ref that grows in a tool": (
+        "chat", _TINY + _USER + b'],"tools":[{"name":"f","parameters":%b}]}' % orjson.dumps(
+            {"properties": {"a": _GROWING, "b": {"$ref": "#/$defs/a0"}}, "$defs": _GROWING["$defs"]}
+        )
+    ),
+    "branches": (
+        "chat", _SCHEMA_OF_TINY % orjson.dumps({"anyOf": [{"type": "string", "maxLength": n} for n in range(4_000)]})
+    ),
+    "many items": ("chat", _MANY % 10**12),
+    "many items of many choices": ("chat", _MANY.replace(b"{", b'{"n":128,', 1) % 1_900),
     "stop": ("runs/x/stop", b"[" * 1_000),
     "resume": ("runs/x/resume", _filled(b'{"retry_failed":1', b"1", b"}")),
 }  # fmt: skip
@@ -339,7 +369,7 @@ def test_no_body_holds_up_another_clients_requests(here: tuple[Here, Path]) -> N
         assert status < 500, (name, answer)
         assert server.ask("GET", "/v1/models")[0] == 200
         held[name] = max(server.turns)
-    assert max(held.values()) < MOST_HELD_SECONDS, held
+    assert not (late := {name: one for name, one in held.items() if one >= MOST_HELD_SECONDS}), late
 
 
 def test_no_step_of_reading_a_body_holds_the_interpreter() -> None:

@@ -6,10 +6,11 @@ seed. What never belongs here: answers.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from viva.engine import seeds
@@ -38,17 +39,30 @@ class Choice:
 
 @dataclass(slots=True)
 class Question:
-    """What a client asks: one choice or several, and how they are to be told."""
+    """What a client asks: one choice or several, and how they are to be told. ``beginning``: one choice at a time is
+    begun, so that the preparation of many does not fill one turn of the event loop.
+    """
 
     model: ServedModel
     choices: list[Choice]
     stream: bool
     usage_in_stream: bool
     logprobs: bool
+    beginning: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-def chat_question(form: ChatForm, model: ServedModel, most_tokens: int) -> Question:
-    """The question of a chat completion. ``most_tokens``: of an answer, where the client sets no bound.
+@dataclass(slots=True)
+class ChatParts:
+    """A chat request, read: what is made of it without the model, which takes a while where there is much of it."""
+
+    form: ChatForm
+    messages: list[Message]
+    sampling: Sampling
+    tools: Toolbox | None
+
+
+def chat_parts(form: ChatForm, most_tokens: int) -> ChatParts:
+    """The parts of a chat completion. ``most_tokens``: of an answer, where the client sets no bound.
 
     :raises Problem: it cannot be asked.
     """
@@ -59,14 +73,24 @@ def chat_question(form: ChatForm, model: ServedModel, most_tokens: int) -> Quest
         raise Problem(400, "top_logprobs: needs logprobs: true", field="top_logprobs")
     limit = form.max_completion_tokens or form.max_tokens or most_tokens
     sampling = _sampling(form, limit, _schema(form.response_format), asked)
+    return ChatParts(form, _messages(form.messages), sampling, tools)
+
+
+def chat_question(parts: ChatParts, model: ServedModel) -> Question:
+    """The question of a chat completion.
+
+    :raises Problem: it cannot be asked.
+    """
+    form, sampling, tools = parts.form, parts.sampling, parts.tools
     name = form.prompt_cache_key
-    view = model.remembered.view(name, _messages(form.messages))
+    view = model.remembered.view(name, parts.messages)
     affinity = "" if name is None else model.remembered.affinity(name)
+    messages = view.messages
     choices = [
         Choice(
             index,
             Request(
-                view.messages,
+                messages,
                 sampling,
                 seed,
                 request_digest(view, sampling, seed, tools),
@@ -81,7 +105,7 @@ def chat_question(form: ChatForm, model: ServedModel, most_tokens: int) -> Quest
         )
         for index, seed in enumerate(_seeds(form.seed, form.n or 1))
     ]
-    return _question(form, model, choices, asked)
+    return _question(form, model, choices, sampling.logprobs)
 
 
 def text_question(form: TextForm, model: ServedModel) -> Question:

@@ -20,10 +20,10 @@ from viva.engine.gathering import gathered
 from viva.engine.messages import Completion
 from viva.engine.thoughts import AnswerStream, has_marks, separate_thoughts
 
-from ..server.bodies import read_body
+from ..server.bodies import made_of_body, parsed, read_body
 from ..server.problems import problem_of
 from .answers import DONE, Writer
-from .asking import Choice, Question, chat_question, text_question
+from .asking import Choice, Question, chat_parts, chat_question, text_question
 from .forms import ChatForm, TextForm
 from .served import ServedModel, ServedModels
 
@@ -53,10 +53,8 @@ class Endpoints:
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         """A chat completion."""
-        form = await read_body(request, ChatForm, status=400)
-        return await self._answer(
-            request, chat_question(form, self._models.get(form.model), self._most_tokens), chat=True
-        )
+        parts = await made_of_body(request, lambda data: chat_parts(parsed(data, ChatForm, 400), self._most_tokens))
+        return await self._answer(request, chat_question(parts, self._models.get(parts.form.model)), chat=True)
 
     async def text(self, request: web.Request) -> web.StreamResponse:
         """Plain completions."""
@@ -150,6 +148,9 @@ class _Stream:
 
 
 async def _generated(question: Question, choice: Choice, *, chat: bool) -> Completion:
+    if choice.index:
+        async with question.beginning:
+            await asyncio.sleep(0)
     completion = await question.model.backend.generate(choice.request)
     if chat and has_marks(completion.text) and not question.model.backend.replays:
         separate_thoughts(completion)

@@ -17,7 +17,7 @@ from ..server.problems import Problem
 # Fields of OpenAI's that do not change what a model answers.
 IGNORED = frozenset({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_retention"})
 MOST_CHOICES = 128
-_MOST_MESSAGES = 4_096
+_MOST_MESSAGES = 1_024  # templates render a conversation once for each of its answers
 _MOST_PARTS = 1_024  # of a message: parts of its content, or calls
 _MOST_TOOLS = 512
 _MOST_STOPS = 16

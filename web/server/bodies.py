@@ -36,6 +36,14 @@ async def read_body(request: web.Request, form: type[B], *, status: int = 422) -
 
     :raises Problem: it is too large, packed, no JSON, or not of this form.
     """
+    return await made_of_body(request, lambda data: parsed(data, form, status))
+
+
+async def made_of_body(request: web.Request, make: Callable[[bytes], T]) -> T:
+    """What ``make`` makes of the body's bytes; of many it does so in a thread.
+
+    :raises Problem: it is too large or packed, or what ``make`` raises.
+    """
     if request.headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
         raise Problem(415, f"expected a body as it is, found the header {hdrs.CONTENT_ENCODING}: send it unpacked")
     try:
@@ -43,8 +51,8 @@ async def read_body(request: web.Request, form: type[B], *, status: int = 422) -
     except web.HTTPRequestEntityTooLarge as error:
         raise Problem(413, f"the body has more bytes than are taken here ({error.text})") from None
     if len(data) <= _SMALL:
-        return parsed(data, form, status)
-    return await off_loop(lambda: parsed(data, form, status))
+        return make(data)
+    return await off_loop(lambda: make(data))
 
 
 async def off_loop(work: Callable[[], T]) -> T:

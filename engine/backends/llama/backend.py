@@ -45,8 +45,10 @@ from .tools.tool_support import TextOutsideCalls, ToolSupport
 T = TypeVar("T")
 
 _MAX_GRAMMARS = 32
-# Characters, messages, and bytes of a schema: what has more is written in a thread.
-_LONG, _MANY, _LONG_SCHEMA = 100_000, 400, 20_000
+# Characters that are written and tokenised in one turn of the event loop; the rest is prepared in a thread. Templates
+# render a conversation once for each of its answers.
+_LONG, _CALL, _MESSAGES_SQUARED = 30_000, 200, 8
+_LONG_SCHEMA = 2_000  # bytes of a schema that is compiled in the event loop
 _MAX_THREADS = 512  # what ggml takes
 
 
@@ -65,6 +67,7 @@ class LlamaBackend(Backend):
         self._engine: LlamaEngine | None = None
         self._affinity = Affinity([])
         self._long_ones = anyio.CapacityLimiter(1)
+        self._this_turn = 0
 
     async def __aenter__(self) -> Backend:
         self._engine = acquire_engine(self._key)
@@ -164,13 +167,15 @@ class LlamaBackend(Backend):
         return tool_support, write, opened, split, generation
 
     def _is_long(self, request: Request) -> bool:
-        """Return True if writing and tokenising this request would hold up the event loop.
+        """Return True if writing and tokenising this request, with those of the same turn of the event loop, would hold
+        it up.
 
         :raises ContextTooLong: no lane can hold it, however few tokens it has.
         """
-        schema = request.sampling.schema
-        called = sum(len(call.arguments) for one in request.messages for call in one.calls)
-        characters = request.characters + called
+        calls = [call for message in request.messages for call in message.calls]
+        characters = request.characters
+        if request.tools is None:
+            characters += sum(len(call.name) + len(call.arguments) for call in calls)
         if characters > _LONG:
             held = self.engine.config.per_context.context  # tokens of a lane
             if characters > held * self.engine.chat.longest_token:
@@ -179,8 +184,27 @@ class LlamaBackend(Backend):
                     "tokens; raise ?ctx=",
                     model=self.label,
                 )
-            return True
-        return len(request.messages) > _MANY or (schema is not None and len(orjson.dumps(schema)) > _LONG_SCHEMA)
+        if not self._this_turn:
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+        self._this_turn += characters + len(calls) * _CALL + len(request.messages) ** 2 * _MESSAGES_SQUARED
+        return self._this_turn > _LONG or self._has_long_schema(request)
+
+    def _begin_turn(self) -> None:
+        self._this_turn = 0
+
+    def _has_long_schema(self, request: Request) -> bool:
+        """Return True if compiling the schema or the tools of this request would hold up the event loop."""
+        if request.tools is not None:
+            if self.engine.tools.has_grammar(request.tools):
+                return False
+            data = orjson.dumps(request.tools.specs)
+        elif request.sampling.schema is not None:
+            data = orjson.dumps(request.sampling.schema)
+            if data in self.engine.grammars:
+                return False
+        else:
+            return False
+        return len(data) > _LONG_SCHEMA or b'"$ref"' in data
 
     async def _off_loop(self, work: Callable[[], T]) -> T:
         """Do what takes long in a thread, one request after the other."""
@@ -356,7 +380,7 @@ class LlamaBackend(Backend):
         if grammar is None:
             grammar = grammars[key] = Grammar(schema)
             if len(grammars) > _MAX_GRAMMARS:
-                del grammars[next(iter(grammars))]
+                grammars.pop(next(iter(grammars)), None)
         return grammar
 
 

@@ -148,10 +148,10 @@ class OpenBranches(Frame):
 
 def one_of(branches: Sequence[Frames]) -> Frames:
     """One of several texts. A common first frame is put before the choice, so equal branches become one."""
-    found: list[Frames] = []
+    found: dict[Frames, None] = {}
     for branch in branches:
         parts = branch[0].branches if len(branch) == 1 and isinstance(branch[0], OpenBranches) else (branch,)
-        found += [part for part in parts if part not in found]
+        found |= dict.fromkeys(parts)
     heads: dict[Frame | None, list[Frames]] = {}
     for branch in found:
         heads.setdefault(branch[0] if branch else None, []).append(branch)

@@ -12,7 +12,8 @@ Supported:
 - integer: of 64 bits, or with a lower and an upper bound (``minimum``, ``exclusiveMaximum``, …) that leave at most
   1,000 values; number: of up to 24 characters
 - ``enum``, ``const``, ``$ref`` to a place in the schema
-- ``anyOf`` and lists of types, nested in any way; ``oneOf``, whose branches must differ in their first character;
+- ``anyOf`` and lists of types, nested in any way; ``oneOf``, whose branches must differ in their first character; of
+  either at most 200 branches;
   branches of fixed values are merged, and so are integer and number
 
 Anything else is refused by name, never ignored.
@@ -51,13 +52,37 @@ from .schema_keywords import (
     untyped_problem,
 )
 
+# Frames of one place are walked together at each byte, so that many of them hold up all conversations of the model.
+MOST_BRANCHES = 200  # of anyOf and oneOf, and of properties of an object that may be left out
+_MOST_PARTS = 10_000  # schemas within a schema, at each use of a $ref to them, and values
 
-def compile_schema(schema: Mapping[str, Any]) -> Frames:
+
+class PartBudget:
+    """Count of what may still be compiled, of one schema or of several together."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_PARTS
+
+    def take(self, count: int = 1) -> None:
+        """Take parts or values.
+
+        Raises:
+            ConfigurationError: There are too many.
+        """
+        self._left -= count
+        if self._left < 0:
+            raise ConfigurationError(
+                f"JSON schema: has more than {_MOST_PARTS:,} parts and values, each counted wherever a $ref uses it"
+            )
+
+
+def compile_schema(schema: Mapping[str, Any], budget: PartBudget | None = None) -> Frames:
     """The frames of a schema's canonical text.
 
-    :raises ConfigurationError: the schema contradicts itself, or uses an unsupported keyword or combination.
+    :raises ConfigurationError: the schema contradicts itself, is too large, or uses an unsupported keyword or
+        combination.
     """
-    return _Compiler(schema).node(schema, 0)
+    return _Compiler(schema, budget or PartBudget()).node(schema, 0)
 
 
 @dataclass(slots=True)
@@ -66,7 +91,7 @@ class _Options:
 
     fixed: set[bytes] = field(default_factory=set)
     number: Frame | None = None
-    others: list[Frames] = field(default_factory=list)
+    others: dict[Frames, None] = field(default_factory=dict)  # in order
 
     def add(self, other: _Options, *, once: bool) -> None:
         """Also allow what ``other`` allows. ``once``: it is an error if both allow the same (``oneOf``)."""
@@ -79,7 +104,7 @@ class _Options:
         self.fixed |= other.fixed
         # Every integer is a number.
         self.number = other.number if not isinstance(self.number, Number) and other.number else self.number
-        self.others += [frames for frames in other.others if once or frames not in self.others]
+        self.others |= other.others
 
     def frames(self) -> Frames:
         """The frames of all parts together."""
@@ -107,14 +132,15 @@ class _Options:
 class _Compiler:
     """Compiles one schema. ``$ref`` is resolved in the root."""
 
-    def __init__(self, root: Mapping[str, Any]) -> None:
-        self._root = root
+    def __init__(self, root: Mapping[str, Any], budget: PartBudget) -> None:
+        self._root, self._budget = root, budget
 
     def node(self, schema: Any, depth: int) -> Frames:
         """The frames of a part of the schema."""
         return self._options(schema, depth).frames()
 
     def _options(self, schema: Any, depth: int) -> _Options:
+        self._budget.take()
         if depth > 32:
             raise ConfigurationError("JSON schema: nested more than 32 deep, or a $ref that leads back to itself")
         if not isinstance(schema, Mapping):
@@ -131,7 +157,9 @@ class _Compiler:
         if "const" in schema:
             return _Options({fixed(schema["const"], schema, "const")})
         if "enum" in schema:
-            return _Options({fixed(value, schema, "enum") for value in nonempty_list(schema, "enum")})
+            values = nonempty_list(schema, "enum")
+            self._budget.take(len(values))
+            return _Options({fixed(value, schema, "enum") for value in values})
         for keyword in ("anyOf", "oneOf"):
             if keyword in schema:
                 return self._union(nonempty_list(schema, keyword), depth, once=keyword == "oneOf")
@@ -148,8 +176,11 @@ class _Compiler:
         refuse_unknown(schema, KEYWORDS[kind], kind)
         match kind:
             case "integer":
-                values = bounded_integers(schema)
-                return _Options(number=Integer()) if values is None else _Options({str(v).encode() for v in values})
+                integers = bounded_integers(schema)
+                if integers is None:
+                    return _Options(number=Integer())
+                self._budget.take(len(integers))
+                return _Options({str(integer).encode() for integer in integers})
             case "number":
                 return _Options(number=Number())
             case "boolean":
@@ -158,14 +189,14 @@ class _Compiler:
                 return _Options({b"null"})
             case "string":
                 return _Options(
-                    others=[(LiteralText(b'"'), StringBody(*length_bounds(schema, "minLength", "maxLength")))]
+                    others={(LiteralText(b'"'), StringBody(*length_bounds(schema, "minLength", "maxLength"))): None}
                 )
             case "array":
                 item = self.node(schema.get("items", {"type": "string"}), depth + 1)
                 return _Options(
-                    others=[(LiteralText(b"["), ArrayItems(item, *length_bounds(schema, "minItems", "maxItems")))]
+                    others={(LiteralText(b"["), ArrayItems(item, *length_bounds(schema, "minItems", "maxItems"))): None}
                 )
-        return _Options(others=[self._object(schema, depth)])
+        return _Options(others={self._object(schema, depth): None})
 
     def _union(self, branches: list[Any], depth: int, *, once: bool = False) -> _Options:
         options = _Options()
@@ -178,6 +209,8 @@ class _Compiler:
                     f"{chr(min(shared))} ; use anyOf, which may allow both"
                 )
             options.add(other, once=once)
+            if len(options.others) > MOST_BRANCHES:
+                raise ConfigurationError(f"JSON schema: anyOf and oneOf may have at most {MOST_BRANCHES} branches")
         return options
 
     def _object(self, schema: Mapping[str, Any], depth: int) -> Frames:
@@ -193,12 +226,15 @@ class _Compiler:
             )
         if schema.get("additionalProperties") is True and "properties" not in schema and not required:
             return (LiteralText(b"{"), AnyMembers(MAX_DEPTH - 1))
-        unknown = set(required) - set(properties)
+        needed = set(required)
+        unknown = needed - properties.keys()
         if unknown:
             raise ConfigurationError(f"JSON schema: required property '{min(unknown)}' is not described")
-        if len(required) < len(properties):
+        if len(properties) - len(needed) > MOST_BRANCHES:
+            raise ConfigurationError(f"JSON schema: at most {MOST_BRANCHES} properties of an object may be left out")
+        if len(needed) < len(properties):
             left = [
-                (canonical_json(name), self.node(child, depth + 1), name in required)
+                (canonical_json(name), self.node(child, depth + 1), name in needed)
                 for name, child in properties.items()
             ]
             return (LiteralText(b"{"), ObjectMembers(tuple(left)))

@@ -16,7 +16,7 @@ from ..grammar.any_value import MAX_DEPTH, AnyMembers, AnyValue
 from ..grammar.automaton import ArrayItems, Frames, LiteralText, ObjectMembers, one_by_prefix
 from ..grammar.free_text import FreeText
 from ..grammar.grammar import Grammar
-from ..grammar.schema import compile_schema
+from ..grammar.schema import MOST_BRANCHES, PartBudget, compile_schema
 from ..grammar.schema_keywords import KEYWORDS, canonical_json, length_bounds
 from .call_syntax import CallSyntax
 
@@ -24,8 +24,9 @@ from .call_syntax import CallSyntax
 def call_grammar(tools: Toolbox, syntax: CallSyntax) -> Grammar:
     """The grammar of an answer that may call any of these functions, in this syntax."""
     functions = []
+    budget = PartBudget()
     for name in tools.names:
-        arguments = _object(tools.parameters(name) or {}, {}, 0)
+        arguments = _object(tools.parameters(name) or {}, {}, 0, budget)
         key = canonical_json(name)[1:-1] + syntax.between.encode()
         functions.append((key, (*arguments, LiteralText(syntax.closing.encode()))))
     one = one_by_prefix(functions)
@@ -44,19 +45,24 @@ def call_grammar(tools: Toolbox, syntax: CallSyntax) -> Grammar:
     return Grammar.of((LiteralText(syntax.marker.encode()), *call, *([prose] if again else [])))
 
 
-def _object(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Frames:
-    """An object with the properties that a schema describes."""
+def _object(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int, budget: PartBudget) -> Frames:
+    """An object with the properties that a schema describes; any object where too many of them may be left out."""
     properties = schema.get("properties")
     properties = properties if isinstance(properties, Mapping) else {}
     required = schema.get("required")
     needed = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
     root = root or schema
-    left = [(canonical_json(name), _value(part, root, depth + 1), name in needed) for name, part in properties.items()]
+    if len(properties.keys() - needed) > MOST_BRANCHES:
+        return (LiteralText(b"{"), AnyMembers(MAX_DEPTH - 1))
+    left = [
+        (canonical_json(name), _value(part, root, depth + 1, budget), name in needed)
+        for name, part in properties.items()
+    ]
     left += [(canonical_json(name), (AnyValue(),), True) for name in sorted(needed - properties.keys())]
     return (LiteralText(b"{"), ObjectMembers(tuple(left)))
 
 
-def _value(schema: Any, root: Mapping[str, Any], depth: int) -> Frames:
+def _value(schema: Any, root: Mapping[str, Any], depth: int, budget: PartBudget) -> Frames:
     """What a part of a schema allows, as far as that can be enforced."""
     if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
         return (AnyValue(),)
@@ -64,13 +70,13 @@ def _value(schema: Any, root: Mapping[str, Any], depth: int) -> Frames:
     fixed = "enum" in schema or "const" in schema
     if not fixed and (kind == "object" or (kind is None and "properties" in schema)):
         described = schema.get("properties") or schema.get("required")
-        return _object(schema, root, depth) if described else (LiteralText(b"{"), AnyMembers(MAX_DEPTH - 1))
+        return _object(schema, root, depth, budget) if described else (LiteralText(b"{"), AnyMembers(MAX_DEPTH - 1))
     if not fixed and kind == "array":
         try:
             bounds = length_bounds(schema, "minItems", "maxItems")
         except ConfigurationError:
             bounds = (0, None)
-        return (LiteralText(b"["), ArrayItems(_value(schema.get("items"), root, depth + 1), *bounds))
+        return (LiteralText(b"["), ArrayItems(_value(schema.get("items"), root, depth + 1, budget), *bounds))
     known = KEYWORDS.get(kind, frozenset()) if isinstance(kind, str) else frozenset()
     definitions = {name: root[name] for name in ("$defs", "definitions") if name in root}
     tries = [
@@ -83,7 +89,7 @@ def _value(schema: Any, root: Mapping[str, Any], depth: int) -> Frames:
         tries[1:] = [{name: schema[name]}, {"type": kind}]
     for part in tries:
         try:
-            return compile_schema(part)
+            return compile_schema(part, budget)
         except ConfigurationError:
             continue
     return (AnyValue(),)

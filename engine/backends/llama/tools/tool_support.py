@@ -55,13 +55,17 @@ class ToolSupport:
         """The thought marker with which the template itself begins the answer; see ``ChatFormat.opened_marker``."""
         return self._format.opened_marker(messages, tools)
 
+    def has_grammar(self, tools: Toolbox) -> bool:
+        """Return True if the grammar of these functions is compiled."""
+        return tools.digest in self._grammars
+
     def grammar(self, tools: Toolbox) -> Grammar:
         """The grammar of answers that may call these functions."""
         grammar = self._grammars.get(tools.digest)
         if grammar is None:
             grammar = self._grammars[tools.digest] = call_grammar(tools, self.syntax)
             if len(self._grammars) > _MAX_GRAMMARS:
-                del self._grammars[next(iter(self._grammars))]
+                self._grammars.pop(next(iter(self._grammars)), None)
         return grammar
 
     def forced_tokens(self, text: str) -> Tokens:

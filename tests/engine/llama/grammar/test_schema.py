@@ -12,7 +12,10 @@ from pydantic import BaseModel, Field
 from random_schemas import Schema
 
 from viva.engine.backends.llama.grammar.grammar import Grammar
+from viva.engine.backends.llama.tools.call_grammar import call_grammar
+from viva.engine.backends.llama.tools.call_syntax import OWN
 from viva.engine.errors import ConfigurationError
+from viva.engine.tools import Toolbox, ToolCall
 
 
 def takes(schema: Schema, value: Any) -> bool:
@@ -235,3 +238,43 @@ def test_line_39_text_of_bounded_length_always_ends() -> None:
         state, said = after, said + bytes([byte])
         assert len(said) < 60 + 6 * 40
     assert len(json.loads(said)["comment"]) == 40
+
+
+GROWING: Schema = {
+    "$defs": {f"a{n}": {"properties": {name: {"$ref": f"#/$defs/a{n + 1}"} for name in "bcdefghij"}, "type": "object"}
+              for n in range(9)} | {"a9": NULL},
+    "$ref": "#/$defs/a0",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        (GROWING, "more than 10,000 parts and values"),
+        ({"anyOf": [{**INTEGER, "minimum": n, "maximum": n + 999} for n in range(0, 90_000, 1_000)]}, "10,000 parts"),
+        ({"anyOf": [{**STRING, "maxLength": n} for n in range(300)]}, "at most 200 branches"),
+        (
+            {"anyOf": [{"anyOf": [{**STRING, "maxLength": n + m} for n in range(99)]} for m in (0, 99, 198)]},
+            "200 branches",
+        ),
+        (
+            {"type": "object", "properties": {f"p{n}": NULL for n in range(300)}, "required": []},
+            "at most 200 properties",
+        ),
+    ],
+)
+def test_no_small_schema_becomes_a_large_grammar(schema: Schema, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        Grammar(schema)
+
+
+def test_tools_beyond_the_bounds_allow_any_value() -> None:
+    described: list[Schema] = [
+        {"properties": {"a": {"$ref": "#/$defs/a0"}}, "required": ["a"], "$defs": GROWING["$defs"]},
+        {"properties": {f"p{n}": NULL for n in range(300)}},
+    ]
+    tools = Toolbox([{"name": f"f{n}", "parameters": one} for n, one in enumerate(described)], required=True)
+    grammar = call_grammar(tools, OWN)
+    for name, arguments in (("f0", {"a": {"any": [1]}}), ("f1", {"any": [1]})):
+        said = OWN.written(ToolCall("", name, json.dumps(arguments)))
+        assert grammar.advance(grammar.start, said.encode()) is not None
