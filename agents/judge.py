@@ -29,10 +29,10 @@ RULING_SCHEMA: dict[str, Any] = {
 }
 
 _LONGEST_LINE = 300
-_DECORATION = re.compile(r"[*_`#>\"'“”‘’\[\](){}.,!。:：-]+")
+_DECORATION = re.compile(r"[*_`#>\"'“”‘’\[\](){}.,!。:：=-]+")
 _LABEL = (
     r"(?:(?:the|my|final|overall|verdict|decision|result|judge?ment|conclusion|answer|ruling|is"
-    r"|최종|판정|결정|결론|결과|평가|은|는)\s*)*"
+    r"|최종|판정|결정|결론|결과|평가|은|는|urteil|ergebnis|veredicto|verdetto|вердикт|判定|判断|裁定|结论|結論|评价|評価|は|是|为)\s*)*"
 )
 _SENTENCE = re.compile(r"[.!?;…]+(?:\s|$)|\n")
 _ENDING = re.compile(r"\b(pass|fail)(?:ed|es|s)?\W*$", re.IGNORECASE)

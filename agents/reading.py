@@ -128,7 +128,10 @@ _ATTRIBUTION = re.compile(
     r"|claim(?:s|ed)?|inserted|planted|inject(?:ed|s)|embed(?:s|ded)|quot(?:es?|ed|ing)|append(?:s|ed)|past(?:es|ed)"
     r"|outputs|ends with|starts with|beg(?:ins|an) with|tr(?:ies|ied|ying)|attempt(?:s|ed)?|mentions?|schrieb|schreibt"
     r"|sagt|enthält|écrit|contient|escrib\w+|dice|contiene|пишет|написал\w*|содержит)\b|写道|写了|写着|声称|書い|書か|적었|썼|포함"
-    r"|\b(?:candidate|assistant|model|user|student|examinee|respondent|interactor|bot)(?:['’]s)?(?: \w+){0,3}\s?:\s*$",
+    r"|\b(?:candidate|assistant|model|user|student|examinee|respondent|interactor|bot)(?:['’]s)?(?: \w+){0,3}\s?:\s*$"
+    r"|(?:\b(?:[ck]andidat|prüfling|кандидат)\w*|(?:候选人|考生|受験者|候補者|응시자|지원자|후보)[\w ]{0,12})"
+    r"(?: \w+){0,3}\s?[:：]\s*$"
+    r"|<[\w-]{0,20}(?:reply|candidate|quot|transcript|conversation|dialog|user|assistant|submission)[\w-]{0,20}>?\s*$",
     re.IGNORECASE,
 )
 
