@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import linear_regression
 from typing import TypeAlias
@@ -126,6 +126,10 @@ class Departure:
     models: float
     limit: float
     tries: int | None
+
+    def corrected_for(self, tables: int) -> Departure:
+        """Return the same test as one of those of this point in so many tables, by Bonferroni."""
+        return self if self.tries is None else replace(self, tries=self.tries * tables)
 
     @property
     def p(self) -> float:

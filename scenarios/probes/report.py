@@ -111,10 +111,12 @@ def detector_records(
     """Return by detector how well it tells members from other texts; of detectors that every text has a score of.
 
     ``texts`` are the scores of each text, which is named by whether it is of the second set, and its item.
-    ``chance_se`` is the standard error that the area would have if members and others were alike.
+    ``chance_se`` is the standard error that the area would have if members and others were alike; ``items`` counts the
+    independent texts of the set that has fewer: clusters count once.
     """
     member = [second == members_are_second for second, _ in texts]
     labels = [clusters[place] for place in texts]
+    items = min(len({clusters[place] for place in texts if place[0] == second}) for second in (False, True))
     found: dict[str, Any] = {}
     for name in next(iter(texts.values())):
         if all(name in one for one in texts.values()):
@@ -122,6 +124,7 @@ def detector_records(
             found[name] = _estimate(auc(values, member, clusters=labels))
             found[name]["tpr_at_5_fpr"] = _rounded(tpr_at_fpr(values, member, _LOW_FALSE_POSITIVES))
             found[name]["chance_se"] = _rounded(chance_error(values, member, labels))
+            found[name]["items"] = items
     return found
 
 

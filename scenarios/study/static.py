@@ -30,7 +30,8 @@ class StaticFigures(Protocol):
 
     def pooled(self, pool: Pool) -> dict[str, Any]:
         """A pool's figures as plain data: ``accuracy`` and ``unanswered`` by way of answering, ``loss``,
-        ``loss_against``, ``loss_gap`` and ``detectors``.
+        ``loss_against``, ``loss_gap``, ``detectors``, and ``members``: whose texts detectors rank above the others,
+        the ``dataset``'s or those ``against`` it.
         """
 
     def right(self, pool: Pool, method: str) -> tuple[Floats, Codes]:

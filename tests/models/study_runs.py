@@ -10,7 +10,7 @@ import json
 import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from viva.engine.clock import RealClock, VirtualClock
 from viva.engine.folder import RunFolder
@@ -73,19 +73,36 @@ def written(
     given = {"dataset": str(source), "interactor": "simulated:i", "evaluator": "simulated:e"} | settings
     run = new_run("kieval", KievalSettings(candidate=list(candidates), **given), path).folder
     label = next(iter(run.manifest["models"]["candidate"]))
+    _record(
+        run,
+        [
+            (f"{label}/failed-{number}", "failed", one)
+            if isinstance(one, dict)
+            else (f"{one.candidate}/{one.item}", "finished", one.to_record())
+            for number, one in enumerate(ended)
+        ],
+    )
+    return path
 
+
+def probed_as_given(
+    path: Path, source: Path, ended: Sequence[dict[str, Any]], *candidates: str, **settings: Any
+) -> Path:
+    """A run of probes of losses against the same file, with these records."""
+    given = {"dataset": str(source), "against": str(source), "method": ["loss"], "shots": 0} | settings
+    run = new_run("probe", ProbeSettings(candidate=list(candidates), **given), path).folder
+    _record(run, [(f"{one['candidate']}/{one['item']}", "finished", one) for one in ended])
+    return path
+
+
+def _record(run: RunFolder, ended: Sequence[tuple[str, Literal["finished", "failed"], dict[str, Any]]]) -> None:
     async def write() -> None:
         async with Journal(run.journal, RealClock()) as journal:
-            for number, one in enumerate(ended):
-                failed = isinstance(one, dict)
-                key = f"{label}/failed-{number}" if isinstance(one, dict) else f"{one.candidate}/{one.item}"
+            for number, (key, how, result) in enumerate(ended):
                 journal.record_started(number, key, {"id": key})
-                journal.record_ended(
-                    number, "failed" if failed else "finished", one if isinstance(one, dict) else one.to_record()
-                )
+                journal.record_ended(number, how, result)
 
     asyncio.run(write())
-    return path
 
 
 def rewritten(run: Path, copy: Path, seed: int) -> Path:

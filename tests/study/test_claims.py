@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from study_runs import dataset, interviewed, probed, written
+from study_runs import dataset, interviewed, probed, probed_as_given, written
 
 from viva.engine.folder import RunFolder
 from viva.orchestration.launch import recorded_results
 from viva.reports.figures import clustered_score
 from viva.scenarios.kieval.score import Interview, Round
 from viva.scoring.clusters import clustered_mean
+from viva.scoring.contamination import MIN_K
 from viva.scoring.regression import ItemErrors, Point, departures, robust_line
 from viva.scoring.stream import ClusteredStream
 from viva.study.exports import write_csv
@@ -104,7 +105,84 @@ def test_a_dataset_that_nobody_was_probed_on_leaves_the_others_accuracies(root: 
     other = interviewed(root / "elsewhere", *names, dataset=str(dataset(root / "elsewhere.jsonl", 12)))
     told = Study([*science, other]).report()["correlations"]
     assert told["accuracies"] == {"science": "text", "elsewhere": "first answer"}
-    assert told["lines"]["science"] == Study(science).report()["correlations"]["lines"]["science"]
+    found, alone = (one["lines"]["science"] for one in (told, Study(science).report()["correlations"]))
+    for line in (found, alone):
+        line["tests"] = {name: (test["value"], test["se"]) for name, test in line["tests"].items()}
+    assert found == alone
+
+
+@pytest.fixture(scope="module")
+def crossed(root: Path, cheated: list[Path]) -> list[Path]:
+    """The candidates of ``cheated`` on two further datasets, and once more on one of too few items to find anything."""
+    sources = [("second", ITEMS, (1.0, 0.2)), ("third", ITEMS, (0.6, 0.6)), ("tiny", 5, (1.0, 0.2))]
+    further = [
+        honest(root / name, dataset(root / f"{name}.jsonl", count), "abcde", count, cheat=levels)
+        for name, count, levels in sources
+    ]
+    return [*cheated, *further]
+
+
+def line_tests(*runs: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    report = Study(runs).report()
+    return {
+        (one["dataset"], one["candidate"]): test
+        for one in report["verdicts"]["candidates"]
+        for test in one["tests"]
+        if test["test"] == "line"
+    }
+
+
+def test_accusations_are_corrected_for_the_candidates_tests_on_other_datasets(
+    cheated: list[Path], crossed: list[Path]
+) -> None:
+    alone, together = line_tests(*cheated), line_tests(*crossed)
+    for (name, candidate), test in alone.items():
+        found = together[name, candidate]
+        assert found["p"] == pytest.approx(min(1.0, 3 * test["p"]), rel=1e-4), candidate
+        assert found["power"] <= test["power"]
+    assert together["quiz", "cheat"]["p_corrected"] < 0.05  # and one who cheats is found all the same
+    report = Study(crossed).report()
+    verdicts = {(one["dataset"], one["candidate"]): one["verdict"] for one in report["verdicts"]["candidates"]}
+    suspected = {place for place, verdict in verdicts.items() if verdict == "suspected"}
+    assert suspected == {("quiz", "cheat"), ("second", "cheat")}
+    lines = {name: line["below"] for name, line in report["correlations"]["lines"].items()}
+    assert lines == {"quiz": ["cheat"], "second": ["cheat"], "third": [], "tiny": []}
+
+
+def probes_of(path: Path, source: Path, texts: int, cluster: int, shift: float, **settings: Any) -> Path:
+    """A run of probes whose texts of the dataset are more familiar than the others by so much."""
+    draw, held = np.random.default_rng(texts), []
+    for second in (False, True):
+        mood = draw.normal(0, 1 if cluster > 1 else 0, texts)
+        for at in range(texts):
+            loss = float(9 + mood[at // cluster] + draw.normal(0, 0.5) - (0 if second else shift))
+            signals = {"tokens": 9, "loss": loss, "perplexity": 9.0, "zlib_ratio": 1.0, "min_k": [-loss] * len(MIN_K)}
+            named = f"{second}-{at // cluster}" if cluster > 1 else ""
+            one = {"candidate": "a", "item": f"{second}-{at}", "second": second, "signals": signals, "usage": {}}
+            held.append(one | {"cluster": named})
+    return probed_as_given(path, source, held, "simulated:a", **settings)
+
+
+def texts_test(run: Path) -> tuple[str, dict[str, Any]]:
+    [one] = Study([run]).report()["verdicts"]["candidates"]
+    [test] = one["tests"]
+    return one["verdict"], test
+
+
+def test_texts_of_few_clusters_accuse_and_acquit_nobody(root: Path) -> None:
+    source = dataset(root / "passages.jsonl", 40)
+    verdict, test = texts_test(probes_of(root / "passages", source, 40, 8, 4.0))
+    assert (verdict, test["p_corrected"], test["power"], test["value"]) == ("too_few", 1.0, 0.0, 1.0)
+    assert texts_test(probes_of(root / "single", source, 40, 1, 4.0))[0] == "suspected"
+
+
+def test_texts_of_the_other_set_that_are_familiar_accuse_nobody(root: Path) -> None:
+    """With ``members`` against, detectors rank the other set's texts above those of the dataset."""
+    source = dataset(root / "turned.jsonl", 40)
+    verdict, test = texts_test(probes_of(root / "other-seen", source, 40, 1, -4.0, members="against"))
+    assert (verdict, test["value"]) == ("no_sign", 0.0)
+    verdict, test = texts_test(probes_of(root / "own-seen", source, 40, 1, 4.0, members="against"))
+    assert (verdict, test["value"]) == ("suspected", 1.0)
 
 
 def test_not_tested_is_no_verdict_of_no_sign(root: Path, cheated: list[Path]) -> None:

@@ -1,17 +1,20 @@
 """What a study may claim, dataset by dataset: who is suspected of contamination, who leads, and what cannot be told.
 
 The figures are those of the sections before. One rule holds for sentences, lines, pages and JSON: an accusation or a
-lead takes a p-value, corrected for all tests on the same items, below ``LEVEL``. That nothing was found is said only
-where the test would have found an effect of a stated size with probability ``POWER`` at the same level; else the answer
-is that there are too few items to tell.
+lead takes a p-value, corrected for all tests on the same items, below ``LEVEL``; an accusation also corrects for the
+tests of the same candidate on other datasets. That nothing was found is said only where the test would have found an
+effect of a stated size with probability ``POWER`` at the same level; else the answer is that there are too few items to
+tell.
 
-Each dataset is judged by itself, so that runs on other items change nothing; a lead over several datasets is that of
-the candidates that have met all of them.
+Each dataset is judged by itself. Runs of other candidates on other items change nothing; runs of the same candidate
+on other items change the number of its tests alone. A lead over several datasets is that of the candidates that have
+met all of them.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any
@@ -41,8 +44,9 @@ FEWEST_ITEMS = regression.FEWEST  # or clusters of items
 FEWEST_CANDIDATES = 4  # on a line: of three, none can be off it
 
 SENTENCE = (
-    f"Suspected or ahead: p below {LEVEL}, corrected for all tests on the same items. No sign: a fall of {FALL:g} "
-    f"points below the line, or an AUC of {AREA:g}, would be found with a power of {POWER:.0%}. Else too few to tell."
+    f"Suspected or ahead: p below {LEVEL}, corrected for all tests on the same items; suspected also for those of the "
+    f"candidate on other datasets. No sign: a fall of {FALL:g} points below the line, or an AUC of {AREA:g}, would be "
+    f"found with a power of {POWER:.0%}. Else too few to tell."
 )
 
 DETECTOR = "min_k_20"  # k = 20, as Shi et al. 2024 recommend
@@ -59,7 +63,7 @@ class Claims(Section[InterviewMaterial]):
         rule = {"level": LEVEL, "power": POWER, "fall": FALL, "auc": AREA, "gap": GAP}
         return {
             "rule": rule | {"fewest_items": FEWEST_ITEMS, "fewest_candidates": FEWEST_CANDIDATES},
-            "candidates": [one for name in datasets for one in _judged(report, name)],
+            "candidates": list(_judged(report, datasets)),
             "leads": list(_leads(material, report, datasets)),
         }
 
@@ -86,21 +90,28 @@ class Claims(Section[InterviewMaterial]):
 # -- contamination -----------------------------------------------------------------------------------------------------
 
 
-def _judged(report: Mapping[str, Any], dataset: str) -> Iterator[dict[str, Any]]:
-    """The candidates of a dataset, each with its tests and what they say."""
-    rows = [row for row in report["pooled"] if row["dataset"] == dataset]
-    line = report["correlations"]["lines"].get(dataset) or {"tests": {}, "residuals": {}}
-    probed = [row["candidate"] for row in rows if detected(row) is not None]
-    for row in rows:
-        name = row["candidate"]
-        tests: list[dict[str, Any]] = []
-        found = line["tests"].get(name)
-        if found is not None and len(line["residuals"]) >= FEWEST_CANDIDATES:
-            value = line["residuals"][name]
-            tests.append({"test": "line", **found, "value": value, "p_corrected": found["p"] if value < 0 else 1.0})
-        if (detector := detected(row)) is not None:
-            tests.append(_of_texts(row["probe"], detector, len(probed)))
-        yield {"dataset": dataset, "candidate": name, "verdict": _verdict(tests), "tests": tests}
+def _judged(report: Mapping[str, Any], datasets: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The candidates of each dataset, each with its tests and what they say.
+
+    Texts are tested of all candidates that were asked on the dataset, and of the candidate on all datasets.
+    """
+    probed = [row for row in report["pooled"] if detected(row) is not None]
+    together = Counter(row["candidate"] for row in probed if _texts_of(row) >= FEWEST_ITEMS)
+    for dataset in datasets:
+        line = report["correlations"]["lines"].get(dataset) or {"tests": {}, "residuals": {}}
+        asked = sum(row["dataset"] == dataset for row in probed)
+        for row in report["pooled"]:
+            if row["dataset"] != dataset:
+                continue
+            name = row["candidate"]
+            tests: list[dict[str, Any]] = []
+            found = line["tests"].get(name)
+            if found is not None and len(line["residuals"]) >= FEWEST_CANDIDATES:
+                value = line["residuals"][name]
+                tests.append({"test": "line", **found, "value": value, "p_corrected": found["p"] if value < 0 else 1.0})
+            if detected(row) is not None:
+                tests.append(_of_texts(row, asked * (together[name] + (_texts_of(row) < FEWEST_ITEMS))))
+            yield {"dataset": dataset, "candidate": name, "verdict": _verdict(tests), "tests": tests}
 
 
 def _verdict(tests: Sequence[Mapping[str, Any]]) -> str:
@@ -117,13 +128,21 @@ def detected(row: Record) -> Record | None:
     return one if row["dataset"] is not None and one.get("chance_se") else None
 
 
-def _of_texts(probe: Record, detector: Record, probed: int) -> dict[str, Any]:
-    """Whether a candidate tells the dataset's texts from the others, of ``probed`` candidates that were asked."""
+def _texts_of(row: Record) -> int:
+    """How many independent texts the detector was asked about, of the set that has fewer."""
+    fewest = min(row["probe"][name]["n"] for name in ("loss", "loss_against"))
+    return int((detected(row) or {}).get("items", fewest))
+
+
+def _of_texts(row: Record, tests: int) -> dict[str, Any]:
+    """Whether a candidate tells the dataset's texts from the others: one of so many ``tests``."""
+    probe, detector = row["probe"], detected(row) or {}
     error, value = detector["chance_se"], detector["value"]
-    n = min(probe[name]["n"] for name in ("loss", "loss_against"))
-    sizes, level = (probe["loss"]["n"], probe["loss_against"]["n"]), LEVEL / KINDS_OF_TEST / probed
-    enough = n >= FEWEST_ITEMS
-    p = KINDS_OF_TEST * probed * NormalDist().cdf((0.5 - value) / error) if enough else 1.0
+    if probe.get("members") == "against":  # the area is that of the other set's texts
+        value = rounded(1.0 - value) or 0.0
+    sizes, level = (probe["loss"]["n"], probe["loss_against"]["n"]), LEVEL / KINDS_OF_TEST / tests
+    enough = _texts_of(row) >= FEWEST_ITEMS
+    p = KINDS_OF_TEST * tests * NormalDist().cdf((0.5 - value) / error) if enough else 1.0
     times = area_times(AREA, error, *sizes, level, POWER)
     return {
         "test": "texts",
@@ -131,8 +150,8 @@ def _of_texts(probe: Record, detector: Record, probed: int) -> dict[str, Any]:
         "se": error,
         "p": significant(min(1.0, p)),
         "power": rounded(area_power(AREA, error, *sizes, level)) if enough else 0.0,
-        "n": n,
-        "needed": max(FEWEST_ITEMS, math.ceil(times * n)),
+        "n": min(sizes),
+        "needed": max(FEWEST_ITEMS, math.ceil(times * min(sizes))),
         "p_corrected": significant(min(1.0, p)),
     }
 

@@ -6,8 +6,9 @@ What never belongs here: formulas, and which accuracy it is (``accuracies``).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from viva.reports.rows import Row, figure_row
 from viva.reports.text import Table, number, percent
 from viva.scoring.correlation import Correlations, Figures, Fit, by_dataset, correlate, fits
 from viva.scoring.plots import regression
-from viva.scoring.regression import ItemErrors, Point, Regression, departures
+from viva.scoring.regression import Departure, ItemErrors, Point, Regression, departures
 
 from ...study.sections import Section, Subject
 from ...study.static import StaticFigures
@@ -56,9 +57,7 @@ class AgainstAccuracy(Section[InterviewMaterial]):
         common = accuracy_source(pooled, self._lent)
         figures, left_out = _figures(pooled, sources)
         alike = figures if set(sources.values()) <= {common} else _figures(pooled, dict.fromkeys(datasets, common))[0]
-        lines: dict[str, dict[str, Any] | None] = {}
-        for name, group in by_dataset(figures).items():
-            lines[name] = self._line(material, report, name, group, sources[name])
+        lines = self._fitted(material, figures, sources)
         below = sorted({model for line in lines.values() if line is not None for model in line["below"]})
         rows = {(one["candidate"], one["dataset"]): one for one in pooled}
         return {
@@ -71,38 +70,42 @@ class AgainstAccuracy(Section[InterviewMaterial]):
             "lines": lines,
         }
 
-    def _line(
-        self,
-        material: InterviewMaterial,
-        report: Mapping[str, Any],
-        dataset: str,
-        group: Sequence[Figures],
-        source: str,
-    ) -> dict[str, Any] | None:
-        """A dataset's line, with each candidate tested against that of the others."""
+    def _fitted(
+        self, material: InterviewMaterial, figures: Sequence[Figures], sources: Mapping[str, str]
+    ) -> dict[str, dict[str, Any] | None]:
+        """Each dataset's line, with each candidate tested against that of the others; p is corrected for the datasets
+        on which the candidate is tested, so that runs of other candidates on other datasets change nothing.
+        """
+        tested = {
+            name: self._tested(material, name, group, sources[name]) for name, group in by_dataset(figures).items()
+        }
+        datasets = Counter(
+            model
+            for one in tested.values()
+            if one is not None
+            for model, test in one.tests.items()
+            if test.has_enough_items
+        )
+        return {name: None if one is None else one.record(datasets) for name, one in tested.items()}
+
+    def _tested(
+        self, material: InterviewMaterial, dataset: str, group: Sequence[Figures], source: str
+    ) -> _TestedLine | None:
         fit = fits(group)[dataset] if len(group) > 2 else None
         if fit is None:
             return None
+        models = {one.model for one in group}
         pools = {
-            pool.candidate: pool for pool in material.pools if pool.dataset == dataset and pool.candidate in
-            {one.model for one in group}
-        }  # fmt: skip
+            pool.candidate: pool for pool in material.pools if pool.dataset == dataset and pool.candidate in models
+        }
         errors = _item_errors(pools, source, self._lent, group)
         points = [Point(one.model, one.accuracy, one.score, one.accuracy_se, one.score_se) for one in group]
-        tests = {}
         found = departures(fit.line, points, errors, scatter=SCATTER, tests=KINDS_OF_TEST)
-        for model in fit.line.residuals:
-            one, items = found.get(model), len(np.unique(pools[model].codes()))
-            tests[model] = {"value": None, "se": None, "p": 1.0, "power": 0.0, "n": items, "needed": None}
-            if one is None:  # without it too few are left for a line
-                continue
-            times = one.times_the_items(FALL, POWER)
-            tests[model] |= {"value": significant(one.value), "se": significant(one.se)}
-            tests[model]["needed"] = None if times is None else max(FEWEST_ITEMS, math.ceil(times * items))
-            if errors[model].clusters >= FEWEST_ITEMS:
-                tests[model] |= {"p": significant(one.p), "power": rounded(one.power(FALL))}
-        line = replace(fit.line, p_values={name: float(test["p"] or 0.0) for name, test in tests.items()})
-        return line_record(Fit(line, fit.spread)) | {"tests": tests}
+        tests = {
+            model: _LineTest(found.get(model), len(np.unique(pools[model].codes())), errors[model].clusters)
+            for model in fit.line.residuals
+        }
+        return _TestedLine(fit, tests)
 
     def notes(self, report: Record) -> list[str]:
         """Models that answer too seldom to be set beside others."""
@@ -178,6 +181,49 @@ class AgainstAccuracy(Section[InterviewMaterial]):
         if any(len(group) > regression.NAMED for group in groups.values()):
             caption += f" Of more than {regression.NAMED} models only those off the line are named."
         return plot(report, "regression", "KIEval score against accuracy", caption, drawn)
+
+
+@dataclass(slots=True, frozen=True)
+class _LineTest:
+    """The test of one candidate against the line of the others; ``departure`` None: too few are left for a line."""
+
+    departure: Departure | None
+    items: int
+    clusters: int
+
+    @property
+    def has_enough_items(self) -> bool:
+        """Whether there are items enough to find anything."""
+        return self.departure is not None and self.clusters >= FEWEST_ITEMS
+
+    def record(self, datasets: int) -> dict[str, Any]:
+        """The test as plain data, as one of those on so many datasets."""
+        found: dict[str, Any] = {"value": None, "se": None, "p": 1.0, "power": 0.0, "n": self.items, "needed": None}
+        if self.departure is None:
+            return found
+        one = self.departure.corrected_for(datasets)
+        times = one.times_the_items(FALL, POWER)
+        found |= {"value": significant(one.value), "se": significant(one.se)}
+        found["needed"] = None if times is None else max(FEWEST_ITEMS, math.ceil(times * self.items))
+        if self.has_enough_items:
+            found |= {"p": significant(one.p), "power": rounded(one.power(FALL))}
+        return found
+
+
+@dataclass(slots=True, frozen=True)
+class _TestedLine:
+    """A dataset's line, and the test of each candidate."""
+
+    fit: Fit
+    tests: Mapping[str, _LineTest]
+
+    def record(self, datasets: Mapping[str, int]) -> dict[str, Any]:
+        """The line as plain data; ``datasets`` has by candidate on how many it is tested with items enough."""
+        tests = {}
+        for model, one in self.tests.items():
+            tests[model] = one.record(datasets.get(model, 0) + (not one.has_enough_items))
+        line = replace(self.fit.line, p_values={name: float(test["p"] or 0.0) for name, test in tests.items()})
+        return line_record(Fit(line, self.fit.spread)) | {"tests": tests}
 
 
 def _figures(pooled: Sequence[Record], sources: Mapping[str, str]) -> tuple[list[Figures], list[dict[str, Any]]]:

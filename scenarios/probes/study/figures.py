@@ -47,7 +47,7 @@ class ProbeFigures:
                         "unanswered_rate": rounded(silent / len(right)),
                     }
                 record["accuracy"][method] = clustered_rate(right, pool.catalogue.named(self._clusters(pool, method)))
-        record |= {"loss": None, "loss_against": None, "loss_gap": None, "detectors": None}
+        record |= {"loss": None, "loss_against": None, "loss_gap": None, "members": None, "detectors": None}
         if pool.dataset is not None:
             record |= _signals(pool.readings)
         return record
@@ -92,8 +92,10 @@ def _signals(readings: Sequence[RunReading]) -> dict[str, Any]:
     read = [one for one in readings if isinstance(one.columns, ProbeColumns) and one.columns.signals]
     columns: list[ProbeColumns] = [one.columns for one in read]
     names = ("loss", "loss_against", "loss_gap", "detectors")
+    members = {"against" if one.members_are_second else "dataset" for one in columns}
+    known = {"members": members.pop()} if len(members) == 1 else {}
     if len(read) == 1 and read[0].result is not None:
-        return {name: read[0].result.get(name) for name in names}
+        return {name: read[0].result.get(name) for name in names} | known
     scores = averaged_scores(columns)
     if not scores:
         return dict.fromkeys(names)
@@ -101,7 +103,7 @@ def _signals(readings: Sequence[RunReading]) -> dict[str, Any]:
     losses = {second: ClusteredStream() for second in (False, True)}
     for place, one in scores.items():
         losses[place[0]].add(DIRECTIONS["loss"] * one["loss"], labels[place])
-    record: dict[str, Any] = dict.fromkeys(names)
+    record: dict[str, Any] = dict.fromkeys(names) | known
     for name, second in (("loss", False), ("loss_against", True)):
         if losses[second].n:
             record[name] = mean_record(losses[second])
