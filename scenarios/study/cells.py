@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from viva.engine.folder import RunFolder
 from viva.reports.text import Table
@@ -89,9 +89,14 @@ class RunReading:
         return "done" if self.cell.planned is not None and self.ended >= self.cell.planned else "part"
 
 
+Circumstances: TypeAlias = tuple[tuple[str, str], ...]  # names and values
+
+
 @dataclass(slots=True)
 class Pool:
-    """One candidate's cells over seeds and evaluators; ``dataset`` None stands for all datasets."""
+    """One candidate's cells over seeds and evaluators; ``dataset`` None stands for all datasets. Where a dataset's
+    cells were told apart (``pools``), it is the name of those taken together.
+    """
 
     candidate: str
     dataset: str | None
@@ -99,19 +104,58 @@ class Pool:
     catalogue: ItemCatalogue
 
 
-def pools(readings: Sequence[RunReading], catalogue: ItemCatalogue) -> Iterator[Pool]:
-    """A pool for each candidate and dataset, and of all datasets where there are several; in the cells' order."""
-    datasets: dict[str, list[str]] = {}
-    groups: dict[tuple[str, str], list[RunReading]] = {}
-    for one in readings:
-        names = datasets.setdefault(one.cell.candidate, [])
-        if one.cell.dataset not in names:
-            names.append(one.cell.dataset)
-        groups.setdefault((one.cell.candidate, one.cell.dataset), []).append(one)
-    several = len({one.cell.dataset for one in readings}) > 1
-    for candidate, names in datasets.items():
-        for dataset in names:
-            yield Pool(candidate, dataset, groups[candidate, dataset], catalogue)
-        if several:
-            everything = [one for dataset in names for one in groups[candidate, dataset]]
-            yield Pool(candidate, None, everything, catalogue)
+def pools(
+    readings: Sequence[RunReading],
+    catalogue: ItemCatalogue,
+    circumstances_of: Callable[[RunReading], Circumstances | None] = lambda _: None,
+) -> Iterator[Pool]:
+    """A pool for each candidate and dataset, and of all datasets where there are several; in the cells' order.
+
+    ``circumstances_of``: what besides candidate, items and seed decides about figures; None: nothing. Where not all
+    candidates of a dataset have met the same, each set of candidates that have is pooled by itself, under a name that
+    says which circumstances these are: figures of other scales are not to be compared.
+    """
+    told_apart = _told_apart(readings, circumstances_of)
+    candidates: dict[str, dict[str, list[RunReading]]] = {}
+    for one, names in zip(readings, told_apart, strict=True):
+        for name in names:
+            candidates.setdefault(one.cell.candidate, {}).setdefault(name, []).append(one)
+    several = len({name for names in told_apart for name in names}) > 1
+    for candidate, groups in candidates.items():
+        for name, group in groups.items():
+            yield Pool(candidate, name, group, catalogue)
+        if several:  # each cell once, whichever groups it is in
+            everything = {id(one): one for group in groups.values() for one in group}
+            yield Pool(candidate, None, list(everything.values()), catalogue)
+
+
+def _told_apart(
+    readings: Sequence[RunReading], circumstances_of: Callable[[RunReading], Circumstances | None]
+) -> list[list[str]]:
+    """Of each reading the names of what it is pooled under: its dataset's, or those of circumstances on the dataset;
+    a reading without circumstances stands beside all others of its candidate.
+    """
+    found = [circumstances_of(one) for one in readings]
+    met: dict[str, dict[Circumstances, set[str]]] = {}
+    for one, circumstances in zip(readings, found, strict=True):
+        if circumstances is not None:
+            met.setdefault(one.cell.dataset, {}).setdefault(circumstances, set()).add(one.cell.candidate)
+    names: dict[tuple[str, Circumstances], str] = {}
+    of_candidate: dict[tuple[str, str], dict[str, None]] = {}
+    for dataset, candidates in met.items():
+        groups: dict[frozenset[str], list[Circumstances]] = {}
+        for circumstances, who in candidates.items():
+            groups.setdefault(frozenset(who), []).append(circumstances)
+        common = set.intersection(*map(set, candidates))
+        for members, group in groups.items():
+            told = " and ".join(" ".join(f"{n} {v}" for n, v in one if (n, v) not in common) for one in group)
+            name = dataset if len(groups) == 1 else f"{dataset} ({told})"
+            names |= {(dataset, one): name for one in group}
+            for candidate in members:
+                of_candidate.setdefault((dataset, candidate), {})[name] = None
+    return [
+        [names[one.cell.dataset, circumstances]]
+        if circumstances is not None
+        else list(of_candidate.get((one.cell.dataset, one.cell.candidate), [one.cell.dataset]))
+        for one, circumstances in zip(readings, found, strict=True)
+    ]

@@ -41,7 +41,9 @@ def talk(source: str, item: int, candidate: str, right: bool, *marks: int, clust
     return Interview(candidate, f"{source}-{item}", 5, 0, right, rounds, cluster=cluster)
 
 
-def run_of(path: Path, source: Path, items: int = ITEMS, cluster: int = 1, **levels: tuple[float, float]) -> Path:
+def run_of(
+    path: Path, source: Path, items: int = ITEMS, cluster: int = 1, settings: Any = None, **levels: tuple[float, float]
+) -> Path:
     """A run of candidates that answer a share of the items rightly, and a share of the questions in two rounds."""
     held = []
     for candidate, (knows, talks_as) in levels.items():
@@ -50,7 +52,7 @@ def run_of(path: Path, source: Path, items: int = ITEMS, cluster: int = 1, **lev
             marks = [4 if draw.random() < talks_as else 1 for _ in range(2)]
             name = f"text-{item // cluster}" if cluster > 1 else ""
             held.append(talk(source.stem, item, candidate, bool(draw.random() < knows), *marks, cluster=name))
-    return written(path, source, held, *(f"simulated:{candidate}" for candidate in levels))
+    return written(path, source, held, *(f"simulated:{candidate}" for candidate in levels), **(settings or {}))
 
 
 def honest(path: Path, source: Path, names: str, items: int = ITEMS, cluster: int = 1, **more: Any) -> Path:
@@ -149,6 +151,45 @@ def test_accusations_are_corrected_for_the_candidates_tests_on_other_datasets(
     assert lines == {"quiz": ["cheat"], "second": ["cheat"], "third": [], "tiny": []}
 
 
+UNLIKE = {
+    "evaluator": ({"evaluator": "simulated:harsh"}, "evaluator harsh"),
+    "rounds": ({"rounds": 2}, "rounds 2"),
+}
+
+
+@pytest.mark.parametrize("kind", UNLIKE)
+def test_candidates_that_were_not_examined_alike_share_no_line_and_no_ranking(
+    root: Path, cheated: list[Path], kind: str
+) -> None:
+    """One by another judge neither is accused by the others' line nor hides who cheats."""
+    settings, told = UNLIKE[kind]
+    apart = run_of(root / f"unlike-{kind}", root / "quiz.jsonl", settings=settings, f=(0.9, 0.2), b=(0.4, 0.1))
+    alone, report = Study(cheated).report(), Study([*cheated, apart]).report()
+    judged = {(one["dataset"], one["candidate"]): one for one in report["verdicts"]["candidates"]}
+    [here] = {name for name, candidate in judged if candidate == "cheat"}
+    there = f"quiz ({told})"
+    assert [one for one in report["verdicts"]["candidates"] if one["dataset"] == here] == [
+        one | {"dataset": here} for one in alone["verdicts"]["candidates"]
+    ]
+    assert {judged[there, name]["verdict"] for name in "fb"} == {"not_tested"}
+    found = {one.about: one for one in findings_of(report)}
+    assert {name: len(one.standings) for name, one in found.items()} == {here: 6, there: 2}
+    [before] = findings_of(Study(cheated).report())
+    assert (found[here].sentences, found[here].standings) == (before.sentences, before.standings)
+    assert {row["dataset"] for row in report["pooled"] if row["candidate"] == "b"} == {here, there, None}
+
+
+def test_candidates_that_all_met_the_same_judges_are_pooled(root: Path) -> None:
+    source = dataset(root / "crossed.jsonl", 12)
+    runs = [
+        honest(root / f"crossed-{judge}", source, "abcd", 12, settings={"evaluator": f"simulated:{judge}"})
+        for judge in ("one", "other")
+    ]
+    report = Study(runs).report()
+    assert {row["dataset"] for row in report["pooled"]} == {"crossed"}
+    assert {row["n_observations"] for row in report["pooled"]} == {24}
+
+
 def probes_of(path: Path, source: Path, texts: int, cluster: int, shift: float, **settings: Any) -> Path:
     """A run of probes whose texts of the dataset are more familiar than the others by so much."""
     draw, held = np.random.default_rng(texts), []
@@ -219,6 +260,19 @@ def test_unlike_scales_share_no_ranking(cheated: list[Path], unrelated: dict[str
         [pytest.approx(60.0)],
         [pytest.approx(0.9)],
     ]
+    figures = CandidateFigures("a", total=3, finished=3, scored=3, sum=210.0)
+    told_apart = [("one", "123456abc"), ("other", "123456abc"), ("one", "789")]  # by judge, and by the file's content
+    runs = [
+        RunFigures(f"{at}", "kieval", "quiz", 1, judge, 3, "", running=False, digest=digest, candidates={"a": figures})
+        for at, (judge, digest) in enumerate(told_apart)
+    ]
+    assert [part["about"] for part in found_so_far(runs)] == [
+        "quiz (123456, judged by one)",
+        "quiz (123456, judged by other)",
+        "quiz (789, judged by one)",
+    ]
+    assert [part["about"] for part in found_so_far(runs[:2])] == ["quiz (judged by one)", "quiz (judged by other)"]
+    assert [part["about"] for part in found_so_far(runs[:1])] == ["quiz"]
 
 
 # -- 5: too few to tell ------------------------------------------------------------------------------------------------

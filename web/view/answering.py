@@ -59,22 +59,27 @@ def answer_of(folders: list[Path], page: Path | None = None) -> Answer:
 
 
 def found_so_far(runs: list[RunFigures]) -> list[dict[str, Any]]:
-    """Return the mean scores of each dataset's candidates, the best first, in the form of findings.
+    """Return the mean scores of each dataset's candidates by the same judge, the best first, in the form of findings.
 
     They are means of what the index has: how sure they are, and who is ahead, is for the study to say.
     """
-    groups: dict[tuple[str, str], dict[str, CandidateFigures]] = {}
+    groups: dict[tuple[str, str], dict[tuple[str, str], dict[str, CandidateFigures]]] = {}
     for run in runs:
-        group = groups.setdefault((run.scenario, run.dataset), {})
+        group = groups.setdefault((run.scenario, run.dataset), {}).setdefault((run.digest, run.judge), {})
         for name, figures in run.candidates.items():
             group.setdefault(name, CandidateFigures(name)).add(figures)
     found = []
-    for (scenario, dataset), group in groups.items():
-        standings = [Standing(name, one.mean, n=one.scored) for name, one in group.items() if one.scored]
-        standings.sort(key=lambda one: -(one.value or 0.0))
-        told = ", ".join(f"{one.candidate} {one.value:.1f}" for one in standings)
-        sentences = [f"Mean scores so far: {told}."] if standings else []
-        found.append(asdict(Findings(sentences, "score so far", standings, dataset, scenario)))
+    for (scenario, dataset), scales in groups.items():
+        files, judges = (len({key[at] for key in scales}) for at in (0, 1))
+        for (digest, judge), candidates in scales.items():
+            standings = [Standing(name, one.mean, n=one.scored) for name, one in candidates.items() if one.scored]
+            standings.sort(key=lambda one: -(one.value or 0.0))
+            apart = [digest[:6]] if files > 1 else []
+            apart += [f"judged by {judge}"] if judges > 1 and judge else []
+            about = f"{dataset} ({', '.join(apart)})" if apart else dataset
+            told = ", ".join(f"{one.candidate} {one.value:.1f}" for one in standings)
+            sentences = [f"Mean scores so far: {told}."] if standings else []
+            found.append(asdict(Findings(sentences, "score so far", standings, about, scenario)))
     return found
 
 

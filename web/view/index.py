@@ -22,19 +22,21 @@ from viva.scenarios.shown import ResultSummary
 
 from .search_text import searchable
 
-_VERSION = "1"
+_VERSION = "2"
 OPEN, FINISHED, FAILED = 0, 1, 2  # states of a conversation
 _CHUNK = 500  # numbers in one question
 _SLOTS = 16  # bits of a text's row that number the rows of one conversation
 _BETWEEN = " \ue000 "  # a word of no text, so that no phrase goes from one text to the next
 _LAST_TEXT = (1 << _SLOTS) - 1
-_SCHEMA = """
+_SCHEMA = (
+    """
 create table meta (name text primary key, value text not null) without rowid;
 create table runs (
     id integer primary key, name text not null unique, identity text not null, scenario text not null default '',
-    dataset text not null default '', seed integer, judge text not null default '', planned integer,
-    problem text not null default '', last_number integer not null default -1, last_row integer not null default 0,
-    state text not null default '', place integer not null default 0);
+    dataset text not null default '', digest text not null default '', seed integer,
+    judge text not null default '', planned integer, problem text not null default '',
+    last_number integer not null default -1, last_row integer not null default 0, state text not null default '',
+    place integer not null default 0);
 create table conversations (
     id integer primary key autoincrement, run integer not null, number integer not null, key text not null,
     candidate text not null, item text not null, state integer not null default 0, score real,
@@ -53,8 +55,9 @@ create table aspects (conversation integer not null, name text not null, value r
 create index aspects_by_value on aspects (name, value);
 create virtual table texts using fts5 (text, content = '', tokenize = 'unicode61 remove_diacritics 2');
 insert into texts (texts, rank) values ('hashsize', 16000000);
-insert into meta values ('format', '1'), ('version', '0'), ('texts', '0');
 """
+    + f"insert into meta values ('format', '{_VERSION}'), ('version', '0'), ('texts', '0');\n"
+)
 
 
 @dataclass(slots=True)

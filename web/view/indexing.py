@@ -156,7 +156,9 @@ class Indexer:
             return None
         manifest = folder.manifest
         facts: dict[str, Any] = {"place": place, "scenario": str(manifest.get("scenario", ""))}
-        facts |= {"seed": manifest.get("seed"), "dataset": str((manifest.get("dataset") or {}).get("name", ""))}
+        dataset = manifest.get("dataset") or {}
+        facts |= {"seed": manifest.get("seed"), "dataset": str(dataset.get("name", ""))}
+        facts |= {"digest": str(dataset.get("digest", ""))}
         labels = next((list(model) for model in manifest.get("models", {}).values() if isinstance(model, dict)), [])
         summary, planned = None, None
         try:

@@ -97,7 +97,7 @@ class CandidateFigures:
 
 @dataclass(slots=True)
 class RunFigures:
-    """A run: what it is, and its conversations counted. ``planned`` None: not known."""
+    """A run: what it is, and its conversations counted. ``planned`` None: not known; ``digest`` is its dataset's."""
 
     name: str
     scenario: str
@@ -107,6 +107,7 @@ class RunFigures:
     planned: int | None
     problem: str
     running: bool
+    digest: str = ""
     candidates: dict[str, CandidateFigures] = field(default_factory=dict)
 
     @property
@@ -279,7 +280,7 @@ class IndexReader:
 
     def _runs(self) -> list[RunFigures]:
         rows = self._connection.execute(
-            "select id, name, scenario, dataset, seed, judge, planned, problem, state = 'running' from runs"
+            "select id, name, scenario, dataset, seed, judge, planned, problem, state = 'running', digest from runs"
             " order by place"
         ).fetchall()
         found = {id: RunFigures(*rest) for id, *rest in rows}  # noqa: A001

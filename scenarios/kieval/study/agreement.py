@@ -42,7 +42,7 @@ class AgreementSection(Section[InterviewMaterial]):
         ``decided`` are shares of rounds. The interval alpha compares the scores of whole interviews.
         """
         groups: list[tuple[str | None, str | None, list[InterviewPool]]]
-        datasets = by_dataset(material.pools)
+        datasets = by_dataset(material.by_items)
         groups = [(dataset, None, group) for dataset, group in datasets]
         groups += [(dataset, pool.candidate, [pool]) for dataset, group in datasets[-1:] if len(group) > 1
                    for pool in group]  # fmt: skip

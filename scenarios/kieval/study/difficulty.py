@@ -33,7 +33,7 @@ class DifficultySection(Section[InterviewMaterial]):
 
     def compute(self, material: InterviewMaterial, report: Mapping[str, Any]) -> list[dict[str, Any]]:
         hardest: list[dict[str, Any]] = []
-        for dataset, group in by_dataset(material.pools):
+        for dataset, group in by_dataset(material.by_items):
             if dataset is None:
                 continue
             scores = {pool.candidate: _means(pool) for pool in group}

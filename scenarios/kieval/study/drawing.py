@@ -44,10 +44,9 @@ def ranking(report: Record) -> list[str]:
 def rows_by_dataset(report: Record) -> Iterable[tuple[str, list[Record]]]:
     """Each dataset with the pooled interviews of its candidates, best candidates first."""
     place = {name: index for index, name in enumerate(ranking(report))}
-    for name in datasets(report):
-        found = [row for row in report["pooled"] if row["dataset"] == name and row["n_observations"]]
-        if found:
-            yield name, sorted(found, key=lambda row: place[row["candidate"]])
+    rows = [row for row in report["pooled"] if row["dataset"] is not None and row["n_observations"]]
+    for name in dict.fromkeys(row["dataset"] for row in rows):
+        yield name, sorted((row for row in rows if row["dataset"] == name), key=lambda row: place[row["candidate"]])
 
 
 def datasets(report: Record) -> list[str]:

@@ -27,7 +27,7 @@ from viva.reports.figures import (
 )
 from viva.scoring.planning import items_for_bounded
 
-from ...study.cells import Pool, StudyCell, pools
+from ...study.cells import Circumstances, Pool, RunReading, StudyCell, pools
 from ...study.sections import Material
 from ...study.static import StaticFigures, static_readings
 from ..interviews import InterviewAggregate
@@ -40,12 +40,16 @@ HALF_WIDTHS = (1.0, 2.0, 5.0)  # points of the score
 
 
 class InterviewMaterial(Material):
-    """What the sections compute from: the cells, and the pools of their candidates. ``scoring`` is a ``Scorer``."""
+    """What the sections compute from: the cells, and the pools of their candidates. ``scoring`` is a ``Scorer``.
+
+    ``pools`` are apart where a dataset's candidates were not examined alike; ``by_items`` are not.
+    """
 
     def __init__(self, material: Material, lent: StaticFigures | None) -> None:
         super().__init__(material.scoring, material.readings, material.catalogue)
         self.lent = lent
-        self.pools = [InterviewPool(pool, lent) for pool in pools(self.readings, self.catalogue)]
+        self.pools = [InterviewPool(pool, lent) for pool in pools(self.readings, self.catalogue, _circumstances)]
+        self.by_items = [InterviewPool(pool, lent) for pool in pools(self.readings, self.catalogue)]
 
     @property
     def scorer(self) -> Scorer:
@@ -215,6 +219,18 @@ def by_dataset(found: Sequence[InterviewPool]) -> list[tuple[str | None, list[In
 def joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Columns of several cells, one after another."""
     return np.concatenate(columns) if columns else np.empty(0)
+
+
+def _circumstances(reading: RunReading) -> Circumstances | None:
+    """Who judged and asked, and how many rounds by which prompts: scores of others are on another scale."""
+    cell, columns = reading.cell, reading.columns
+    if not isinstance(columns, InterviewColumns) or not len(columns.numbers):
+        return None
+    asked_by = "a recording" if cell.repeats("interactor") else cell.label("interactor")
+    pack = cell.manifest.get("pack") or {}
+    found = {"evaluator": cell.evaluator, "interactor": asked_by, "rounds": cell.settings("rounds")}
+    found["pack"] = f"{pack['name']} {pack['digest'][:6]}" if pack else None
+    return tuple((name, str(value)) for name, value in found.items() if value is not None)
 
 
 def _items_needed(score: Mapping[str, Any], size: float) -> dict[str, int] | None:
