@@ -205,7 +205,10 @@ def _told_apart(first: str, found: Sequence[Mapping[str, Any]], pairs: int) -> d
         return {"verdict": "not_comparable", "p_corrected": None, "n": found[0]["n"] if found else 0, "needed": None}
     one = found[0]
     difference = one["difference"]
-    ahead = difference["value"] > 0 if one["first"] == first else difference["value"] < 0
+    if one["first"] != first:
+        turned = {"value": difference["value"], "low": difference["high"], "high": difference["low"]}
+        difference = {name: -value for name, value in turned.items()}
+    ahead = difference["value"] > 0
     apart = not difference["low"] <= 0 <= difference["high"]
     half = (difference["high"] - difference["low"]) / 2 / NormalDist().inv_cdf((1 + INTERVALS) / 2)
     error = one["se"] if one["se"] and one["clusters"] >= FEWEST_ITEMS else half
@@ -214,4 +217,5 @@ def _told_apart(first: str, found: Sequence[Mapping[str, Any]], pairs: int) -> d
     if verdict != "ahead" and one["clusters"] < clusters:
         verdict = "too_few"
     needed = math.ceil(clusters * one["n"] / one["clusters"])
-    return {"verdict": verdict, "p_corrected": one["p_corrected"], "n": one["n"], "needed": needed}
+    found = {"verdict": verdict, "difference": difference, "p_corrected": one["p_corrected"], "n": one["n"]}
+    return found | {"needed": needed}

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from viva.reports.page import Record, counted, joined, span
-from viva.reports.text import number
+from viva.reports.text import number, signed
 
 from ...study.findings import Findings, Standing
 from .claims import AREA, FALL, FEWEST_CANDIDATES, FEWEST_ITEMS, GAP, LEVEL, POWER, SENTENCE
 
 _MEASURE = "KIEval score, 0–100"
 _KINDS = {"line": "interviews", "texts": "the texts"}
+_ALL_RECALL = (
+    "All candidates that were probed tell the texts of the dataset from the others: so does any model where the two "
+    "sets differ in topic, length or form."
+)
 _SEEN_BY = {("line", "texts"): "", ("line",): " by interviews", ("texts",): " by the texts alone"}
 
 
@@ -74,6 +78,9 @@ def _contamination(judged: Sequence[Record]) -> Iterator[str]:
     if suspected := by_verdict.get("suspected"):
         yield f"Contamination suspected: {_names(suspected)}."
         yield "; ".join(f"{one['candidate']}: {', '.join(_reasons(one))}" for one in suspected) + "."
+        probed = [test for one in judged for test in one["tests"] if test["test"] == "texts"]
+        if probed and all(test["p_corrected"] < LEVEL for test in probed):
+            yield _ALL_RECALL
     for tests, group in _by_tests(by_verdict.get("no_sign", [])):
         tested, weak = counted(len(group), "tested candidate"), _weak(group, tests)
         told = f"; too few to tell by {_KINDS[weak[0]]} ({weak[1]})" if weak[0] else ""
@@ -81,7 +88,7 @@ def _contamination(judged: Sequence[Record]) -> Iterator[str]:
     if few := by_verdict.get("too_few"):
         yield f"Too few to tell whether there is contamination: {_names(few)} ({_weak(few, ())[1]})."
     if untested := by_verdict.get("not_tested"):
-        why = f"it takes accuracy and score of {FEWEST_CANDIDATES} candidates, or a second set of texts"
+        why = f"it takes scores of {FEWEST_CANDIDATES} candidates that differ in accuracy, or a second set of texts"
         yield f"Not tested for contamination: {_names(untested)} ({why})."
 
 
@@ -107,8 +114,8 @@ def _weak(judged: Sequence[Record], powered: Sequence[str]) -> tuple[str, str]:
         would = f"about {_roughly(max(needed)):,} would be needed"
     elif min(test["n"] for test in tests) < FEWEST_ITEMS:
         would = f"{FEWEST_ITEMS} would be needed at least"
-    unit = "items" if kind == "line" else "texts"
-    return kind, f"n = {span(test['n'] for test in tests)} {unit}; {would} to see {effect}"
+    unit, counts = "item" if kind == "line" else "text", {test["n"] for test in tests}
+    return kind, f"n = {span(counts)} {unit}{'s' * (counts != {1})}; {would} to see {effect}"
 
 
 def _reasons(one: Record) -> Iterator[str]:
@@ -139,18 +146,33 @@ def _best(lead: Record) -> Iterator[str]:
         return
     second = others[0]
     behind = f"{second['candidate']} follows with {number(second['mean'])}"
+    highest = f"Highest score: {shown}{interval}."
+    if first["mean"] == second["mean"] and lead["verdict"] != "ahead":
+        level = [one["candidate"] for one in lead["standings"] if one["mean"] == first["mean"]]
+        highest, behind = f"Highest score: {joined(level)}, {number(first['mean'])} each.", "Their scores are equal"
     if lead["verdict"] == "ahead":
         yield f"Best: {shown}{interval}."
         yield f"{behind}, significantly lower ({_p(lead['p_corrected'], 'Holm-corrected ')})."
         return
-    yield f"Highest score: {shown}{interval}."
-    if lead["verdict"] == "not_significant":
+    yield highest
+    difference = lead.get("difference") or {"value": 1.0}
+    if lead["verdict"] == "not_significant" and lead["p_corrected"] < LEVEL:
+        if difference["value"] < 0:
+            told = f"but is higher on the {counted(lead['n'], 'item')} that both have"
+        else:
+            told = f"which is no lead yet: the interval of the difference, {_ends(difference)}, holds 0"
+        yield f"{behind}, {told} ({_p(lead['p_corrected'], 'Holm-corrected ')})."
+    elif lead["verdict"] == "not_significant":
         yield f"{behind}, not significantly lower ({_p(lead['p_corrected'], 'Holm-corrected ')})."
     elif lead["verdict"] == "too_few":
         needed = f"about {_roughly(lead['needed']):,} would be needed to see a gap of {GAP:g} points"
         yield f"{behind}; too few to tell them apart (n = {counted(lead['n'], 'item')}; {needed})."
     else:
         yield f"{behind}; not comparable: they have {counted(lead['n'], 'item')} in common."
+
+
+def _ends(difference: Record) -> str:
+    return f"{signed(difference['low'])} to {signed(difference['high'])}"
 
 
 def _p(value: float, before: str = "") -> str:

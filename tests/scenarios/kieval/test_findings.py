@@ -65,6 +65,15 @@ LEADS = [
         "b follows with 80.0, not significantly lower (Holm-corrected p = 0.20).",
     ),
     (
+        {"verdict": "not_significant", "p_corrected": 0.02, "difference": {"value": 10.0, "low": -1.5, "high": 19.0}},
+        "b follows with 80.0, which is no lead yet: the interval of the difference, -1.5 to +19.0, holds 0 "
+        "(Holm-corrected p = 0.020).",
+    ),
+    (
+        {"verdict": "not_significant", "p_corrected": 0.02, "difference": {"value": -9.0, "low": -15.0, "high": -3.0}},
+        "b follows with 80.0, but is higher on the 50 items that both have (Holm-corrected p = 0.020).",
+    ),
+    (
         {"verdict": "too_few", "n": 2, "needed": 233},
         "b follows with 80.0; too few to tell them apart (n = 2 items; about 240 would be needed to see a gap of 10 "
         "points).",
@@ -82,6 +91,24 @@ def test_what_chance_may_give_is_no_lead(lead: dict[str, Any], told: str) -> Non
     assert found.sentences[1:] == ["Highest score: a, 90.0 (95% interval 86.0 to 93.0).", told]
 
 
+def test_candidates_of_equal_scores_have_no_first() -> None:
+    told = report([line()], [line()], [line()], verdict="too_few", n=1, needed=40)
+    for standing in told["verdicts"]["leads"][0]["standings"][:2]:
+        standing["mean"] = 90.0
+    assert of(told).sentences[1:] == [
+        "Highest score: a, b, 90.0 each.",
+        "Their scores are equal; too few to tell them apart (n = 1 item; about 40 would be needed to see a gap of 10 "
+        "points).",
+    ]
+
+
+def test_texts_that_all_recall_may_be_of_another_kind() -> None:
+    told = report([texts(0.9, 0.001)], [texts(0.8, 0.01)])
+    assert any("where the two sets differ in topic, length or form" in one for one in of(told).sentences)
+    told = report([texts(0.9, 0.001)], [texts()], [line(-30, 0.01)])
+    assert not any("topic" in one for one in of(told).sentences)
+
+
 def test_few_items_are_no_acquittal_and_say_how_many_it_takes() -> None:
     weak = line(power=0.3, n=20, needed=123)
     found = of(report([weak], [weak], [weak, texts()], [line(power=0.0, needed=None)]))
@@ -95,6 +122,8 @@ def test_few_items_are_no_acquittal_and_say_how_many_it_takes() -> None:
     assert "(n = 50 items; more candidates would be needed, whatever the number of items, to see" in found.sentences[0]
     found = of(report([line(power=0.0, n=2, needed=None)], [line(power=0.0, n=2, needed=None)]))
     assert "(n = 2 items; 10 would be needed at least to see a fall of 30 points" in found.sentences[0]
+    found = of(report([line(power=0.0, n=1)], [line(power=0.0, n=1)]))
+    assert "(n = 1 item; about 40 would be needed" in found.sentences[0]
 
 
 def test_whoever_was_not_tested_is_named_apart_and_last_where_nobody_was() -> None:
