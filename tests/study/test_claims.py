@@ -19,6 +19,7 @@ from viva.engine.folder import RunFolder
 from viva.orchestration.launch import recorded_results
 from viva.reports.figures import clustered_score
 from viva.scenarios.kieval.score import Interview, Round
+from viva.scenarios.study.items import ItemCatalogue, ItemNumbers
 from viva.scoring.clusters import clustered_mean
 from viva.scoring.contamination import MIN_K
 from viva.scoring.regression import ItemErrors, Point, departures, robust_line
@@ -414,3 +415,30 @@ def test_scores_of_one_passage_are_one_cluster_in_every_figure() -> None:
     told: Callable[..., dict[str, Any]] = clustered_score
     values = np.array([0.0, 0.0, 100.0, 100.0, 50.0, 50.0])
     assert told(values, list("aabbcc"))["se"] > 1.3 * told(values, list("abcdef"))["se"]
+
+
+def test_clusters_that_one_run_knows_hold_for_its_items_in_all_runs(root: Path) -> None:
+    source = dataset(root / "known.jsonl", 40)
+    plain = honest(root / "known-no", source, "abcd", 40)
+    other = run_of(root / "known-yes", source, 40, 4, e=(0.5, 0.5))
+    again = honest(root / "known-again", source, "abcd", 40, cluster=4, settings={"seed": 2})
+    for runs, n in (([plain, other], 40), ([plain, again], 80)):
+        rows = {row["candidate"]: row for row in Study(runs).report()["pooled"]}
+        assert {(row["score"]["items"], row["accuracy"]["items"]) for row in rows.values()} == {(10, 10)}
+        assert rows["a"]["score"]["n"] == n
+    [pair] = [one for one in Study([plain, other]).report()["comparisons"] if one["first"] + one["second"] == "ab"]
+    assert (pair["n"], pair["clusters"]) == (40, 10)
+
+
+def test_an_item_in_two_clusters_joins_them() -> None:
+    numbers = ItemNumbers()
+    items = [numbers.number(name) for name in "abcd"]
+    first = [numbers.cluster(name, cluster) for name, cluster in zip("abcd", ("p", "p", "", ""), strict=True)]
+    second = [numbers.cluster(name, cluster) for name, cluster in zip("abcd", ("", "q", "q", ""), strict=True)]
+    catalogue = ItemCatalogue({"set": numbers})
+    for clusters in (first, second):
+        catalogue.join(*(catalogue.codes("set", np.array(column)) for column in (items, clusters)))
+    found = [catalogue.clusters(catalogue.codes("set", np.array(column))).tolist() for column in (items, first, second)]
+    assert found[0] == found[1] == found[2]
+    assert len(set(found[0][:3])) == 1
+    assert found[0][3] not in found[0][:3]

@@ -217,5 +217,5 @@ def _told_apart(first: str, found: Sequence[Mapping[str, Any]], pairs: int) -> d
     if verdict != "ahead" and one["clusters"] < clusters:
         verdict = "too_few"
     needed = math.ceil(clusters * one["n"] / one["clusters"])
-    found = {"verdict": verdict, "difference": difference, "p_corrected": one["p_corrected"], "n": one["n"]}
-    return found | {"needed": needed}
+    lead = {"verdict": verdict, "difference": difference, "p_corrected": one["p_corrected"]}
+    return lead | {"n": one["n"], "needed": needed}

@@ -48,6 +48,15 @@ class InterviewMaterial(Material):
     def __init__(self, material: Material, lent: StaticFigures | None) -> None:
         super().__init__(material.scoring, material.readings, material.catalogue)
         self.lent = lent
+        codes = self.catalogue.codes
+        for one in self.readings:
+            dataset, columns = one.cell.dataset, one.columns
+            if isinstance(columns, InterviewColumns):
+                self.catalogue.join(codes(dataset, columns.items), codes(dataset, columns.clusters))
+            elif lent is not None and lent.holds(one):
+                known = lent.clusters(Pool(one.cell.candidate, dataset, [one], self.catalogue))
+                items, clusters = (np.array(list(side), dtype=np.int64) for side in (known, known.values()))
+                self.catalogue.join(items, clusters)
         self.pools = [InterviewPool(pool, lent) for pool in pools(self.readings, self.catalogue, _circumstances)]
         self.by_items = [InterviewPool(pool, lent) for pool in pools(self.readings, self.catalogue)]
 
@@ -168,7 +177,8 @@ class InterviewPool:
         return [self.codes_of(dataset, columns) for _, dataset, columns in self.parts]
 
     def _clusters(self) -> list[Codes]:
-        return [self.pool.catalogue.codes(dataset, columns.clusters) for _, dataset, columns in self.parts]
+        catalogue = self.pool.catalogue
+        return [catalogue.clusters(catalogue.codes(dataset, columns.clusters)) for _, dataset, columns in self.parts]
 
     def _most_rounds(self) -> float:
         planned = [cell.settings("rounds") for cell, _, _ in self.parts]

@@ -67,8 +67,8 @@ class ProbeFigures:
         found: dict[int, int] = {}
         for dataset, columns in _columns(pool):
             pairs = np.array(list(columns.clusters.items()), dtype=np.int64).reshape(-1, 2)
-            items, clusters = (pool.catalogue.codes(dataset, pairs[:, side]).tolist() for side in (0, 1))
-            found |= dict(zip(items, clusters, strict=True))
+            items, clusters = (pool.catalogue.codes(dataset, pairs[:, side]) for side in (0, 1))
+            found |= dict(zip(items.tolist(), pool.catalogue.clusters(clusters).tolist(), strict=True))
         return found
 
     def _clusters(self, pool: Pool, method: str) -> Codes:
