@@ -65,9 +65,11 @@ LEXICON = {
         不成立 不选 不選 排除 有误 間違い 間違っ 誤り 誤っ 違います 違う 不正解 不適切 除外 틀렸 틀린 틀립 틀리 오답
         제외 부적절 배제
         doubt doubtful bad least_plausible least_probable least_convincing wrongly fout onjuist* niet_juist
-        błędn* niepoprawn* nieprawidłow* yanlış خطأ خاطئ خاطئة गलत salah sai""",
+        błędn* niepoprawn* nieprawidłow* yanlış خطأ خاطئ خاطئة गलत salah sai excluyo""",
     "W;": "틀렸고 틀리고 제외하면 제외하고 除いて",
-    "BW": "is_out are_out is_off be_a_mistake is_a_mistake",
+    "BW": """is_out are_out is_off be_a_mistake is_a_mistake be_an_error wäre_ein_fehler ist_ein_fehler sería_un_error
+        es_un_error serait_une_erreur est_une_erreur sarebbe_un_errore è_un_errore seria_um_erro é_um_erro
+        было_бы_ошибкой""",
     "f": "false untrue falso falsa falsos falsas fausse fausses ложно ложн* 假",
     "hB": "wäre wären serait seraient sería serían seria seriam sarebbe sarebbero",
     "Nq": """doubt_that doubt_whether doubt_if doubtful_that false_that not_true_that

@@ -427,7 +427,7 @@ _BARE = re.compile(r"[iYSPT:n]*|R")
 # What may stand on the right of a mention, from it on: a predicate, "yes" or "no", a negation, or nothing.
 _PREDICATE = re.compile(
     r"(?P<head>[:BbPinShTqNYZ]*?(?:w[:BbPinSh]*N?[Bbi]*){0,2}?)(?P<what>[WRftC]|Z(?![BbinwP]*[WNf])|A)"
-    r"(?P<tail>[BbinwPA]{0,2}N)?"
+    r"(?P<tail>[BbinwPA]{0,2}N|(?<=C)[BbiP]{1,2}W)?"
 )
 _CALLED_RIGHT = re.compile(r"[:BbPinSh]*[RA]")
 _CLAIM = re.compile(r"(B[BbinPN]*[RWft]):")
