@@ -285,13 +285,14 @@ class Runner:
                         result = await self._converse(conversation, plan.payload)
                     except BaseException as error:
                         ending = decisive(error)
+                    if conversation.fatal is None:
+                        if ending is None:
+                            conversation.close()  # what the protocol has left behind makes no further call
+                        if (ending is not None or conversation.under_way) and not isinstance(ending, _INTERRUPTS):
+                            await conversation.settle()  # `asyncio.gather` leaves the other parts going
                     if conversation.fatal is not None and (ending is None or is_failure(ending)):
-                        # A protocol that goes on with an interrupted part has no result that counts.
+                        # A protocol that goes on with an interrupted part, or without it, has no result that counts.
                         ending = decisive(BaseExceptionGroup("", [conversation.fatal, *([ending] if ending else [])]))
-                    if ending is None:
-                        conversation.close()  # what the protocol has left behind makes no further call
-                    if (ending is not None or conversation.under_way) and not isinstance(ending, _INTERRUPTS):
-                        await conversation.settle()  # `asyncio.gather` leaves the other parts going
                     if isinstance(ending, ConversationStopped):
                         result = {"stopped": {"by": ending.by, "reason": ending.reason}}
                     elif ending is not None:

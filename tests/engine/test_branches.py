@@ -307,6 +307,27 @@ def test_a_protocol_that_cancels_its_own_task_ends_the_run_by_name(tmp_path: Pat
     assert (outcome.how, outcome.finished) == ("done", 3)
 
 
+@pytest.mark.parametrize("ends", [ConversationStopped("me", "enough"), ValueError("a fault")])
+def test_an_interruption_of_a_part_that_goes_on_beside_the_end_leaves_the_conversation_to_be_resumed(
+    tmp_path: Path, ends: Exception
+) -> None:
+    async def fails() -> None:
+        await asyncio.sleep(0.1)  # of virtual time, while the other part's first call is under way
+        raise ends
+
+    async def asks(part: Conversation) -> None:
+        for _ in range(3):
+            await _ask(part)
+
+    async def converse(conversation: Conversation, _: Any) -> None:
+        await asyncio.gather(fails(), asks(conversation.branch("asks")))
+
+    outcome, _ = run_talks(tmp_path, [None], 0, converse=converse, run_budget=Budget(calls=1))
+    assert (outcome.how, outcome.interrupted) == ("budget", 1)
+    outcome, _ = run_talks(tmp_path, [None], 0, converse=converse, resume=True)
+    assert (outcome.how, outcome.interrupted, calls(tmp_path).total()) == ("done", 0, 3)
+
+
 def test_a_protocol_that_gives_up_because_it_is_interrupted_is_no_failure(tmp_path: Path) -> None:
     async def converse(conversation: Conversation, _: Any) -> None:
         try:
