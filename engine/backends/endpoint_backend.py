@@ -154,7 +154,7 @@ class EndpointBackend(Backend):
         data = await answer.whole()
         try:
             return parse(data)
-        except Unavailable:
+        except (Rejected, Unavailable):
             reported = reported_error(self._endpoint, self.label, data)
             if reported is None:
                 raise

@@ -53,7 +53,7 @@ _CONTEXT = re.compile(
     r"|`inputs` (tokens \+|must have less)|prompt contains \d+ tokens",
     re.IGNORECASE,
 )
-_FLAGGED = re.compile(r"\b(input|prompt|request|content) (was|has been) (flagged|blocked)|requires moderation", re.I)
+_FLAGGED = re.compile(r"\b(input|prompt|request|content) (was|has been) flagged|requires moderation", re.I)
 # What one request asks for beyond a limit by the minute: no pause makes it fit.
 _TOO_LARGE_AT_ONCE = re.compile(r"request too large for .* tokens per (min|day)", re.IGNORECASE | re.DOTALL)
 # Accounts that are answered no more until somebody pays, raises a limit or asks the provider.

@@ -117,7 +117,9 @@ class OpenAIBackend(EndpointBackend):
         data = orjson.dumps(self._way.body(self.model, before + after))
 
         async def receive(answer: Body) -> Completion:
-            return self._way.parse(await answer.whole(), before, after, self.label, self._redact)
+            return await self._whole(
+                answer, lambda data: self._way.parse(data, before, after, self.label, self._redact)
+            )
 
         async with self._trust.call():
             return await self._endpoint.ask(self.label, url_of(self._way, self.base_url), data, receive)

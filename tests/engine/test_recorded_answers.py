@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from provider_asks import CLOCK, TOOLS, answer, asking
+from provider_asks import CLOCK, TOOLS, answer, asking, governed
 
 from viva.engine.backends.anthropic.errors import MessagesErrors
 from viva.engine.backends.anthropic.stream import read_stream as anthropic_stream
@@ -36,6 +36,7 @@ from viva.engine.errors import (
     Unauthorized,
     Unavailable,
 )
+from viva.engine.likelihood import Reading
 from viva.engine.messages import Completion
 
 if TYPE_CHECKING:
@@ -586,6 +587,26 @@ def test_line_20_an_error_that_comes_as_an_answer_has_its_type(provider: str, re
     model = server.model("m") if provider == "openai" else getattr(server, provider)("m")
     with pytest.raises(AccountBlocked, match="HTTP 429: You exceeded your quota"):
         answer(model, asking(), attempts=1)
+
+
+@pytest.mark.parametrize("way", ["echo", "prompt_logprobs", "generate"])
+@pytest.mark.parametrize(
+    ("say", "kind"),
+    [('{"error": {"code": 429, "message": "slow down"}}', Throttled),
+     ('{"error": {"code": "insufficient_quota", "message": "no quota"}}', AccountBlocked), ("{}", Rejected)],
+)  # fmt: skip
+def test_line_20_an_error_that_comes_as_the_answer_to_a_reading_has_its_type(
+    say: str, kind: type[BackendError], way: str, replanned: StartChaos
+) -> None:
+    server = replanned({"default": {"do": "raw", "status": 200, "say": say}})
+
+    async def main() -> None:
+        async with governed(server.model("m", reading=way), attempts=1) as backend:
+            await backend.read(Reading("Steel is ", ("cold",)))
+
+    with pytest.raises(BackendError) as raised:
+        CLOCK.run(main)
+    assert type(raised.value) is kind
 
 
 @pytest.mark.parametrize(
