@@ -12,8 +12,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import anyio
@@ -109,17 +107,29 @@ class _TokenWindow:
 
 
 class Permit:
-    """One admitted call; report its real token count before leaving it, and how the endpoint took it."""
+    """One call, admitted within ``async with``; report its real token count before leaving it, and how the endpoint
+    took it.
+    """
 
-    __slots__ = ("_departure", "_entry", "_left", "_limits", "_probe", "_sent")
+    __slots__ = ("_departure", "_entry", "_left", "_limits", "_probe", "_sent", "_tokens")
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, limits: Limits, tokens: int) -> None:
+        self._limits, self._tokens = limits, tokens
         self._entry: list[float] | None = None
         self._departure: list[float] | None = None
         self._sent: Sent | None = None
         self._left = 0.0
         self._probe = False
+
+    async def __aenter__(self) -> Permit:
+        if self._limits._must_queue():
+            await self._limits._turn_of(self)
+        else:
+            self._limits._occupy(self)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._limits._end(self)
 
     def used(self, tokens: int) -> None:
         """Correct the reservation by the call's real token count."""
@@ -176,43 +186,38 @@ class Limits:
         self._most_in_use = 0
         self._granted = 0
 
-    @asynccontextmanager
-    async def permit(self, tokens: int = 0) -> AsyncIterator[Permit]:
-        """Wait for a turn, first in first out. ``tokens`` is the estimate of what the call will use.
+    def permit(self, tokens: int = 0) -> Permit:
+        """Return what waits for a turn, first in first out (``async with``), and is the permit until its end.
 
-        :raises RunStopping: the run was asked to stop before it was this call's turn.
+        Args:
+            tokens: The estimate of what the call will use.
+
+        Raises:
+            RunStopping: The run was asked to stop before it was this call's turn.
         """
-        permit = Permit(self)
-        if self._must_queue():
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append((turn, tokens, permit))
-            self._ensure_dispatcher()
-            try:
-                with waiting():
-                    await turn
-            except BaseException:
-                # Cancelled at the moment it was served: pass the permit on.
-                if turn.done() and not turn.cancelled():
-                    permit.used(0)
-                    if permit._probe and self.breaker is not None:
-                        self.breaker.abandoned(self._clock.now())
-                    self._release()
-                else:
-                    turn.cancel()
-                    self._changed.set()
-                raise
-            if permit._departure is not None:
-                # On a busy event loop (a resumed run replays) the request is sent later than it was admitted. The next
-                # one keeps its distance from the time of sending, or a window would hold one request too many.
-                permit._departure[0] = self._clock.now()
-        else:
-            self._occupy(permit)
+        return Permit(self, tokens)
+
+    async def _turn_of(self, permit: Permit) -> None:
+        """Wait until a permit is admitted."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((turn, permit._tokens, permit))
+        self._ensure_dispatcher()
         try:
-            yield permit
-        finally:
-            if permit._probe and self.breaker is not None:
-                self.breaker.abandoned(self._clock.now())
-            self._release()
+            with waiting():
+                await turn
+        except BaseException:
+            # Cancelled at the moment it was served: pass the permit on.
+            if turn.done() and not turn.cancelled():
+                permit.used(0)
+                self._end(permit)
+            else:
+                turn.cancel()
+                self._changed.set()
+            raise
+        if permit._departure is not None:
+            # On a busy event loop (a resumed run replays) the request is sent later than it was admitted. The next
+            # one keeps its distance from the time of sending, or a window would hold one request too many.
+            permit._departure[0] = self._clock.now()
 
     def pause(self, seconds: float) -> None:
         """Admit no call for so many seconds (Retry-After)."""
@@ -302,7 +307,10 @@ class Limits:
         self._granted += 1
         self._most_in_use = max(self._most_in_use, self._in_use)
 
-    def _release(self) -> None:
+    def _end(self, permit: Permit) -> None:
+        """Take a permit back."""
+        if permit._probe and self.breaker is not None:
+            self.breaker.abandoned(self._clock.now())
         self._in_use -= 1
         self._changed.set()
 

@@ -12,6 +12,7 @@ import socket
 import sys
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import aiohttp
@@ -132,17 +133,16 @@ class Body:
         raise Unavailable(f"the answer is packed as {named}, which was not asked for", model=self._label)
 
 
-class _Use:
-    """Which connection an exchange got: ``reused`` is true of one that was kept from an earlier exchange."""
-
-    __slots__ = ("answered", "reused")
-
-    def __init__(self) -> None:
-        self.reused = self.answered = False
+# Whether the exchange of this task got a connection that was kept from an earlier one.
+_REUSED: ContextVar[bool] = ContextVar("reused")
 
 
-async def _mark_reused(session: aiohttp.ClientSession, context: Any, parameters: Any) -> None:
-    context.trace_request_ctx.reused = True
+class _Connector(aiohttp.TCPConnector):
+    """Tells an exchange that its connection is new; a trace would tell as much, and cost each request more."""
+
+    async def _create_connection(self, *how: Any, **more: Any) -> Any:
+        _REUSED.set(False)
+        return await super()._create_connection(*how, **more)
 
 
 class Endpoint:
@@ -186,17 +186,14 @@ class Endpoint:
         # limit=0: the pool's default of 100 connections would silently cap concurrency; the gate bounds them.
         tls = trusted_certificates() if self.base_url[:5].lower() == "https" else None
         guarded = None if self._guard is None else self._guarded_socket
-        connector = aiohttp.TCPConnector(
+        connector = _Connector(
             limit=0, ttl_dns_cache=300, keepalive_timeout=60, ssl=tls or True, socket_factory=guarded
         )
         proxies = Proxies()
         # A proxy would look the name up itself: an endpoint that a client has named is asked directly.
         self._proxies = proxies if proxies and self._guard is None else None
-        reuse = aiohttp.TraceConfig()
-        reuse.on_connection_reuseconn.append(_mark_reused)
         self._session = aiohttp.ClientSession(
             connector=connector,
-            trace_configs=[reuse],
             headers=self._headers if self._proxies is None else None,  # a proxy would be sent them, keys too
             timeout=self._timeout,
             auto_decompress=False,
@@ -298,12 +295,13 @@ class Endpoint:
         if self._proxies is not None:
             headers, through = self._through_proxy(self._proxies.of(url), url, headers)
         while True:
-            use = _Use()
+            answered = False
+            _REUSED.set(True)
             try:
                 async with session.request(
-                    method, url, data=data, headers=headers, allow_redirects=False, trace_request_ctx=use, **through
+                    method, url, data=data, headers=headers, allow_redirects=False, **through
                 ) as response:
-                    use.answered = True
+                    answered = True
                     if self.hear_allowance is not None:
                         for allowance in allowances(response.headers):
                             self.hear_allowance(allowance)
@@ -320,7 +318,7 @@ class Endpoint:
                 # written; else the server might have read it and died of it, which few others survive.
                 stale += 1
                 written = not isinstance(error, aiohttp.ClientOSError) or error.errno is not None
-                if not use.reused or use.answered or stale > _MOST_STALE or (written and not self._repeatable):
+                if not _REUSED.get() or answered or stale > _MOST_STALE or (written and not self._repeatable):
                     raise
 
     def _through_proxy(

@@ -16,21 +16,24 @@ from .secrets import Redactor
 _MOST_TOKENS = 1_000_000_000
 _LONGEST_QUOTE = 40
 _CHARACTERS_PER_TOKEN = 4
-# Where endpoints say how much of a prompt came from their cache: OpenAI and most others; Anthropic and gateways to it;
-# DeepSeek; Moonshot; the Responses API.
+# Where endpoints say how much of a prompt came from their cache, as a field of a field or alone: OpenAI and most
+# others; Anthropic and gateways to it; DeepSeek; Moonshot; the Responses API.
 _CACHED = (
-    "prompt_tokens_details.cached_tokens",
-    "cache_read_input_tokens",
-    "prompt_cache_hit_tokens",
-    "cached_tokens",
-    "input_tokens_details.cached_tokens",
+    ("prompt_tokens_details", "cached_tokens"),
+    ("", "cache_read_input_tokens"),
+    ("", "prompt_cache_hit_tokens"),
+    ("", "cached_tokens"),
+    ("input_tokens_details", "cached_tokens"),
 )
-_WRITTEN = "cache_creation_input_tokens"
+_WRITTEN = (("", "cache_creation_input_tokens"),)
 _THOUGHTS = (
-    "completion_tokens_details.reasoning_tokens",
-    "output_tokens_details.reasoning_tokens",
-    "reasoning_tokens",
+    ("completion_tokens_details", "reasoning_tokens"),
+    ("output_tokens_details", "reasoning_tokens"),
+    ("", "reasoning_tokens"),
 )
+_PROMPT, _COMPLETION, _TOTAL = (("", "prompt_tokens"),), (("", "completion_tokens"),), (("", "total_tokens"),)
+_INPUT, _OUTPUT = (("", "input_tokens"),), (("", "output_tokens"),)
+_NONE_FURTHER = frozenset(("prompt_tokens", "completion_tokens", "total_tokens"))
 
 
 class ReportedUsage(NamedTuple):
@@ -57,11 +60,10 @@ def usage_of(given: Any, redact: Redactor) -> ReportedUsage:
         return ReportedUsage(0, 0, f"usage: {_quoted(given, redact)}")
     notes: list[str] = []
 
-    def count(*places: str) -> int:
+    def count(places: Sequence[tuple[str, str]]) -> int:
         """The largest of the counts at these places, 0 where there is none; unusable ones are noted."""
         most = 0
-        for place in places:
-            field, _, name = place.rpartition(".")
+        for field, name in places:
             inner = given.get(field) if field else given
             value = inner.get(name) if isinstance(inner, dict) else None
             if isinstance(value, float) and value.is_integer():
@@ -69,13 +71,15 @@ def usage_of(given: Any, redact: Redactor) -> ReportedUsage:
             if type(value) is int and 0 <= value <= _MOST_TOKENS:  # nearly always
                 most = max(most, value)
             elif value is not None:
-                notes.append(f"{place}: {_quoted(value, redact)}")
+                notes.append(f"{field}{'.' if field else ''}{name}: {_quoted(value, redact)}")
         return most
 
-    prompt, completion, total = count("prompt_tokens"), count("completion_tokens"), count("total_tokens")
-    cached, written, thought = count(*_CACHED), count(_WRITTEN), count(*_THOUGHTS)
+    prompt, completion, total = count(_PROMPT), count(_COMPLETION), count(_TOTAL)
+    cached = written = thought = 0
+    if not given.keys() <= _NONE_FURTHER:
+        cached, written, thought = count(_CACHED), count(_WRITTEN), count(_THOUGHTS)
     if not prompt and not completion and "input_tokens" in given:  # as the Messages API and the Responses API name them
-        prompt, completion = count("input_tokens"), count("output_tokens")
+        prompt, completion = count(_INPUT), count(_OUTPUT)
         if "input_tokens_details" not in given:
             prompt += written + cached
     elif prompt and cached > prompt:
