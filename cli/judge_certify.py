@@ -5,6 +5,7 @@ What never belongs here: formulas (``scoring.certified``), and how figures look 
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from textwrap import fill
@@ -47,7 +48,8 @@ def _certify(
         Path | None, typer.Option("--calibration", help="Earlier pairs of score and grade: test for drift.")
     ] = None,
     scale: Annotated[
-        str | None, typer.Option("--scale", metavar="LOW:HIGH", help="The ends of the scale of a file of scores.")
+        str | None,
+        typer.Option("--scale", metavar="LOW:HIGH", help="The ends of the scale of scores without one of their own."),
     ] = None,
     level: Annotated[float, typer.Option("--level", help="Level of the intervals.")] = 0.95,
     csv: Annotated[Path | None, typer.Option("--csv", help="Also write every figure to this CSV file.")] = None,
@@ -93,7 +95,10 @@ def _certify(
         chosen, probabilities = next_answers(matched, next_, seed)
         texts = texts_of(answers, chosen)
         write_next(out, answers, grades, chosen, probabilities, texts, seed)
-        scale_words = "pass or fail" if answers.passes else f"{answers.low:g} to {answers.high:g}"
+        known = math.isfinite(answers.high - answers.low)
+        scale_words = (
+            "pass or fail" if answers.passes else f"{answers.low:g} to {answers.high:g}" if known else "numbers"
+        )
         print(
             f"viva: note: {out}: {len(chosen)} answers to grade, without scores and candidates; fill in 'grade' "
             f"({scale_words}) and give the file to --labels; {key_file(out).name} says whose answers they are: keep it "

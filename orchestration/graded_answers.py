@@ -31,7 +31,7 @@ _WORDS = {"pass": 1.0, "fail": 0.0, "true": 1.0, "false": 0.0}
 class GradedAnswers:
     """All answers that a judge was asked about, those that it left ``unscored`` (score None) among them.
 
-    ``low`` and ``high`` are infinite where a file's scale is not known. ``rounds``: answers are rounds.
+    ``low`` and ``high`` are infinite where the scale is not known. ``rounds``: answers are rounds.
     """
 
     source: Path
@@ -57,7 +57,8 @@ def graded_answers(
 ) -> GradedAnswers:
     """The graded answers of a run folder, or of a CSV, TSV or JSONL file of scores.
 
-    ``scale``: the ends of a file's scale; a run knows its own. ``what`` names, for errors, what asks for rounds.
+    ``scale``: the ends of the scale of scores that have none of their own, as those of a file. ``what`` names, for
+    errors, what asks for rounds.
     Without ``need_scores`` a run may have no graded answer, or no answer at all that its judge was asked about.
 
     :raises ConfigurationError: the folder is no run, its system has no grades of this kind, or nothing is graded.
@@ -65,8 +66,6 @@ def graded_answers(
     """
     if source.is_file() or source.suffix in ENDINGS:
         return _from_file(source, scale)
-    if scale is not None:
-        raise ConfigurationError(f"--scale: {source} is a run, which has a scale of its own; leave it out")
     folder = RunFolder.open(source)
     which, settings = recorded_settings(folder)
     grading = which.grading(settings, by_round=by_round)
@@ -77,6 +76,13 @@ def graded_answers(
             )
         kind = "rounds" if by_round else "answers"
         raise ConfigurationError(f"{source}: a run of {which.name} under these settings has no graded {kind}")
+    low, high = grading.low, grading.high
+    if scale is not None:
+        if math.isfinite(high - low):
+            raise ConfigurationError(
+                f"--scale: {source} is a run with a scale of its own, {low:g} to {high:g}; leave it out"
+            )
+        low, high = scale
     role = many_role(which.roles_of(settings))
     labels = list(folder.manifest["models"][role.name])
     answers: list[GradedAnswer] = []
@@ -87,7 +93,10 @@ def graded_answers(
                 answers += grading.answers(ended.key, label_of(ended.key, labels), task, ended.result)
     if need_scores and not any(one.score is not None for one in answers):
         raise ConfigurationError(f"{source}: no answer of this run has been graded")
-    return GradedAnswers(source, answers, grading.low, grading.high, grading.passes, by_round)
+    beyond = next((one.score for one in answers if one.score is not None and not low <= one.score <= high), None)
+    if beyond is not None:
+        raise ConfigurationError(f"{source}: has a score of {beyond:g}, which is not from {low:g} to {high:g}")
+    return GradedAnswers(source, answers, low, high, grading.passes, by_round)
 
 
 def _from_file(path: Path, scale: tuple[float, float] | None) -> GradedAnswers:

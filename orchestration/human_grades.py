@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -195,7 +196,7 @@ def _texts(one: GradedAnswer, texts: tuple[str, str] | None) -> tuple[str, str]:
     question, answer = texts or (one.question, one.answer)
     if question or answer:
         return question, answer
-    return one.key + (f", round {one.round}" if one.round is not None else ""), ""
+    return one.key.removeprefix(f"{one.candidate}/") + (f", round {one.round}" if one.round is not None else ""), ""
 
 
 def _text_cell(text: str) -> str:
@@ -287,7 +288,7 @@ def _value(raw: Mapping[str, Any], name: str, passes: bool, low: float, high: fl
 
 
 def _range(low: float, high: float) -> str:
-    return f" from {low:g} to {high:g}" if high - low < float("inf") else ""
+    return f" from {low:g} to {high:g}" if math.isfinite(high - low) else ""
 
 
 def _probability(raw: Mapping[str, Any]) -> float | None:

@@ -32,6 +32,7 @@ from .shown import RecordedConversation, ResultSummary, ShownConversation, shown
 from .validation import Validation
 
 if TYPE_CHECKING:  # what studies need takes a while to import, and runs do without it
+    from .measures import Ranges
     from .study.sections import SystemStudy
     from .study.static import StaticFigures
 
@@ -222,6 +223,15 @@ class Scenario(ABC, Generic[S, T]):
         watch. None where this system has no such score.
         """
         return None
+
+    def score_ranges(self, settings: S) -> Ranges:
+        """Return the least and the greatest value of the scores in a result's summary, by name, where they are known.
+
+        As it is, 0 to 100 of the score of ``score_of`` and of whole conversations that a judge grades.
+        """
+        from .measures import SCORE
+
+        return {SCORE: (0.0, 100.0)} if self.score_of(settings) or self.grading(settings) else {}
 
     def shown(self, recorded: RecordedConversation) -> ShownConversation:
         """How a conversation is shown to a person; as it is, a turn for each entry of its transcript."""

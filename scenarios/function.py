@@ -137,10 +137,10 @@ class FunctionScenario(Scenario[RunSettings, GivenTask]):
 
     def grading(self, settings: RunSettings, *, by_round: bool = False) -> Grading | None:
         found = super().grading(settings, by_round=by_round)
-        low, high = self.ranges.get(SCORE, (-math.inf, math.inf))
-        if found is None or math.isinf(low) or math.isinf(high):
-            return found
-        return Grading(low, high, found.answers)
+        return found and Grading(*self.ranges.get(SCORE, (-math.inf, math.inf)), found.answers)
+
+    def score_ranges(self, settings: RunSettings) -> Ranges:
+        return self.ranges
 
     def summary_of(self, settings: RunSettings) -> Callable[[Any], ResultSummary]:
         return _summary

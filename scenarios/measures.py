@@ -2,14 +2,13 @@
 
 A conversation returns a number (its score), or a dict of named values. Numbers and truth values have a mean with an
 interval, texts are counted, None is *unscored*; everything else is recorded and not added up. Intervals stay within the
-ranges that a scenario declares (``Ranges``); of a measure without one there is none below five tasks, and that of whole
-numbers of which none is negative does not go below 0.
+ranges that a scenario declares (``Ranges``); of a measure without one there is none below five tasks.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from viva.reports.failed import failed_table
@@ -24,6 +23,7 @@ from viva.scoring.stream import Tally
 from .models import label_of, role_prices
 
 SCORE = "score"
+TRUTH = (0.0, 1.0)
 # By measure the least and the greatest value that it can have; infinite where there is none.
 Ranges: TypeAlias = Mapping[str, tuple[float, float]]
 
@@ -35,7 +35,7 @@ class CandidateMeasures:
         self.ranges = ranges or {}
         self.conversations = 0
         self.values: dict[str, list[tuple[str, float]]] = {}  # by measure: task and value
-        self._kinds: dict[str, set[type]] = {}  # by measure: of what type values are
+        self._truths: dict[str, bool] = {}  # by measure: whether all values are truth values
         self.unscored, self.stops = Tally(), Tally()
         self.counts: dict[str, Tally] = {}
         self.failures = Failures()
@@ -53,7 +53,7 @@ class CandidateMeasures:
                 self.counts.setdefault(name, Tally()).add(value)
             else:
                 self.values.setdefault(name, []).append((record["task"], float(value)))
-                self._kinds.setdefault(name, set()).add(type(value))
+                self._truths[name] = self._truths.get(name, True) and isinstance(value, bool)
         if "stopped" in record:
             self.stops.add(f"{record['stopped']['by']}: {record['stopped']['reason']}")
         add_usage(self.usage, record["usage"])
@@ -66,15 +66,8 @@ class CandidateMeasures:
 
     def interval(self, name: str, mean: ClusteredMean) -> Estimate | None:
         """Return the mean of a measure with its interval, None where none can be told."""
-        values = [value for _, value in self.values[name]]
-        kinds = self._kinds[name]
-        low, high = self.ranges.get(name, (-math.inf, math.inf))
-        if kinds == {bool}:
-            low, high = 0.0, 1.0
-        elif math.isinf(low) and float not in kinds and min(values) >= 0.0:
-            low = 0.0  # counts
-        rate = (low, high) == (0.0, 1.0) and set(values) <= {0.0, 1.0}
-        return mean.ends(low, high, rate=rate)
+        declared = TRUTH if self._truths[name] else self.ranges.get(name)
+        return measured_ends(mean, [value for _, value in self.values[name]], declared)
 
     def to_dict(self, prices: Mapping[str, list[float] | None]) -> dict[str, Any]:
         """Everything as plain data."""
@@ -170,6 +163,25 @@ class Measures:
             for reason, count in one["stopped"].items()
         ]
         return ("Why conversations ended early", [self._role, "reason", "conversations"], rows)
+
+
+def measured_ends(
+    mean: ClusteredMean, values: Sequence[float], declared: tuple[float, float] | None
+) -> Estimate | None:
+    """Return the mean of a measure with its interval, None where none can be told.
+
+    Of values without a ``declared`` range those that are 0 and 1 alone are a share, and whole numbers of which none is
+    negative are counts. A range that a value leaves, as of a run from before it was declared, is none.
+    """
+    found = set(values)
+    low, high = declared or (-math.inf, math.inf)
+    if not low <= min(found) <= max(found) <= high:
+        low, high = -math.inf, math.inf
+    if math.isinf(high - low) and found == set(TRUTH):
+        low, high = TRUTH
+    elif math.isinf(low) and min(found) >= 0.0 and all(value.is_integer() for value in found):
+        low = 0.0
+    return mean.ends(low, high, rate=(low, high) == TRUTH and found <= set(TRUTH))
 
 
 def named_values(value: Any) -> dict[str, float | bool | str | None]:

@@ -22,6 +22,8 @@ from .intervals import Estimate, bounded_ends, check_level
 Values = Sequence[float] | NDArray[np.floating]
 # Of fewer clusters of values without known ends no interval is told.
 FEWEST = 5
+# A standard error up to this share of the mean is that of rounding.
+_ROUNDING = 1e-12
 # So many numbers are held at a time while resampling.
 _AT_ONCE = 1_000_000
 
@@ -69,7 +71,7 @@ class ClusteredMean:
 
         Between finite ends it is that of ``within``. Otherwise it is Student's, cut at the end that is known; below
         ``FEWEST`` clusters it says little more than where its normal distribution was assumed, and where no cluster
-        departs from the mean, nothing.
+        departs from the mean by more than rounding, nothing.
 
         Raises:
             ValueError: ``level`` is not between 0 and 1.
@@ -78,7 +80,7 @@ class ClusteredMean:
             # A mean of rounded numbers may lie beyond their greatest one, by the last bit.
             return self.within(min(low, self.mean), max(high, self.mean), rate=rate, level=level)
         found = self.interval(level)
-        if found is None or self.clusters < FEWEST or not self.se:
+        if found is None or self.clusters < FEWEST or (self.se or 0.0) <= _ROUNDING * abs(self.mean):
             return None
         return Estimate(self.mean, max(found.low, min(low, self.mean)), min(found.high, max(high, self.mean)))
 
@@ -206,7 +208,7 @@ def bootstrap(
     sizes = np.array([float(len(groups[label])) for label in sorted(groups)])
     residuals = np.array([math.fsum(value - mean for value in groups[label]) for label in sorted(groups)])
     scale = float(np.abs(residuals).max())
-    if scale <= 1e-12 * max(abs(value) for value in values):  # rounding is no spread
+    if scale <= _ROUNDING * max(abs(value) for value in values):
         return Estimate(mean, mean, mean)
 
     def ratio(totals: Any, counts: Any, axis: int) -> Any:

@@ -103,7 +103,13 @@ def _of_candidate(name: str, one: Record, record: Record) -> str:
     judged = _plain(one["judged"]["value"], record)
     if one["corrected"] is None:
         return f"{name}: {what} {judged} as judged; too few labels to correct it."
-    value, low, high = (_plain(one["corrected"][end], record) for end in ("value", "low", "high"))
+    value = _plain(one["corrected"]["value"], record)
+    if one["corrected"]["low"] is None:
+        return (
+            f"{name}: people's {what} is {value} by {one['labels']} labels that show no spread, from which no interval "
+            f"follows where the ends of the scale are not known; the judge says {judged}."
+        )
+    low, high = (_plain(one["corrected"][end], record) for end in ("low", "high"))
     inside = one["corrected"]["low"] <= one["judged"]["value"] <= one["corrected"]["high"]
     beside = "which is within it" if inside else "which is outside"
     return (

@@ -17,13 +17,14 @@ from viva.engine.history import History
 from viva.orchestration.launch import recorded_settings
 from viva.reports.rows import Row, record_rows
 from viva.scenarios.contract import Role, judge_role, many_role
-from viva.scenarios.measures import SCORE
+from viva.scenarios.measures import SCORE, Ranges, measured_ends
 from viva.scenarios.models import label_of
 from viva.scenarios.registry import AnyScenario
 from viva.scenarios.shown import ResultSummary
 from viva.scenarios.study.cells import RunReading, StudyCell
 from viva.scenarios.study.reading import read_results
 from viva.scoring.clusters import ClusteredMean, clustered_mean
+from viva.scoring.intervals import Estimate
 from viva.study.cells import find_cells
 
 CONFIDENCE = 0.95  # of the intervals that reports have
@@ -40,17 +41,13 @@ class Criterion:
     """One score over a cell's conversations, 0–100 or on its system's own scale.
 
     ``mean`` has the standard error over tasks; None where no conversation has this score. ``unscored`` counts the
-    conversations that were held and have none.
+    conversations that were held and have none. ``interval`` is that of 95%, None where none can be told.
     """
 
     name: str
     mean: ClusteredMean | None
     unscored: int
-
-    def interval(self) -> tuple[float, float] | None:
-        """The ends of the 95 % interval; None where there are too few tasks for one, or none departs from the mean."""
-        ends = None if self.mean is None else self.mean.ends()
-        return None if ends is None else (ends.low, ends.high)
+    interval: Estimate | None
 
 
 @dataclass(slots=True)
@@ -60,7 +57,7 @@ class ExportCell:
     ``tasks`` are the ids of those that have ended; ``figures`` are the rows of the run's own report about it
     (``reports.rows``), by measure; ``criteria`` the scores of its conversations; ``planned`` and ``ended`` count
     conversations, ``failed`` is among the ended; ``began`` and ``finished`` are Unix times of the first and the last
-    answer, None where there is none. ``scale`` has the ends of the scale of ``score``, None where they are not known.
+    answer, None where there is none. ``ranges`` has the ends of criteria, as far as they are known.
     """
 
     name: str
@@ -84,7 +81,7 @@ class ExportCell:
     usage: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
     began: float | None = None
     finished: float | None = None
-    scale: tuple[float, float] | None = None
+    ranges: Ranges = field(default_factory=dict)
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -140,8 +137,6 @@ def _of_run(several: Sequence[StudyCell]) -> Iterator[ExportCell]:
     read_results(which, readings, which.scoring())
     roles = which.roles_of(settings)
     compared, judge = many_role(roles).name, judge_role(roles)
-    # A score that a rule or a list of conversations goes by is one of 0 to 100.
-    percent = which.score_of(settings) is not None or which.grading(settings) is not None
     for reading in readings:
         cell, result = reading.cell, reading.result or {}
         tasks, criteria = _criteria(run, which, settings, cell)
@@ -167,7 +162,7 @@ def _of_run(several: Sequence[StudyCell]) -> Iterator[ExportCell]:
             criteria,
             reading.usage,
             *_times(run),
-            PERCENT if percent else None,
+            which.score_ranges(settings),
         )
 
 
@@ -175,7 +170,7 @@ def _criteria(
     run: RunFolder, which: AnyScenario, settings: Any, cell: StudyCell
 ) -> tuple[list[str], dict[str, Criterion]]:
     """The tasks of a cell's ended conversations, each once, and the criteria over them."""
-    summary_of = which.summary_of(settings)
+    summary_of, ranges = which.summary_of(settings), which.score_ranges(settings)
     labels = list(run.manifest["models"][cell.compared])
     values: dict[str, tuple[list[float], list[str]]] = {}
     tasks: dict[str, None] = {}
@@ -196,8 +191,12 @@ def _criteria(
                 if value is not None:
                     scores.append(value)
                     clusters.append(f"cluster {cluster}" if cluster else task)
-    return list(tasks), {name: Criterion(name, clustered_mean(scores, clusters), held - len(scores))
-                         for name, (scores, clusters) in values.items()}  # fmt: skip
+    criteria = {}
+    for name, (scores, clusters) in values.items():
+        mean = clustered_mean(scores, clusters)
+        ends = None if mean is None else measured_ends(mean, scores, ranges.get(name))
+        criteria[name] = Criterion(name, mean, held - len(scores), ends)
+    return list(tasks), criteria
 
 
 def task_of(key: str, label: str) -> tuple[str, int]:

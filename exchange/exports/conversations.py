@@ -197,8 +197,8 @@ class _Reader:
                 if "right" in graded.known:
                     one.right = bool(graded.known["right"])
         if one.right is None:
-            score = next(iter(summary_scores(summary).values()), None)
-            one.right = None if score is None else score >= PERCENT[1]
+            name, score = next(iter(summary_scores(summary).items()), ("", None))
+            one.right = None if score is None else score >= self._cell.ranges.get(name, PERCENT)[1]
 
     def _shown(self, recorded: RecordedConversation) -> ShownConversation:
         try:

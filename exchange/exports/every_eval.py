@@ -128,7 +128,7 @@ def _results(cell: ExportCell, place: Place) -> Iterator[dict[str, Any]]:
     for one in cell.criteria.values():
         if one.mean is not None:
             figure = {"value": one.mean.mean, "se": one.mean.se, "n": one.mean.n}
-            figure |= dict(zip(("low", "high"), one.interval() or (None, None), strict=True))
+            figure |= {"low": one.interval and one.interval.low, "high": one.interval and one.interval.high}
             result = _result(cell, place, one.name, figure)
             result["metric_config"] |= _judged(cell)
             result["score_details"]["details"] = {"unscored": str(one.unscored)}
@@ -148,8 +148,10 @@ def _result(cell: ExportCell, place: Place, name: str, figure: dict[str, Any]) -
         "min_score": "-Infinity",  # no scale is known
         "max_score": "Infinity",
     }
-    if name == "score" and cell.scale is not None:
-        config |= {"metric_unit": "points", "min_score": PERCENT[0], "max_score": PERCENT[1]}
+    if name in cell.ranges:
+        low, high = cell.ranges[name]
+        config |= {"min_score": low, "max_score": high}
+        config |= {"metric_unit": "points"} if (low, high) == PERCENT else {}
     return {
         "evaluation_result_id": f"{cell.which.name}.{name}",
         "evaluation_name": place.name,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,9 +102,9 @@ def labels_for(answers: GradedAnswers, what: What) -> list[Label]:
         return list(_JUST)
     if answers.passes:
         return list(_PASSED)
-    if not any(one.score is not None for one in answers.answers):
-        return list(_GENERAL)
     low, high = answers.low, answers.high
+    if not math.isfinite(high - low) or not any(one.score is not None for one in answers.answers):
+        return list(_GENERAL)
     if low == int(low) and high == int(high) and high - low < _MOST_LABELS:
         values = [float(value) for value in range(int(low), int(high) + 1)]
     else:

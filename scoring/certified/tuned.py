@@ -24,6 +24,7 @@ from ..intervals import Estimate, Floats, check_level
 
 _DRAWS, _MOST_DRAWS = 4_000, 50_000
 _BEYOND = 20  # draws that should lie beyond an end of an interval
+_ROUNDING = 1e-12
 _SEED = 28
 # More clusters than that are drawn in as many groups, of those that deviate by nearly as much.
 _GROUPS = 64
@@ -136,13 +137,15 @@ class Tuned:
     def _skewed(self, quantile: float) -> tuple[float, float]:
         """Return how far the ends are off by Student's t, transformed for the skew of the deviations.
 
-        Without it few labels of skewed gaps would miss on one side.
+        Without it few labels of skewed gaps would miss on one side. Deviations of 0 say nothing of what no label shows.
 
         Source: Hall 1992, "On the removal of skewness by transformation", JRSS B 54, equation 3.5, by the cubic that
             can be inverted.
         """
         squares = float((self.deviations**2).sum())
-        skew = float((self.deviations**3).sum()) / squares**1.5 if squares > 0.0 else 0.0
+        if squares <= (_ROUNDING * self.value) ** 2:
+            return math.inf, math.inf
+        skew = float((self.deviations**3).sum()) / squares**1.5
         low, high = sorted(_inverse(sign * quantile, skew) for sign in (1.0, -1.0))
         return self.se * max(high, 0.0), self.se * max(-low, 0.0)
 

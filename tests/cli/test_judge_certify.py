@@ -273,6 +273,44 @@ def test_a_file_of_scores_of_any_program_will_do(tmp_path: Path) -> None:
     assert "give --scale LOW:HIGH" in error
 
 
+SCENARIOS = """
+import viva
+
+@viva.scenario(many="pupil")
+async def right(conversation: viva.Conversation, number: int) -> float:
+    return float(number % 8 > 0)
+
+@viva.scenario(many="pupil")
+async def words(conversation: viva.Conversation, number: int) -> int:
+    return 4000 + 37 * number
+"""
+
+
+@pytest.mark.parametrize(("name", "scale", "worst"), [("right", "0:1", "0"), ("words", "0:9000", "4000")])
+def test_a_scenario_that_declares_no_range_has_no_scale_of_0_to_100(
+    name: str, scale: str, worst: str, tmp_path: Path
+) -> None:
+    (tmp_path / "scenarios.py").write_text(SCENARIOS)
+    (tmp_path / "tasks.jsonl").write_text("".join(f"{number}\n" for number in range(24)))
+    run, file = tmp_path / "run", tmp_path / "next.csv"
+    of = f"{tmp_path / 'scenarios.py'}#{name}"
+    _viva("run", of, "--tasks", tmp_path / "tasks.jsonl", "--pupil", "simulated:a", "--out", run)
+    _, told = _viva("judge", "certify", run, "--next", "12", "--out", file)
+    assert "fill in 'grade' (numbers)" in " ".join(told.split())
+    assert not any(row["question"].startswith("a/") for row in _rows(file)), "its key would name the candidate"
+    labels = _graded(file, tmp_path / "labels.csv", lambda row: row["score"])
+    out, notes = _viva("judge", "certify", run, "--labels", labels)
+    assert "give --scale LOW:HIGH" in notes
+    record = json.loads(_viva("judge", "certify", run, "--labels", labels, "--scale", scale, "--json")[0])
+    low, high = map(float, scale.split(":"))
+    assert low <= record["candidates"]["a"]["corrected"]["low"] < record["candidates"]["a"]["corrected"]["high"] <= high
+    assert (record["scale"]["low"], record["scale"]["high"]) == (low, high)
+    alike = _graded(file, tmp_path / "alike.csv", lambda row: worst)
+    out, _ = _viva("judge", "certify", run, "--labels", alike)
+    assert "12 labels that show no spread, from which no interval follows" in " ".join(out.split())
+    assert "is not from 5 to 6" in _viva("judge", "certify", run, "--labels", alike, "--scale", "5:6", ok=False)[1]
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -6,15 +6,19 @@ import math
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import viva
 from viva.engine.errors import ConfigurationError
+from viva.exchange.exports.cells import open_cells
+from viva.exchange.exports.every_eval import export_every_eval
 from viva.reports.text import ranged
 from viva.scenarios.measures import CandidateMeasures, Ranges
 
+ENDS = ("low", "high")
 TASKS = [f"topic {number}" for number in range(4)]
 
 
@@ -67,6 +71,47 @@ def test_truth_values_have_the_interval_of_a_share(values: list[bool]) -> None:
     assert found["high"] - found["low"] >= 2 * half - 1e-5
 
 
+@pytest.mark.parametrize("kind", [int, float])
+def test_numbers_that_are_0_and_1_alone_have_the_interval_of_a_share(kind: type) -> None:
+    found = _measure([kind(place != 3) for place in range(8)])
+    assert (found["mean"], found["low"], found["high"]) == (
+        0.875,
+        *(_measure([True] * 7 + [False])[end] for end in ENDS),
+    )
+    mixed = _measure([True, kind(0), kind(1), kind(1), kind(1)])
+    assert 0.0 <= mixed["low"] < mixed["high"] <= 1.0
+    alike = _measure([kind(1)] * 8)
+    assert alike["low"] is alike["high"] is None, "whether they can be anything else is not known"
+
+
+def test_rounding_is_no_spread() -> None:
+    found = _measure([0.1 + 0.2, 0.3, 0.3, 0.1 + 0.2, 0.3, 0.3])
+    assert found["low"] is found["high"] is None
+
+
+def test_a_range_that_recorded_values_leave_is_none() -> None:
+    found = _measure([5.0, 6.0, 7.5, 8.0, 9.0], {"score": (0.0, 1.0)})
+    assert found["low"] < found["mean"] < found["high"]
+
+
+def test_exports_have_the_intervals_and_the_range_of_the_report(tmp_path: Path) -> None:
+    @viva.scenario(many="pupil", score=(0, 1))
+    async def near(conversation: viva.Conversation, topic: str) -> float:
+        return 0.9 if topic.endswith("1") else 1.0
+
+    run = viva.run_sync(near, tasks=TASKS, models={"pupil": "simulated:a"}, out=str(tmp_path / "run"))
+    [cell] = open_cells(tmp_path / "run")
+    ends = cell.criteria["score"].interval
+    assert ends is not None
+    measure = run.report()["candidates"]["a"]["measures"]["score"]
+    assert (round(ends.low, 6), round(ends.high, 6)) == (measure["low"], measure["high"])
+    assert measure["high"] <= 1.0
+    export_every_eval([cell], tmp_path / "out")
+    [record] = [orjson.loads(file.read_bytes()) for file in (tmp_path / "out").rglob("*.json")]
+    config = record["evaluation_results"][0]["metric_config"]
+    assert (config["min_score"], config["max_score"]) == (0.0, 1.0)
+
+
 def _told(tmp_path: Path, which: Any) -> tuple[dict[str, Any], str]:
     """The candidate's figures, and the cell of its first measure."""
     run = viva.run_sync(which, tasks=TASKS, models={"pupil": "simulated:a"}, out=str(tmp_path / "run"))
@@ -90,6 +135,9 @@ def test_a_scenario_declares_its_scores_range(tmp_path: Path) -> None:
     grading = bounded.grading(settings)
     assert grading is not None
     assert (grading.low, grading.high) == (0.0, 1.0)
+    unknown = unbounded.grading(unbounded.settings(pupil=["simulated:a"]))
+    assert unknown is not None
+    assert (unknown.low, unknown.high) == (-math.inf, math.inf)
 
 
 def test_a_value_outside_of_its_declared_range_fails_the_conversation(tmp_path: Path) -> None:
