@@ -9,6 +9,7 @@ import csv
 import hashlib
 import io
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -16,16 +17,23 @@ from pathlib import Path
 from typing import Any
 
 from viva.data.fields import FieldError, Raw, own_id, shown, text_field
+from viva.data.lines import check_regular
 from viva.data.reading import read_records
-from viva.engine import seeds
 from viva.engine.errors import ConfigurationError, DatasetError
 from viva.engine.files import write_atomically
 from viva.reports.controls import spreadsheet_cell
+from viva.reports.sheet import read_sheet
 from viva.scenarios.graded import GradedAnswer
 
 from .graded_answers import GradedAnswers, number, passed_of, round_of
 
 Name = tuple[str, int | None]
+# As spreadsheet programs save tables, UTF-16 text with tabs as .txt.
+_SHEETS = (".csv", ".tsv", ".txt")
+# Spreadsheet programs take ids of digits, and of digits around an e, for numbers.
+_LETTERS = str.maketrans("0123456789", "ghijklmnop")
+# Where a program that separates columns by semicolons begins a cell, and that cell would be computed.
+_LATER_FORMULA = re.compile(r"(?<=[\n;])(?=[=+\-@＝＋－＠])")
 
 
 @dataclass(slots=True)
@@ -151,10 +159,11 @@ def write_next(
     Raises:
         ConfigurationError: a file cannot be written.
     """
-    now = sorted(chosen, key=lambda place: seeds.uniform(seed, "order", *_name(answers.answers[place])))
-    ids = {place: _id(answers.answers[place], seed) for place in probabilities}
+    secret = repr((seed, [one.score for one in answers.answers]))  # what graders know is not enough to tell ids
+    ids = {place: _id(answers.answers[place], secret) for place in probabilities}
+    now = sorted(chosen, key=ids.__getitem__)
     pages = [[ids[place], *map(_text_cell, _texts(answers.answers[place], texts.get(place))), ""] for place in now]
-    _write_rows(path, ["id", "question", "answer", "grade"], pages)
+    _write_rows(path, ["id", "question", "answer", "grade"], pages, mark=True)
 
     columns = ["id", "key", *(["round"] if answers.rounds else []), "candidate", "score"]
     columns += ["probability", "chosen", "grade"]
@@ -172,13 +181,14 @@ def write_next(
     _write_rows(key_file(path), columns, rows)
 
 
-def _write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def _write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]], *, mark: bool = False) -> None:
+    """Write a CSV file; ``mark``: begin with a byte order mark, or Excel would take it for the local code page."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(rows)
     try:
-        write_atomically(path, text.getvalue().encode("utf-8", "replace"))
+        write_atomically(path, text.getvalue().encode("utf-8-sig" if mark else "utf-8", "replace"))
     except OSError as error:
         raise ConfigurationError(f"--out {path}: cannot be written: {error.strerror}") from None
 
@@ -187,9 +197,10 @@ def _name(one: GradedAnswer) -> tuple[str, str, str]:
     return one.candidate, one.key, "" if one.round is None else str(one.round)
 
 
-def _id(one: GradedAnswer, seed: int) -> str:
-    """A name of the answer that says nothing of its candidate."""
-    return hashlib.blake2b("\0".join([str(seed), *_name(one)]).encode(), digest_size=6).hexdigest()
+def _id(one: GradedAnswer, secret: str) -> str:
+    """Return a name of the answer that says nothing of its candidate, of letters alone."""
+    digest = hashlib.blake2b("\0".join([secret, *_name(one)]).encode("utf-8", "surrogatepass"), digest_size=6)
+    return digest.hexdigest().translate(_LETTERS)
 
 
 def _texts(one: GradedAnswer, texts: tuple[str, str] | None) -> tuple[str, str]:
@@ -200,7 +211,7 @@ def _texts(one: GradedAnswer, texts: tuple[str, str] | None) -> tuple[str, str]:
 
 
 def _text_cell(text: str) -> str:
-    return spreadsheet_cell(text, lines=True)
+    return _LATER_FORMULA.sub(" ", spreadsheet_cell(text, lines=True))
 
 
 def _grade_lines(path: Path) -> Iterator[tuple[Path, int, Raw]]:
@@ -209,25 +220,18 @@ def _grade_lines(path: Path) -> Iterator[tuple[Path, int, Raw]]:
     :raises DatasetError: a line, or the key file, cannot be read, or an id is not in it.
     """
     if not _has_ids_alone(path):
-        for line, raw in read_records(path, required=("key", "grade")):
-            if isinstance(raw, DatasetError):
-                raise raw
-            yield path, line, raw
+        yield from ((path, line, raw) for line, raw in _records(path, ("key", "grade")))
         return
     beside = key_file(path)
     if not beside.exists():
         message = f"says by 'id' what is graded, and {beside.name}, which was written with it, says whose answers these"
         raise DatasetError(f"{message} are; put that file beside it under this name", path=str(path))
     known: dict[str, tuple[int, Raw]] = {}
-    for line, raw in read_records(beside, required=("id", "key", "grade")):
-        if isinstance(raw, DatasetError):
-            raise raw
+    for line, raw in _records(beside, ("id", "key", "grade")):
         known[str(raw.get("id"))] = line, raw
     given: dict[str, tuple[Path, int, Raw]] = {}
-    for line, raw in read_records(path, required=("id", "grade")):
-        if isinstance(raw, DatasetError):
-            raise raw
-        id_ = str(raw.get("id"))
+    for line, raw in _records(path, ("id", "grade")):
+        id_ = str(raw.get("id")).strip()
         if id_ in given:
             message = f"{shown(id_)} is graded in line {given[id_][1]} already; keep one of them"
             raise DatasetError(message, path=str(path), line=line, field="id")
@@ -242,9 +246,23 @@ def _grade_lines(path: Path) -> Iterator[tuple[Path, int, Raw]]:
 
 
 def _has_ids_alone(path: Path) -> bool:
-    for _, raw in read_records(path):
-        return not isinstance(raw, DatasetError) and "id" in raw and "key" not in raw
-    return False
+    first = next((raw for _, raw in _records(path)), None)
+    return first is not None and "id" in first and "key" not in first
+
+
+def _records(path: Path, required: Sequence[str] = ()) -> Iterator[tuple[int, Raw]]:
+    """The records of a file of grades with their lines; tables as spreadsheet programs save them.
+
+    :raises DatasetError: a record, or the file, cannot be read.
+    """
+    if path.suffix.lower() in _SHEETS:
+        check_regular(path)
+        yield from read_sheet(path, required)
+        return
+    for line, raw in read_records(path, required=required):
+        if isinstance(raw, DatasetError):
+            raise raw
+        yield line, raw
 
 
 def _joined(raw: Mapping[str, Any], places: Mapping[Name, Sequence[int]], answers: GradedAnswers) -> int:

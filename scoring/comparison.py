@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from .clusters import ClusteredMean, clustered_mean
-from .intervals import Estimate, check_level
+from .intervals import Estimate, check_level, reaching_0
 from .signflips import MOST, sign_flips
 
 # scipy.stats takes half a second to load: the functions that need it import it.
@@ -109,7 +109,7 @@ def compare(
     if found is None:
         return Comparison(first, second, None, None, None, None, None, 0, 0, dropped, None, None, None, None)
     p, test = tested_mean(found, by_cluster)
-    interval = found.within(-most, most, level=level) if found.se is not None else None
+    interval = reaching_0(found.within(-most, most, level=level), p, level) if found.se is not None else None
     means = [math.fsum(values) / len(values) for values in by_item.values()]
     won = sum(mean > _ROUNDING for mean in means) / len(means)
     lost = sum(mean < -_ROUNDING for mean in means) / len(means)

@@ -29,6 +29,16 @@ class Estimate:
     high: float
 
 
+def reaching_0(found: Estimate, p: float | None, level: float = 0.95) -> Estimate:
+    """Return the interval of a difference, which reaches 0 where a test at its level does not refute 0.
+
+    Interval and test come from different assumptions, and of few values one may refute 0 where the other does not.
+    """
+    if p is None or p < 1.0 - level:
+        return found
+    return Estimate(found.value, min(found.low, 0.0), max(found.high, 0.0))
+
+
 def check_level(level: float) -> None:
     """:raises ValueError: ``level``, a confidence level, is not between 0 and 1."""
     if not 0.0 < level < 1.0:

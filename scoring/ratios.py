@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .intervals import Estimate, bounded_ends, check_level
+from .intervals import Estimate, bounded_ends, check_level, reaching_0
 from .signflips import MOST, sign_flips
 
 # scipy.stats takes half a second to load: the functions that need it import it.
@@ -145,10 +145,7 @@ class RatioDifference:
         check_level(level)
         if self.p is None:
             return None
-        found = self._mover(level)
-        if self.p < 1.0 - level:
-            return found
-        return Estimate(found.value, min(found.low, 0.0), max(found.high, 0.0))
+        return reaching_0(self._mover(level), self.p, level)
 
     def _mover(self, level: float) -> Estimate:
         one, other = (side.within(level) for side in self.sides)

@@ -127,8 +127,10 @@ def _results(cell: ExportCell, place: Place) -> Iterator[dict[str, Any]]:
     """A result for each criterion, then one for each figure with an error of the run's own report."""
     for one in cell.criteria.values():
         if one.mean is not None:
-            figure = {"value": one.mean.mean, "se": one.mean.se, "n": one.mean.n}
-            figure |= {"low": one.interval and one.interval.low, "high": one.interval and one.interval.high}
+            figure: dict[str, Any] = {"value": one.mean.mean, "se": one.mean.se, "n": one.mean.n}
+            figure |= {"low": None, "high": None}
+            if one.interval is not None:
+                figure |= {"low": one.interval.low, "high": one.interval.high}
             result = _result(cell, place, one.name, figure)
             result["metric_config"] |= _judged(cell)
             result["score_details"]["details"] = {"unscored": str(one.unscored)}

@@ -14,6 +14,7 @@ from viva.agents.grades import SCALES
 from viva.reports.figures import rounded, significant
 from viva.scoring.biases import Effect, balanced_effect, mean_effect, spread_effect
 from viva.scoring.comparison import corrected
+from viva.scoring.intervals import Estimate, reaching_0
 
 from .protocol import BASE
 
@@ -103,6 +104,10 @@ def findings(
             found.append(_retest(label, one))
     for record, p in zip(found, corrected([record["p"] for record in found]), strict=True):
         record["p_corrected"] = significant(p)
+        effect = record["effect"]
+        if effect["low"] is not None:
+            ends = reaching_0(Estimate(effect["value"], effect["low"], effect["high"]), p)
+            effect["low"], effect["high"] = ends.low, ends.high
         if record["audit"] != "retest":
             record["found"] = p is not None and p <= FOUND
     return found

@@ -17,7 +17,7 @@ from viva.reports.rows import Row, record_rows
 from viva.reports.text import DASH, Table, number, ranged, signed, small
 from viva.scoring.clusters import clustered_mean
 from viva.scoring.comparison import compare, corrected
-from viva.scoring.intervals import Estimate
+from viva.scoring.intervals import Estimate, reaching_0
 
 from ..study.cells import RunReading
 from ..study.findings import Findings, Standing
@@ -133,7 +133,8 @@ class Releases(Section[Material]):
             if one.mean is not None:
                 told = {"release": _release(other, readings), "difference": one.mean, "p": one.p, "n": one.n}
                 # Of numbers without ends it is Student's, as that of each release's mean is.
-                interval = one.difference if ends is not None else _student(own, base)
+                student = None if ends is not None else _student(own, base)
+                interval = one.difference if ends is not None else student and reaching_0(student, one.p)
                 found.append(told | {"low": interval and interval.low, "high": interval and interval.high})
         return found
 

@@ -18,8 +18,8 @@ from viva.data.fields import FieldError, shown, text_field
 from viva.data.reading import read_records
 from viva.engine.errors import ConfigurationError, DatasetError
 from viva.engine.tools import ToolCall
+from viva.reports.sheet import read_sheet, unescape, write_sheet
 
-from .sheet import read_sheet, unescape, write_sheet
 from .turns import DialogTurn, said, shown_json
 
 FILE = "corrections.jsonl"

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from ..clusters import ClusteredMean, clustered_mean
-from ..intervals import Estimate
+from ..intervals import Estimate, reaching_0
 from .changes import Codes, Floats, PassTable, PassValues, contribution, distance, loaded_distance
 from .exchanges import DRAWS, RateTest, exchange_tests
 from .verdicts import FAILURES, MEAN, Asked, Columns, Pass, aspects_of, main_aspect
@@ -36,7 +36,7 @@ class ChangedFigure:
     unloaded value is that noise, and of ``spread``). ``bound`` is the largest size that a change can have. ``unseen``
     (of ``scores`` and ``verdicts``): the largest change, as a share of ``bound``, that requests which were not met
     leave open, at the level of the interval. ``n`` requests (pairs, of ``position``) in ``items`` clusters. ``p`` is
-    corrected for all rates and figures.
+    corrected for all rates and figures, and of figures that may change to either side not below Student's.
     """
 
     name: FigureName
@@ -201,11 +201,9 @@ def _changed(one: _Named, place: int, p: float, level: float) -> ChangedFigure |
     mean = clustered_mean(contribution(one.values, loaded, first, second), labels)
     if mean is None:
         return None
-    change = _ends(mean, one, level)
-    if (
-        p >= 1.0 - level
-    ):  # the interval is of this figure alone, p of all figures and rates: what it does not refute is in
-        change = Estimate(change.value, min(change.low, 0.0), max(change.high, 0.0))
+    if not one.values.upwards:
+        p = max(p, _p_of_direction(mean))
+    change = reaching_0(_ends(mean, one, level), p, level)
     floor, bound = None, one.bound
     if one.values.kind == "level":
         values = float(loaded.mean()), float((first + second).mean() / 2)
@@ -226,6 +224,18 @@ def _changed(one: _Named, place: int, p: float, level: float) -> ChangedFigure |
         ends = mean.within(-bound, bound, level=level)
         unseen = max(ends.high, -ends.low if one.name == "scores" else 0.0) / bound
     return ChangedFigure(one.name, one.aspect, *values, change, floor, bound, len(labels), len(set(labels)), p, unseen)
+
+
+def _p_of_direction(mean: ClusteredMean) -> float:
+    """Return Student's p of a mean of 0.
+
+    An exchange of passes refutes that nothing has changed; verdicts that change to either side alike raise no score.
+    """
+    from scipy.stats import t
+
+    if mean.se is None:
+        return 1.0
+    return float(2.0 * t.sf(abs(mean.mean) / mean.se, mean.freedom)) if mean.se else float(mean.mean == 0.0)
 
 
 def _ends(mean: ClusteredMean, one: _Named, level: float) -> Estimate:

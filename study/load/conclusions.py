@@ -12,7 +12,16 @@ from viva.reports.page import Record, counted, joined
 from viva.reports.text import percent
 from viva.scoring.load.objective import SHARES, Objective
 
-from .sentences import answered_share, basis, compared_requests, seconds, standing, step_sentence, unknown_sentence
+from .sentences import (
+    ANSWERED,
+    answered_share,
+    basis,
+    compared_requests,
+    seconds,
+    standing,
+    step_sentence,
+    unknown_sentence,
+)
 
 _OF_VERDICTS = ("drift", "agreement")
 _KEEPS_UP = 0.9  # of the rate at which requests are due
@@ -193,14 +202,15 @@ def objective_sentences(objective: Record | None, judged: Record) -> list[str]:
 
 
 def _on_few(places: Collection[int], judged: Record, objective: str) -> str:
-    """Of an objective that speaks of verdicts: that it was met on few requests, or while many failed."""
-    if not any(term.figure in _OF_VERDICTS for term in Objective.parse(objective).terms):
-        return ""
+    """Return that an objective was met while many requests failed or, where it speaks of verdicts, on few of them."""
+    of_verdicts = any(term.figure in _OF_VERDICTS for term in Objective.parse(objective).terms)
     steps = [step["judgement"] for step in judged["steps"] if step["step"] in places]
     for step in steps:
-        if standing(step) in ("few", "failed"):
-            share = percent(answered_share(step))
-            return f" ({share} of requests answered, verdicts on {compared_requests(step)} compared)"
+        share = f"{percent(answered_share(step))} of requests answered"
+        if of_verdicts and standing(step) in ("few", "failed"):
+            return f" ({share}, verdicts on {compared_requests(step)} compared)"
+        if answered_share(step) < ANSWERED:
+            return f" ({share})"
     return ""
 
 

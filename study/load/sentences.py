@@ -104,6 +104,8 @@ def step_sentence(step: Record, judgement: Record) -> str:
         told: dict[str, Record] = {}
         for one in changed:  # the main score's figure stands for those of its aspects
             told.setdefault(one["figure"], one)
+        if not told:
+            return f"{at} its verdicts are not what they are unloaded, beyond its own noise."
         parts = [_changed(one, step, judgement) for one in list(told.values())[:_MOST_TOLD]]
         return f"{at} {', and '.join(parts)}, beyond its own noise."
     if standing(step) != "same":

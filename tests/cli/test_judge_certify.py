@@ -35,7 +35,7 @@ def _viva(*arguments: str | Path, ok: bool = True) -> tuple[str, str]:
 
 
 def _rows(path: Path) -> list[Row]:
-    with path.open(newline="") as file:
+    with path.open(newline="", encoding="utf-8-sig") as file:
         return list(csv.DictReader(file))
 
 
@@ -158,6 +158,46 @@ def test_people_are_shown_question_and_answer_in_random_order_and_nothing_of_jud
     assert again["candidates"] == json.loads(told)["candidates"]
 
 
+def test_grades_are_read_however_a_spreadsheet_program_saved_them(tmp_path: Path) -> None:
+    scores = _scores(tmp_path / "scores.csv", 40)
+    _viva("judge", "certify", scores, "--scale", "1:5", "--next", "30", "--out", tmp_path / "next.csv")
+    assert (tmp_path / "next.csv").read_bytes().startswith(b"\xef\xbb\xbf"), "else Excel reads the local code page"
+    assert all(row["id"].isalpha() for row in _rows(tmp_path / "next.csv")), "08e5 is a number to spreadsheet programs"
+    labels = _graded(tmp_path / "next.csv", tmp_path / "labels.csv", lambda row: str(round(float(row["score"]))))
+    rows = [[row[name] for name in ("grade", "answer", "id")] for row in _rows(labels)]
+
+    def told(name: str, encoding: str, delimiter: str, ends: str = "\r\n") -> str:
+        table = io.StringIO(newline="")
+        csv.writer(table, delimiter=delimiter, lineterminator=ends).writerows([["Grade", "ANSWER", "id"], *rows])
+        file = tmp_path / name
+        file.write_bytes(table.getvalue().encode(encoding))
+        shutil.copy(tmp_path / "next.key.csv", tmp_path / f"{file.stem}.key.csv")
+        return _viva("judge", "certify", scores, "--scale", "1:5", "--labels", file, "--json")[0]
+
+    plain = _viva("judge", "certify", scores, "--scale", "1:5", "--labels", labels, "--json")[0]
+    assert {
+        told("semicolons.csv", "utf-8-sig", ";"),
+        told("unicode.txt", "utf-16", "\t"),
+        told("LOUD.CSV", "utf-8", ",", "\r"),
+    } == {plain}
+    rows[3].insert(1, "a comma without quotes")
+    _viva("judge", "certify", scores, "--scale", "1:5", "--labels", labels)
+    with pytest.raises(AssertionError, match="has 4 cells where the header has 3"):
+        told("broken.csv", "utf-8", ",")
+
+
+def test_ids_do_not_follow_from_what_graders_know(tmp_path: Path) -> None:
+    ids = []
+    for change in ("1.00", "1.01"):
+        rows = _rows(_scores(tmp_path / "scores.csv", 20))
+        rows[0]["score"] = change
+        scores = _write(tmp_path / "scores.csv", rows)
+        _viva("judge", "certify", scores, "--scale", "1:5", "--next", "10", "--out", tmp_path / "next.csv")
+        ids.append({row["key"] + row["candidate"]: row["id"] for row in _key_rows(tmp_path / "next.csv")})
+    assert ids[0].keys() == ids[1].keys()
+    assert not set(ids[0].values()) & set(ids[1].values()), "keys, candidates and seed alone make them"
+
+
 def test_grades_whose_key_file_is_not_theirs_are_refused(tmp_path: Path) -> None:
     scores = _scores(tmp_path / "scores.csv", 10)
     _viva("judge", "certify", scores, "--scale", "1:5", "--next", "4", "--out", tmp_path / "next.csv")
@@ -175,13 +215,22 @@ def test_grades_whose_key_file_is_not_theirs_are_refused(tmp_path: Path) -> None
 
 def test_texts_of_a_file_of_scores_are_shown_and_are_no_formulas(tmp_path: Path) -> None:
     rows = [
-        {"key": f"x/{n}", "candidate": "x", "score": str(n % 5 + 1), "question": f"What is {n}?", "answer": f"=1+{n}"}
+        {
+            "key": f"x/{n}",
+            "candidate": "x",
+            "score": str(n % 5 + 1),
+            "question": f"What is {n}?",
+            "answer": f"=1+{n}\n=2;=3",
+        }
         for n in range(8)
     ]
     scores = _write(tmp_path / "scores.csv", rows)
     _viva("judge", "certify", scores, "--scale", "1:5", "--next", "3", "--out", tmp_path / "next.csv")
     shown = _rows(tmp_path / "next.csv")
     assert all(row["question"].startswith("What is ") and row["answer"].startswith("'=1+") for row in shown)
+    assert all(row["answer"].endswith("\n =2; =3") for row in shown), (
+        "other programs begin a cell at ends and semicolons"
+    )
 
 
 def test_the_answer_comes_first_and_tables_fit_80_columns(interviews: Path, tmp_path: Path) -> None:

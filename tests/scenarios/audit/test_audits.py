@@ -16,6 +16,7 @@ from viva.engine.errors import ConfigurationError
 from viva.orchestration.embedding import load
 from viva.orchestration.launch import new_run
 from viva.scenarios.audit.cases import AuditCase, open_cases, reply_cases
+from viva.scenarios.audit.figures import JudgeVerdicts, findings
 from viva.scenarios.audit.report import answer
 from viva.scenarios.audit.scenario import Audit, families_of
 from viva.scenarios.audit.settings import AuditSettings
@@ -192,3 +193,17 @@ def test_single_answer_grading_is_reported_by_judge(tmp_path: Path) -> None:
     assert all(1 <= one["measures"]["score"]["mean"] <= 5 for one in report["candidates"].values())
     [row, *_] = run_sheet(out).rows
     assert (row.item, row.system, list(row.scores)) == ("0", "g", [("grading", "score")])
+
+
+def test_no_interval_of_an_effect_excludes_0_beside_a_p_that_does_not_refute_it() -> None:
+    """Six verdicts that all go one way have p = 0.03, of two judges together 0.06."""
+
+    def said(count: int) -> JudgeVerdicts:
+        verdicts: dict[str, float | None] = {"first": 1.0, "second": -1.0}
+        return JudgeVerdicts(said={"verbosity": {f"case {at}": verdicts for at in range(count)}})
+
+    [alone] = findings({"six": said(6)}, {}, ["verbosity"])
+    assert (alone["found"], alone["effect"]["low"] > 0.0) == (True, True)
+    for one in findings({"six": said(6), "five": said(5)}, {}, ["verbosity"]):
+        assert not one["found"]
+        assert one["effect"]["low"] == 0.0 < one["effect"]["value"]

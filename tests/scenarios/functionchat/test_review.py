@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from small_turns import RIGHT, call, call_turn, text_turn
 
 from viva.engine.errors import ConfigurationError, DatasetError
+from viva.reports.sheet import escape, read_sheet, unescape, write_sheet
 from viva.scenarios.functionchat.review import (
     COLUMNS,
     FILE,
@@ -27,7 +28,6 @@ from viva.scenarios.functionchat.review import (
     standing,
     write_tsv,
 )
-from viva.scenarios.functionchat.sheet import escape, read_sheet, unescape, write_sheet
 
 BOOKED = ReviewItem(
     "=a/dialog/1/1", call_turn(), "On it.", [call("book_table", RIGHT)], False, "judge", "Hm,\n\tno: \\ fail"

@@ -110,6 +110,36 @@ def test_no_interval_excludes_0_beside_a_p_that_does_not(report: dict[str, Any])
         assert one["p"] < report["alpha"] or one["change"]["low"] <= 0.0 <= one["change"]["high"], one
 
 
+def test_verdicts_that_change_to_either_side_are_no_rise_and_no_fall() -> None:
+    def either(at: int, load: float, generator: Any) -> tuple[str, str]:
+        return grade(at % 8 + 2 + (0 if load < 8 or at > 5 else 3 if at % 2 else -2))
+
+    [judge] = reported({"either": either})["judges"]
+    step = judge["judgement"]["steps"][-1]
+    assert step["flagged"]
+    assert not [one["figure"] for one in step["figures"] if one["changed"] and one["figure"] in ("scores", "spread")]
+    sentence = step_sentence(step, judge["judgement"])
+    assert "away from its unloaded ones" in sentence
+    assert "rise" not in sentence
+    assert "scatter" not in sentence
+
+
+def test_an_objective_of_latencies_names_the_share_that_was_answered_where_many_requests_failed() -> None:
+    met = {"judge": "steady", "met": True, "missed": [], "saturated": False, "figures": {}}
+    objective = {
+        "text": "p95_e2e<3s",
+        "met": True,
+        "highest": [{"judge": "steady", "rate": 8.0}],
+        "steps": [met | {"step": at, "rate": rate} for at, rate in enumerate((1.0, 4.0, 8.0))],
+    }
+    for lost, said in (
+        (0.5, "p95_e2e<3s holds up to 8 requests a second (50.0% of requests answered)"),
+        (0.0, "second."),
+    ):
+        told = conclusions(reported({"steady": sound}, lost={8.0: lost}, objective=objective))
+        assert said in told[1]
+
+
 def test_a_fall_is_told_with_its_size_and_interval() -> None:
     def harsh(at: int, load: float, generator: Any) -> tuple[str, str]:
         from judged_load import grade

@@ -4,7 +4,6 @@ Cells are escaped so that each row is one line, nothing is taken for a formula, 
 back: ``\\t``, ``\\n``, ``\\r``, ``\\\\``, other control characters as ``\\xHH``, lone surrogates as ``\\uHHHH``; a cell
 that begins as a formula does, or with an apostrophe, has an apostrophe before it. The file is UTF-8 with a byte order
 mark, or Excel would take it for the local code page. A cell longer than Excel holds is cut, with a mark at its end.
-What never belongs here: what the columns mean (``review``).
 """
 
 from __future__ import annotations
@@ -92,6 +91,9 @@ def read_sheet(path: Path, required: Sequence[str]) -> Iterator[tuple[int, dict[
             if not any(cell.strip() for cell in row):
                 continue
             if header:
+                if any(cell.strip() for cell in row[len(header) :]):
+                    message = f"has {len(row)} cells where the header has {len(header)}; is a quote missing?"
+                    raise DatasetError(message, path=str(path), line=line)
                 padded = [*row, *[""] * (len(header) - len(row))]
                 yield line, dict(zip(header, padded, strict=False))
                 continue
@@ -111,6 +113,8 @@ def _text(path: Path) -> str:
         data = path.read_bytes()
     except OSError as error:
         raise DatasetError(f"cannot be read: {error.strerror}", path=str(path)) from None
+    if data.startswith(b"PK\3\4"):
+        raise DatasetError("is a spreadsheet or a zip archive; save it as 'CSV UTF-8'", path=str(path))
     wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")
     try:
         return data.decode("utf-16" if wide else "utf-8-sig")
