@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from viva.scenarios.contract import judge_role
+from viva.scenarios.registry import scenario
 from viva.scenarios.study.cells import StudyCell
 
 from .systems import SystemsTogether
@@ -21,6 +23,17 @@ def differences(cells: Sequence[StudyCell], together: Sequence[SystemsTogether])
         models = {cell.model for cell in begun if cell.candidate == candidate and not cell.model.startswith("replay:")}
         if len(models) > 1:
             found.append(f"'{candidate}' stands for {len(models)} models: {', '.join(sorted(models))}")
+    judges: dict[str, set[str]] = {}
+    for cell in begun:
+        role = judge_role(scenario(cell.scenario).roles)
+        model = None if role is None or role.many else cell.manifest["models"].get(role.name)
+        if cell.evaluator is not None and isinstance(model, str) and not model.startswith("replay:"):
+            judges.setdefault(cell.evaluator, set()).add(model)
+    found += [
+        f"the judge '{label}' stands for {len(models)} models: {', '.join(sorted(models))}"
+        for label, models in judges.items()
+        if len(models) > 1
+    ]
     for dataset, digests in _versions(begun).items():
         if len(digests) > 1:
             apart = ", which stand apart" if _pooled(begun, dataset, together) else ""
