@@ -18,7 +18,7 @@ from viva.engine.errors import MalformedOutput
 from viva.engine.messages import Sampling, View
 
 from .prompts import PromptPack
-from .reading import answer_in, decoded_objects, own_objects
+from .reading import VERDICT_WORDS, answer_in, decoded_objects, own_objects
 
 # Reasons come first so that the verdict follows from them, in a form that every structured-output backend takes.
 RULING_SCHEMA: dict[str, Any] = {
@@ -30,10 +30,7 @@ RULING_SCHEMA: dict[str, Any] = {
 
 _LONGEST_LINE = 300
 _DECORATION = re.compile(r"[*_`#>\"'“”‘’\[\](){}.,!。:：=-]+")
-_LABEL = (
-    r"(?:(?:the|my|final|overall|verdict|decision|result|judge?ment|conclusion|answer|ruling|is"
-    r"|최종|판정|결정|결론|결과|평가|은|는|urteil|ergebnis|veredicto|verdetto|вердикт|判定|判断|裁定|结论|結論|评价|評価|は|是|为)\s*)*"
-)
+_LABEL = rf"(?:(?:the|my|final|overall|is|최종|은|는|は|是|为|{VERDICT_WORDS})\s*)*"
 _SENTENCE = re.compile(r"[.!?;…]+(?:\s|$)|\n")
 _ENDING = re.compile(r"\b(pass|fail)(?:ed|es|s)?\W*$", re.IGNORECASE)
 _NEGATION = re.compile(r"\b(?:not|no|never|cannot|nothing|without)\b|n['’]t\b", re.IGNORECASE)

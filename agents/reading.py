@@ -17,6 +17,11 @@ from viva.engine.thoughts import split_thoughts
 
 # Characters. The longest verdicts and rulings seen take a tenth of it.
 READ_AT_MOST = 60_000
+# Words that judges write before a verdict, in the languages of their rubrics; for readers' patterns.
+VERDICT_WORDS = (
+    "verdict|decision|result|judge?ment|conclusion|answer|ruling|판정|결정|결론|결과|평가|답|urteil|ergebnis|antwort"
+    "|veredicto|respuesta|verdetto|risposta|réponse|вердикт|ответ|判定|判断|裁定|结论|結論|评价|評価|答案|答え"
+)
 # Levels of a JSON object, digits of a number in it, places in a text where one may begin.
 _DEEPEST = 50
 _LONGEST_NUMBER = 40

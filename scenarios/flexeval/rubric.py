@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from viva.agents.prompts import PackTemplates, PromptPack
-from viva.agents.reading import answer_in, own_objects
+from viva.agents.reading import VERDICT_WORDS, answer_in, own_objects
 from viva.engine.conversation import Conversation
 from viva.engine.errors import MalformedOutput
 from viva.engine.messages import Completion, Sampling, View
@@ -36,8 +36,8 @@ PLACEHOLDERS = ("conversation", "context", "completion", "content", "turn", "inp
 _PLACEHOLDER = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
 _DECORATION = " \t*_`#>\"'“”‘’[](){}.,!:-"
 _LABEL = re.compile(
-    r"(?:(?:the|my|final|overall|answer|choice|verdict|decision|result|rating|score|grade|is)\s+){0,4}"
-    r"(?:answer|choice|verdict|decision|result|rating|score|grade|is)\W{0,4}[:：]\s*",
+    rf"(?:(?:the|my|final|overall|choice|rating|score|grade|is|{VERDICT_WORDS})\s+){{0,4}}"
+    rf"(?:choice|rating|score|grade|is|{VERDICT_WORDS})\W{{0,4}}[:：]\s*",
     re.IGNORECASE,
 )
 _OBJECT = re.compile(r'\{\s*"')

@@ -46,6 +46,8 @@ def test_a_ruling_that_is_introduced_as_the_candidates_is_a_quotation_in_any_lan
 @pytest.mark.parametrize("label", ["Urteil: ", "判定：", "结论: ", "Вердикт: ", "Veredicto: ", "verdict = ", "評価は"])
 def test_a_verdict_line_is_read_behind_the_word_for_it_in_the_judges_language(label: str) -> None:
     assert read_ruling(f"It names no price.\n{label}fail")[0] is False
+    if ":" in label or "：" in label:
+        assert _choice(f"It names no price.\n{label}no", "line") == "no"
 
 
 def _choice(answer: str, form: str, judged: str = "") -> str:
