@@ -41,14 +41,24 @@ def number_figures(collected: Collected, values: Values, scale: Scale | None = N
     return {key: round(one, 9) if isinstance(one, float) else one for key, one in found.items()}
 
 
-def statistic(collected: Collected, values: Values, name: str, passes: Bounds | None) -> float | None:
-    """One figure by the name that thresholds have for it; None where there is nothing to compute it from."""
+def statistic(
+    collected: Collected,
+    values: Values,
+    name: str,
+    passes: Bounds | None,
+    tests: NDArray[np.bool_] | None = None,
+) -> float | None:
+    """One figure by the name that thresholds have for it; None where there is nothing to compute it from.
+
+    Args:
+        tests: Of which tests the values are; None: of all.
+    """
     numbers = values.numbers
     if name == "count":
         return float(len(values.rows))
     if name == "errors":
-        wrong = sum(values.series.errors.values())
-        whole = wrong + len(values.series.tests)
+        wrong = values.series.error_count(tests)
+        whole = wrong + len(values.series.taken(None, tests).rows)
         return wrong / whole if whole else None
     if name == "pass_rate":
         rate = passed(collected, values, passes)
@@ -109,7 +119,7 @@ def tests_passed(collected: Collected, checks: Mapping[str, Bounds]) -> tuple[in
 
 
 def _wrong_and_undecided(
-    collected: Collected, checks: Mapping[str, Bounds]
+    collected: Collected, checks: Mapping[str, Bounds | None]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """By test, whether a value does not keep its metric's ``passes``, and whether one of these values is an error."""
     bad, undecided = np.zeros(len(collected.tests), dtype=bool), np.zeros(len(collected.tests), dtype=bool)
@@ -124,8 +134,20 @@ def _wrong_and_undecided(
     return bad, undecided
 
 
+def decided_tests(
+    collected: Collected, checks: Mapping[str, Bounds], chosen: NDArray[np.bool_] | None
+) -> tuple[NDArray[np.int64], list[float]]:
+    """Return the tests that are decided, and 1 for each that passes, else 0."""
+    bad, undecided = _wrong_and_undecided(collected, checks)
+    decided = np.flatnonzero(~undecided if chosen is None else ~undecided & chosen)
+    return decided, (~bad[decided]).astype(float).tolist()
+
+
 def test_figures(
-    collected: Collected, checks: Mapping[str, Bounds], failed: Mapping[str, int]
+    collected: Collected,
+    checks: Mapping[str, Bounds | None],
+    failed: Mapping[str, int],
+    chosen: NDArray[np.bool_] | None,
 ) -> dict[str, Any] | None:
     """How many tests pass: those in which every value of every metric with ``passes`` keeps it. A test in which one of
     these values is an error, and a conversation that failed, is *not decided*: neither passed nor failed.
@@ -133,12 +155,14 @@ def test_figures(
     ``passes^k``: the chance that k repeats of one conversation all pass (Yao et al. 2024, section 3).
 
     :param failed: conversations that failed, by dialog.
+    :param chosen: of which tests alone; None: of all.
     :return: None where no metric has ``passes``.
     """
     if not checks:
         return None
     bad, undecided = _wrong_and_undecided(collected, checks)
-    decided = np.flatnonzero(~undecided)
+    of = np.ones(len(undecided), dtype=bool) if chosen is None else chosen
+    decided = np.flatnonzero(~undecided & of)
     tries: dict[str, list[int]] = {}
     for test in decided:
         tries.setdefault(collected.tests[test].dialog, []).append(int(not bad[test]))
@@ -149,8 +173,8 @@ def test_figures(
     for k in range(1, most + 1):
         mean = pass_hat_k(every, k)
         hats[str(k)] = {"mean": mean.mean, "se": mean.standard_error, "n": mean.n}
-    not_decided = int(undecided.sum()) + sum(failed.values())
-    return {"tests": len(collected.tests) + sum(failed.values()), "passed": int((~bad[decided]).sum()),
+    not_decided = int((undecided & of).sum()) + sum(failed.values())
+    return {"tests": int(of.sum()) + sum(failed.values()), "passed": int((~bad[decided]).sum()),
             "undecided": not_decided, "rate": rate, "pass^k": hats}  # fmt: skip
 
 

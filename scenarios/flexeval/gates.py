@@ -17,7 +17,7 @@ from viva.engine.folder import RunFolder
 from viva.reports.page import counted
 from viva.scoring.comparison import corrected, fall_of
 
-from .figures import keeps, statistic, test_figures
+from .figures import decided_tests, keeps, statistic, test_figures
 from .scales import TESTS
 from .series import Collected, collected_by_system
 from .spec import Bounds, Threshold
@@ -107,7 +107,9 @@ def _absolute(
     told = " and ".join(bounds)
     value, n = _figure(collected, threshold, passes, failed)
     series = collected.series.get(threshold.metric)
-    errors = 0 if series is None or threshold.statistic == "errors" else sum(series.errors.values())
+    errors = 0
+    if series is not None and threshold.statistic != "errors":
+        errors = series.error_count(collected.chosen(threshold.where))
     if value is None:
         reason = _missing(collected, threshold, failed)
         return Check(label, threshold.name, None, told, True, n=n, reason=reason, errors=errors)
@@ -122,7 +124,8 @@ def _absolute(
 def _missing(collected: Collected, threshold: Threshold, failed: Mapping[str, int]) -> str:
     """Why there is no figure for a threshold."""
     if threshold.metric == TESTS:
-        tests = len(collected.tests) + sum(failed.values())
+        chosen = collected.chosen(threshold.where)
+        tests = len(collected.tests) + sum(failed.values()) if chosen is None else int(chosen.sum())
         return f"all {tests:,} tests are undecided: in each a value is an error, or its conversation failed" if tests \
             else "there is no test"  # fmt: skip
     series = collected.series.get(threshold.metric)
@@ -141,8 +144,9 @@ def _missing(collected: Collected, threshold: Threshold, failed: Mapping[str, in
 def _figure(
     collected: Collected, threshold: Threshold, passes: Mapping[str, Bounds], failed: Mapping[str, int]
 ) -> tuple[float | None, int]:
+    chosen = collected.chosen(threshold.where)
     if threshold.metric == TESTS:
-        figures = test_figures(collected, passes, failed)
+        figures = test_figures(collected, passes, failed, chosen)
         if figures is None or figures["rate"] is None:
             return None, 0
         if threshold.statistic.startswith("pass^"):
@@ -152,13 +156,13 @@ def _figure(
     series = collected.series.get(threshold.metric)
     if series is None:
         return None, 0
-    values = series.taken(threshold.role, collected.chosen(threshold.where))
+    values = series.taken(threshold.role, chosen)
     bounds = passes.get(threshold.metric)
     if threshold.statistic.startswith("pass^"):
-        alone = test_figures(collected, {threshold.metric: bounds or Bounds(at_least=1.0)}, {})
+        alone = test_figures(collected, {threshold.metric: bounds}, {}, chosen)
         hat = (alone or {"pass^k": {}})["pass^k"].get(threshold.statistic[5:])
         return (None, 0) if hat is None else (hat["mean"], hat["n"])
-    return statistic(collected, values, threshold.statistic, bounds), len(values.rows)
+    return statistic(collected, values, threshold.statistic, bounds, chosen), len(values.rows)
 
 
 def _against(
@@ -190,10 +194,14 @@ def _against(
 
 def _by_dialog(collected: Collected, threshold: Threshold, passes: Mapping[str, Bounds]) -> _ByDialog:
     """The mean of a metric's values in each conversation, over its units and repeats."""
+    chosen = collected.chosen(threshold.where)
+    if threshold.metric == TESTS:
+        means = collected.means(*decided_tests(collected, passes, chosen)) if passes else {}
+        return {(dialog, ""): mean for dialog, mean in means.items()}
     series = collected.series.get(threshold.metric)
     if series is None:
         return {}
-    values = series.taken(threshold.role, collected.chosen(threshold.where))
+    values = series.taken(threshold.role, chosen)
     if threshold.statistic == "pass_rate":
         kept = [float(keeps(value, passes.get(threshold.metric))) for value in values.values()]
         means = collected.means(values.tests, kept)

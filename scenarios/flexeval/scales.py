@@ -8,7 +8,7 @@ value is 0 or 1 they are taken for truth values, and else their intervals have n
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import UnionType
 from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
@@ -16,11 +16,13 @@ from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from viva.engine.errors import ConfigurationError
+from viva.engine.errors import ConfigurationError, did_you_mean
+from viva.reports.page import counted
 
 from .builtin import BUILTIN
 from .functions import load
 from .graph import Measured
+from .series import ROLES
 from .spec import Bounds, Suite, Threshold
 
 Scale: TypeAlias = tuple[float, float]
@@ -96,9 +98,17 @@ class _Values:
         return self.scale is not None and self.scale[0] <= value <= self.scale[1]
 
 
-def check_attainable(suite: Suite, metrics: Sequence[Measured], where: str, *, recorded: bool = False) -> None:
+def most_repeats(suite: Suite) -> int:
+    """Return how often each conversation must be tested for all of a suite's ``pass^k``."""
+    return max((int(one.statistic[5:]) for one in suite.thresholds if one.statistic.startswith("pass^")), default=1)
+
+
+def check_attainable(
+    suite: Suite, metrics: Sequence[Measured], where: str, *, recorded: bool = False, repeats: int | None = None
+) -> None:
     """See that every threshold, ``passes`` and condition of a suite can hold for some answers.
 
+    :param repeats: how often each conversation is tested in the run that is to be made.
     :param recorded: the metrics are those of a run that is there: of them nothing but thresholds is checked, and the
         files of their functions are not run.
     :raises ConfigurationError: one can never hold, by what is known of the metric's values.
@@ -109,8 +119,12 @@ def check_attainable(suite: Suite, metrics: Sequence[Measured], where: str, *, r
         values = known.get(name) or known.get(name.rpartition(".")[0]) or _Values()
         if name in known and values.named:
             values = _Values(None, (), f"'{name}' has several values by name; write {name}.KEY")
-        if wrong := _never(threshold, values):
+        if wrong := _never(threshold, values) or _no_figure(threshold, values, metrics, own=not recorded):
             raise ConfigurationError(f"{where}: thresholds.{place}: {threshold.name} can never hold: {wrong}")
+    if repeats is not None and (most := most_repeats(suite)) > max(repeats, suite.repeats):
+        place = next(at for at, one in enumerate(suite.thresholds) if one.statistic == f"pass^{most}")
+        told = f"each conversation is tested {counted(max(repeats, suite.repeats), 'time')}; write `repeats: {most}`"
+        raise ConfigurationError(f"{where}: thresholds.{place}: {suite.thresholds[place].name} can never hold: {told}")
     for one in [] if recorded else metrics:
         if one.spec.passes is not None and (wrong := _never_within(one.spec.passes, known[one.name])):
             raise ConfigurationError(f"{where}: metric '{one.name}': `passes` can never hold: {wrong}")
@@ -144,6 +158,8 @@ def _returned(reference: str) -> _Values:
     named = any(get_origin(part) is dict or part is dict for part in parts)
     if parts == {bool}:
         return _Values(TRUTH, (), f"'{name}' returns a truth value, which counts 0 or 1")
+    if parts and parts <= {int, float} and reference not in _NOT_NEGATIVE:
+        return _Values(_ANY, (), f"'{name}' returns a number, not a text")
     if parts == {str}:
         return _Values(None, None, f"'{name}' returns a text, not a number; its shares are `share:TEXT`")
     if reference in _NOT_NEGATIVE:
@@ -159,9 +175,53 @@ def _never(threshold: Threshold, values: _Values) -> str:
     least, most = threshold.at_least, threshold.at_most
     if (wrong := _never_between(least, most, scale, told)) and scale == TRUTH:
         bound = most if least is None or least <= 1.0 else least
-        if bound is not None and 1.0 < bound <= 100.0:
-            return f"{wrong}; for {bound:g} per cent write {bound / 100:g}"
+        return wrong + _percent(bound)
     return wrong
+
+
+def _percent(bound: float | None) -> str:
+    return f"; for {bound:g} per cent write {bound / 100:g}" if bound is not None and 1.0 < bound <= 100.0 else ""
+
+
+def _no_figure(threshold: Threshold, values: _Values, metrics: Sequence[Measured], *, own: bool) -> str:
+    """Return why a threshold never has a figure, whatever its bounds are; empty if it may have one."""
+    name = threshold.statistic
+    if threshold.metric == TESTS:
+        if name not in ("mean", "pass_rate") and not name.startswith("pass^"):
+            return f"of tests there is no {name}; write pass_rate, or pass^5"
+        if threshold.role is not None:
+            return "a test is of all roles; leave `role` out"
+        return "" if not own or any(one.spec.passes for one in metrics) else "no metric has `passes`"
+    if threshold.role is not None and threshold.role not in ROLES[1:]:
+        near = did_you_mean(threshold.role, ROLES[1:])
+        return f"there is no role '{threshold.role}'; known: {', '.join(ROLES[1:])}{near}"
+    metric = next((one for one in metrics if threshold.metric in (one.name, f"{one.name}.expected")), None)
+    if metric is None:
+        return ""
+    if threshold.role is not None and metric.spec.role not in (None, threshold.role):
+        return f"'{metric.name}' is measured of the {metric.spec.role} alone"
+    if name.startswith("f1") and metric.spec.label is None:
+        return f"f1 compares with right answers: '{metric.name}' needs `label`"
+    if name.startswith("pass") and values.scale is None and metric.spec.passes is None:
+        return f"{values.told}; say with `passes` which of them pass"
+    return ""
+
+
+def never_broken(suite: Suite, metrics: Sequence[Measured]) -> Iterator[str]:
+    """Return a note on each threshold that no figure can break, as where a share is given in per cent."""
+    known = {one.name: _values_of(one, suite, own=True) for one in metrics}
+    for place, threshold in enumerate(suite.thresholds):
+        scale, told = _figure_scale(threshold, known.get(threshold.metric) or _Values())
+        least, most = threshold.at_least, threshold.at_most
+        if scale is None or (least is not None and least > scale[0]):
+            continue
+        width = scale[1] - scale[0]
+        moved = [one for one in (threshold.fall, threshold.rise) if one is not None]
+        bound = max((one for one in (most, *moved) if one is not None), default=None)
+        absolute = most is None or most > scale[1]
+        if bound is not None and math.isfinite(width) and absolute and all(one >= width for one in moved):
+            hint = _percent(bound) if scale == TRUTH else ""
+            yield f"thresholds.{place}: {threshold.name} can never be broken by any figure: {told}{hint}"
 
 
 def _figure_scale(threshold: Threshold, values: _Values) -> tuple[Scale | None, str]:
@@ -171,7 +231,8 @@ def _figure_scale(threshold: Threshold, values: _Values) -> tuple[Scale | None, 
         return None, values.told
     if threshold.metric == TESTS or name.startswith(_SHARES):
         if name.startswith("share:") and threshold.metric != TESTS and not values.has(name[6:]):
-            return (0.0, 0.0) if values.choices else None, f"'{name[6:]}' never has a share: {values.told}"
+            near = did_you_mean(name[6:], values.choices or ())
+            return (0.0, 0.0) if values.choices else None, f"'{name[6:]}' never has a share: {values.told}{near}"
         what = "the share of tests that pass" if threshold.metric == TESTS else name
         return TRUTH, f"{what} lies between 0 and 1"
     if name == "count":

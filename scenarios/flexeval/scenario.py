@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from viva.agents.prompts import PromptPack
-from viva.engine.errors import ConfigurationError, DatasetError
+from viva.engine.errors import ConfigurationError, DatasetError, did_you_mean
 from viva.scenarios.models import model_labels
 
 from ..contract import Aggregate, Converse, Prepared, Role, Scenario
@@ -23,7 +23,7 @@ from .protocol import CANDIDATE, GRADER, INTERACTOR, DialogTask, SuiteProtocol
 from .readers import expand
 from .report import SuiteAggregate, SuiteScoring
 from .rubric import TEMPLATES
-from .scales import TESTS, check_attainable
+from .scales import TESTS, check_attainable, most_repeats, never_broken
 from .settings import FlexEvalSettings, grader_models, read_named
 from .shown import shown_suite, summary
 from .spec import Suite
@@ -80,7 +80,8 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask]):
                     "`grader: MODEL` there, or give --grader MODEL"
                 )
         check_thresholds(suite, metrics, where)
-        check_attainable(suite, metrics, where)
+        repeats = settings.repeats if settings.watched is None else None
+        check_attainable(suite, metrics, where, repeats=repeats)
         if settings.baseline is not None:
             check_baseline(Path(settings.baseline))
         if suite.complete != "dialog" and settings.interactor is not None:
@@ -90,7 +91,9 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask]):
             tasks = WatchedTasks(Path(settings.watched))
         else:
             tasks = DialogTasks(_conversations(suite, file.folder, where), settings.n)
-        notes = list(file.notes)
+        notes = [*file.notes, *never_broken(suite, metrics)]
+        if repeats is not None and (most := most_repeats(suite)) > repeats:
+            notes.append(f"pass^{most} needs {most} repeats, and is broken without; give --repeats {most}")
         if settings.baseline is None and any(one.fall is not None or one.rise is not None for one in suite.thresholds):
             notes.append(
                 "thresholds with `fall` or `rise` need a baseline, and are broken without; give --baseline RUN"
@@ -172,6 +175,7 @@ def check_thresholds(suite: Suite, metrics: list[Measured], where: str) -> None:
             known = ", ".join([*sorted(names), TESTS])
             raise ConfigurationError(
                 f"{where}: thresholds.{place}: there is no metric '{name}'; known: {known} (all metrics with `passes`)"
+                f"{did_you_mean(name, [*names, TESTS])}"
             )
 
 

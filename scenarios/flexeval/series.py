@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from viva.engine.history import History
 
 _REASON = 300  # characters of an error's message
-_ROLES = ("", "system", "user", "assistant", "tool")
+ROLES = ("", "system", "user", "assistant", "tool")
 
 
 class Series:
@@ -35,7 +36,7 @@ class Series:
         self.categories: dict[str, int] = {}
         self.labels: dict[int, str] = {}  # by row
         self.errors: dict[str, int] = {}
-        self.failed_tests: set[int] = set()
+        self.failed_tests = Counter[int]()
         self.skipped = self.empty = 0
 
     def add(self, test: int, unit: int, role: str, number: float | None, choice: str | None, label: str | None) -> None:
@@ -45,19 +46,23 @@ class Series:
         self.numbers.append(float("nan") if number is None else number)
         self.choices.append(-1 if choice is None else self.categories.setdefault(choice, len(self.categories)))
         self.tests.append(test)
-        self.roles.append(_ROLES.index(role) if role in _ROLES else 0)
+        self.roles.append(ROLES.index(role) if role in ROLES else 0)
         self.units.append(unit)
 
     def fail(self, test: int, reason: str) -> None:
         """A value that there should be."""
         self.errors[reason] = self.errors.get(reason, 0) + 1
-        self.failed_tests.add(test)
+        self.failed_tests[test] += 1
+
+    def error_count(self, tests: NDArray[np.bool_] | None) -> int:
+        """How many values are errors, of some tests if wanted."""
+        return sum(count for test, count in self.failed_tests.items() if tests is None or tests[test])
 
     def taken(self, role: str | None, tests: NDArray[np.bool_] | None) -> Values:
         """Its values, of one role and of some tests if wanted."""
         rows = np.ones(len(self.tests), dtype=bool)
         if role is not None:
-            rows &= np.frombuffer(self.roles, dtype=np.int8) == _ROLES.index(role) if role in _ROLES else False
+            rows &= np.frombuffer(self.roles, dtype=np.int8) == ROLES.index(role) if role in ROLES else False
         if tests is not None and len(rows):
             rows &= tests[np.frombuffer(self.tests, dtype=np.intc)]
         return Values(self, np.flatnonzero(rows))
@@ -97,7 +102,7 @@ class Values:
     @property
     def roles(self) -> list[str]:
         """The role of each row."""
-        return [_ROLES[code] for code in self._of(self.series.roles, np.int8)]
+        return [ROLES[code] for code in self._of(self.series.roles, np.int8)]
 
     def values(self) -> list[float | str | tuple[float, str]]:
         """Each row's value: a number, a category, or a rubric's score with its choice."""

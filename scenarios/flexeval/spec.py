@@ -143,7 +143,7 @@ class Threshold(_Part):
     metric: str = Field(description="The metric's name; NAME.KEY where it returns several values by name.")
     statistic: str = Field(
         default="mean",
-        pattern=r"^(mean|median|min|max|sum|count|errors|p\d{1,2}(\.\d+)?|pass_rate|pass\^\d+|f1|share:.+|f1:.+)$",
+        pattern=r"^(mean|median|min|max|sum|count|errors|p\d{1,2}(\.\d+)?|pass_rate|pass\^[1-9]\d*|f1|share:.+|f1:.+)$",
         description="mean, median, min, max, sum, p98 (any percentile), pass_rate, pass^5, share:CATEGORY, f1, "
         "f1:CLASS, errors (their share), count.",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from viva.engine.errors import ConfigurationError
 from viva.scenarios.flexeval.gates import checked_gate
 from viva.scenarios.flexeval.graph import measured
 from viva.scenarios.flexeval.scales import check_attainable
-from viva.scenarios.flexeval.spec import Suite, Threshold
+from viva.scenarios.flexeval.spec import Bounds, Suite, Threshold
 from viva.scoring.planning import power_of
 
 PAIRS, ALPHA = 1000, 0.05
@@ -169,6 +170,14 @@ _NEVER = [
     ({"metric": "mood", "at_least": 1}, "'mood' returns a text, not a number"),
     ({"metric": "mood", "fall": 0}, "'mood' returns a text, not a number"),
     ({"metric": "tokens", "at_most": 100}, "'tokens' has several values by name; write tokens.KEY"),
+    ({"metric": "any_number", "statistic": "share:calm", "at_least": 0.5}, "'any_number' returns a number, not a text"),
+    ({"metric": "kind", "statistic": "f1", "at_least": 0.5}, "f1 compares with right answers: 'kind' needs `label`"),
+    ({"metric": "mood", "statistic": "pass_rate", "at_least": 0.5}, "say with `passes` which of them pass"),
+    ({"metric": "tests", "statistic": "errors", "at_most": 0.1}, "of tests there is no errors; write pass_rate"),
+    ({"metric": "tests", "statistic": "pass^5", "at_least": 0.9}, "is tested 1 time; write `repeats: 5`"),
+    ({"metric": "tests", "role": "user", "at_least": 0.9}, "a test is of all roles"),
+    ({"metric": "polite", "role": "assitant", "at_least": 1}, "no role 'assitant'; .*did you mean 'assistant'"),
+    ({"metric": "kind", "statistic": "share:goood", "at_least": 0.5}, "'goood' never .*did you mean 'good'"),
     ({"metric": "parts", "at_most": 100}, "'parts' has several values by name; write parts.KEY"),
 ]  # fmt: skip
 
@@ -198,6 +207,48 @@ def test_thresholds_that_can_hold_are_taken(tmp_path: Path) -> None:
         {"metric": "tokens.prompt", "statistic": "sum", "at_most": 1e9},
     ]
     assert _checked(tmp_path, at_the_ends) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("threshold", "told"),
+    [
+        ({"metric": "gated", "statistic": "pass_rate", "at_most": 5}, "pass_rate lies .* for 5 per cent write 0.05"),
+        ({"metric": "words", "statistic": "errors", "at_most": 10}, "errors lies .* for 10 per cent write 0.1"),
+        ({"metric": "gated", "statistic": "pass_rate", "fall": 5, "at_most": 2}, ".*for 5 per cent write 0.05"),
+        ({"metric": "kind", "at_most": 8}, "rubric 'kind' counts from 1 to 3"),
+    ],
+)
+def test_a_threshold_that_no_figure_can_break_is_noted(tmp_path: Path, threshold: dict[str, Any], told: str) -> None:
+    code, said = _checked(tmp_path, [threshold])
+    assert code == 0
+    assert re.search(rf"note: thresholds\.0: .* can never be broken by any figure: {told}", said), said
+
+
+def test_a_metric_that_is_not_there_is_told_with_one_that_is(tmp_path: Path) -> None:
+    code, said = _checked(tmp_path, [{"metric": "wrds", "at_least": 1}])
+    assert code == 2
+    assert said.rstrip().endswith("tests (all metrics with `passes`); did you mean 'words'?")
+
+
+def test_tests_and_repeats_and_errors_are_of_the_conversations_that_where_chooses() -> None:
+    found = collected({"words": np.array([[1.0], [1.0], [0.0], [0.0]])})
+    found.tests = [replace(one, metadata={"topic": topic}) for one, topic in zip(found.tests, "aabb", strict=True)]
+    found.series["words"].fail(3, "E")
+    passes = {"words": Bounds(at_least=1)}
+    chosen = {"a": (1.0, 1.0, 0.0), "b": (0.0, 0.0, 1 / 3)}
+    for topic, wanted in chosen.items():
+        names = (("tests", "pass_rate"), ("words", "pass^1"), ("words", "errors"))
+        where = {"topic": topic}
+        thresholds = [Threshold(metric=metric, statistic=name, where=where, at_least=0) for metric, name in names]
+        checks = checked_gate(thresholds, {"app": found}, passes, {}, None, 0.05)
+        assert [check.found for check in checks] == pytest.approx(wanted)
+
+
+def test_a_fall_of_tests_is_compared_with_the_baseline() -> None:
+    was, now = (collected({"words": np.full((8, 1), value)}) for value in (1.0, 0.0))
+    threshold = Threshold(metric="tests", fall=0)
+    [check] = checked_gate([threshold], {"a": now}, {"words": Bounds(at_least=1)}, {}, {"a": was}, 0.05)
+    assert (check.found, check.was, check.broken) == (0.0, 1.0, True)
 
 
 @pytest.mark.parametrize(
