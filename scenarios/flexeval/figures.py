@@ -147,7 +147,7 @@ def test_figures(
     collected: Collected,
     checks: Mapping[str, Bounds | None],
     failed: Mapping[str, int],
-    chosen: NDArray[np.bool_] | None,
+    chosen: NDArray[np.bool_] | None = None,  # noqa: PT028 (no test)
 ) -> dict[str, Any] | None:
     """How many tests pass: those in which every value of every metric with ``passes`` keeps it. A test in which one of
     these values is an error, and a conversation that failed, is *not decided*: neither passed nor failed.

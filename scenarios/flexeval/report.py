@@ -167,7 +167,7 @@ class SuiteAggregate:
             "failed": system.failures.total,
             **system.failures.to_record(),
             "stopped": system.stops.to_dict(),
-            "tests": test_figures(collected, self._passes, system.failed, None),
+            "tests": test_figures(collected, self._passes, system.failed),
             "metrics": {name: self._metric(collected, name) for name in names},
             "irregular": irregular_record(system.irregular),
             "usage": usage_of(system.usage, role_prices(self._manifest, label)),

@@ -126,10 +126,20 @@ def check_attainable(
         told = f"each conversation is tested {counted(max(repeats, suite.repeats), 'time')}; write `repeats: {most}`"
         raise ConfigurationError(f"{where}: thresholds.{place}: {suite.thresholds[place].name} can never hold: {told}")
     for one in [] if recorded else metrics:
+        if one.spec.passes is not None and known[one.name].named:
+            told = "has several values by name, and `passes` is of one: let a function return that one"
+            raise ConfigurationError(f"{where}: metric '{one.name}' {told}")
         if one.spec.passes is not None and (wrong := _never_within(one.spec.passes, known[one.name])):
             raise ConfigurationError(f"{where}: metric '{one.name}': `passes` can never hold: {wrong}")
         for condition in one.spec.when:
-            if wrong := _never_within(condition, known[condition.metric]):
+            values = known[condition.metric]
+            if values.named and condition.value is None:
+                wrong = "it has several values by name; name one with `value`"
+            elif not values.named and condition.value is not None and values.told:
+                wrong = f"it has no '{condition.value}': {values.told}"
+            else:
+                wrong = _never_within(condition, values)
+            if wrong:
                 told = f"`when` of '{condition.metric}' can never hold"
                 raise ConfigurationError(f"{where}: metric '{one.name}': {told}: {wrong}")
 

@@ -259,13 +259,19 @@ def test_a_fall_of_tests_is_compared_with_the_baseline() -> None:
         ({"rubric": "kind", "passes": {"among": ["great", 7]}}, "no value is 'great' or 7"),
         ({"function": "words", "passes": {"at_least": 3, "at_most": 2}}, "nothing is at least 3 and at most 2"),
         ({"function": "polite", "passes": {"equals": "yes"}}, "no value is 'yes': 'polite' returns a truth value"),
+        (
+            {"function": "tokens", "passes": {"at_most": 100}},
+            "metric 'tokens' has several values by name, and `passes`",
+        ),
+        ({"function": "words", "when": [{"metric": "parts", "at_least": 1}]}, "name one with `value`"),
+        ({"function": "words", "when": [{"metric": "gated", "value": "a", "at_least": 1}]}, "it has no 'a': 'words'"),
         ({"function": "words", "when": [{"metric": "gated", "at_most": -1}]}, "`when` of 'gated' can never hold"),
     ],
 )
 def test_passes_and_conditions_that_can_never_hold_are_refused(
     tmp_path: Path, metric: dict[str, Any], told: str
 ) -> None:
-    code, said = _checked(tmp_path, [], metrics=[metric, _METRICS[-1]])
+    code, said = _checked(tmp_path, [], metrics=[metric, {"function": "parts"}, _METRICS[-1]])
     assert code == 2
     assert told in said
 
