@@ -33,6 +33,13 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 sys.path.insert(0, str(Path(__file__).parent / "servers"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _templates_end() -> Iterator[None]:
+    yield
+    if "process_template" in sys.modules:
+        importlib.import_module("process_template").close()
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     """anyio's own plugin asks for this; the engine is written for asyncio."""

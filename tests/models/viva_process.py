@@ -1,7 +1,4 @@
-"""The command line in a process of its own: started, and waited for.
-
-What never belongs here: signals, assertions about what was printed.
-"""
+"""The command line in a process of its own: started, and waited for."""
 
 from __future__ import annotations
 
@@ -9,21 +6,26 @@ import subprocess
 import sys
 from pathlib import Path
 
+from process_template import VIVA, Process, forked, same_environment
+
 _PATIENCE = 120.0  # far beyond what anything takes: what is stuck fails its test instead of hanging it
 
 
-def started(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Popen[bytes]:
-    """``viva`` with these arguments, on its way."""
+def started(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Popen[bytes] | Process:
+    """Start ``viva`` with these arguments."""
+    if same_environment():
+        return forked(VIVA, *arguments, cwd=cwd)
     command = [sys.executable, "-m", "viva", *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd)
 
 
-def ended(process: subprocess.Popen[bytes]) -> tuple[int, bytes, str]:
-    """Exit code, stdout and stderr, once it has ended."""
+def ended(process: subprocess.Popen[bytes] | Process) -> tuple[int, bytes, str]:
+    """Return exit code, stdout and stderr, once it has ended."""
     try:
         printed, said = process.communicate(timeout=_PATIENCE)
     finally:
         process.kill()
         process.wait()
     assert b"Traceback" not in said, said.decode()
+    assert process.returncode is not None
     return process.returncode, printed, said.decode()

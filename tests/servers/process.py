@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+from process_template import Process, forked, same_environment
+
 Plan = dict[str, Any]
 
 _CHAOS = Path(__file__).with_name("chaos.py")
@@ -59,7 +61,7 @@ class Server:
 @contextmanager
 def serving_port(command: list[str]) -> Iterator[int]:
     """The port that a server prints as its first line, while it runs."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with _started(command) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
@@ -67,6 +69,13 @@ def serving_port(command: list[str]) -> Iterator[int]:
             yield int(json.loads(line)["port"])
         finally:
             process.terminate()
+
+
+def _started(command: list[str]) -> subprocess.Popen[bytes] | Process:
+    program, script, *arguments = command
+    if program == sys.executable and script.endswith(".py") and same_environment():
+        return forked(script, *arguments)
+    return subprocess.Popen(command, stdout=subprocess.PIPE)
 
 
 @contextmanager
