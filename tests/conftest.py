@@ -25,6 +25,10 @@ settings.load_profile("viva")
 for _name in [name for name in os.environ if name.lower().endswith("_proxy")]:
     del os.environ[_name]
 
+# Nothing is coloured unless a test asks for it, in processes that they start either.
+for _name in ("FORCE_COLOR", "TTY_COMPATIBLE"):
+    os.environ.pop(_name, None)
+
 # Threads of OpenMP that wait for each other spin by default. Where there are more of them than CPUs, as with several
 # workers of pytest, a decode of llama.cpp then takes ten times the CPU. Read when the library loads, in processes too.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from command import viva
@@ -19,10 +20,8 @@ from viva.scenarios.registry import scenario
 
 
 def _viva(*arguments: str | Path) -> str:
-    command = [sys.executable, "-m", "viva", *map(str, arguments)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "80", "TERM": "dumb"}
-    )
+    with patch.dict(os.environ, {"COLUMNS": "80", "TERM": "dumb"}):
+        done = viva(*arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -85,8 +84,7 @@ def test_line_15_what_a_command_needs_comes_first_with_an_example_and_how_models
 
 def test_mistyped_commands_and_options_are_answered_with_what_was_meant() -> None:
     for words, meant in (("demoo", "demo"), ("report --htlm a", "--html"), ("run kieval --evalutor e", "--evaluator")):
-        command = [sys.executable, "-m", "viva", *words.split()]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = viva(*words.split())
         assert done.returncode == 2
         assert re.search(rf"(Did you mean|Possible options:).*{meant}", done.stderr), done.stderr
 

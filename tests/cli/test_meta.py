@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import command
 import orjson
 import pytest
 
@@ -51,8 +50,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
     models = ["--candidate", "simulated:a?knowledge=0.9", "--candidate", "simulated:b?knowledge=0.1"]
     models += ["--interactor", "simulated:i", "--evaluator", "simulated:judge"]
-    command = ["run", "kieval", "--dataset", str(ITEMS), "-n", "6", *models, "--rounds", "2", "--out", str(folder)]
-    done = subprocess.run([sys.executable, "-m", "viva", *command], capture_output=True, text=True, check=False)
+    words = ["run", "kieval", "--dataset", str(ITEMS), "-n", "6", *models, "--rounds", "2", "--out", str(folder)]
+    done = command.viva(*words)
     assert done.returncode == 0, done.stderr
     return folder
 

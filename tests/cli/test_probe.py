@@ -8,38 +8,34 @@ from pathlib import Path
 
 import orjson
 import pytest
+from command import viva
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 _SLOW = ("pydantic", "numpy", "scipy", "sklearn", "viva.scenarios.probes", "viva.scenarios.kieval")
 
 
-def _viva(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "viva", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
-
-
 def test_the_short_command_runs_what_the_long_one_runs(tmp_path: Path) -> None:
     options = ["--dataset", ITEMS, "-n", "7", "--shots", "0", "--method", "letter", "--method", "loss", "--json"]
     options += ["--candidate", "simulated:c?knowledge=0.5", "--seed", "3"]
-    short = _viva("probe", *options, "--out", tmp_path / "short")
-    long = _viva("run", "probe", *options, "--out", tmp_path / "long")
+    short = viva("probe", *options, "--out", tmp_path / "short")
+    long = viva("run", "probe", *options, "--out", tmp_path / "long")
     assert (short.returncode, long.returncode) == (0, 0), short.stderr
     assert short.stdout == long.stdout
     manifests = [orjson.loads((tmp_path / name / "manifest.json").read_bytes()) for name in ("short", "long")]
     assert manifests[0] == manifests[1]
-    resumed = _viva("resume", tmp_path / "short", "--json")
+    resumed = viva("resume", tmp_path / "short", "--json")
     assert (resumed.returncode, resumed.stdout) == (0, short.stdout)
 
 
 def test_without_a_name_the_folder_is_called_like_that_of_the_long_one(tmp_path: Path) -> None:
-    done = _viva("probe", "--dataset", ITEMS, "-n", "1", "--shots=0", "--candidate", "simulated:c", cwd=tmp_path)
+    done = viva("probe", "--dataset", ITEMS, "-n", "1", "--shots=0", "--candidate", "simulated:c", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     [folder] = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("probe-")
 
 
 def test_both_have_the_same_options() -> None:
-    short, long = _viva("probe", "--help"), _viva("run", "probe", "--help")
+    short, long = viva("probe", "--help"), viva("run", "probe", "--help")
     assert (short.returncode, long.returncode) == (0, 0)
     assert " probe [OPTIONS]" in short.stdout
     assert "--shots-from" in short.stdout
@@ -55,7 +51,7 @@ def test_both_have_the_same_options() -> None:
     ],
 )
 def test_what_is_wrong_is_named_by_the_short_command_too(options: list[str], words: list[str]) -> None:
-    done = _viva("probe", *options)
+    done = viva("probe", *options)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
     for word in words:

@@ -18,6 +18,7 @@ import orjson
 import pytest
 from doc_output import compare
 from doc_pages import ROOT, blocks_of
+from viva_process import ended, started
 
 from viva.engine.clock import VirtualClock
 from viva.engine.events import CallFinished, ConversationFinished, Event, Noted, RunFinished, RunStarted
@@ -30,12 +31,11 @@ PACK = _KIEVAL / "packs" / "kieval.yaml"
 _JUDGE = "simulated:e?noise=0.2&malformed=0.1"
 _PANEL = ["--interactor", "simulated:i", "--evaluator", _JUDGE]
 _MODELS = ["--candidate", "simulated:c?knowledge=0.4", *_PANEL]
-_PLAIN = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "TTY_COMPATIBLE")}
 
 
 def _viva(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "viva", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=_PLAIN)
+    code, printed, said = ended(started(*arguments, cwd=cwd))
+    return subprocess.CompletedProcess(arguments, code, printed.decode(), said)
 
 
 def _run(out: Path, *options: str | Path) -> subprocess.CompletedProcess[str]:
@@ -157,7 +157,7 @@ def test_what_is_no_terminal_gets_plain_lines(tmp_path: Path) -> None:
     hasty = "import viva.cli.live as live; live._PLAIN_SECONDS = 0.02; from viva.cli.main import main; main()"
     slow = ["--candidate", "simulated:c?latency=0.03", *_PANEL]
     command = [sys.executable, "-c", hasty, "run", "kieval", "--dataset", str(ITEMS), *slow, "--out"]
-    done = subprocess.run([*command, str(tmp_path / "run")], capture_output=True, text=True, check=False, env=_PLAIN)
+    done = subprocess.run([*command, str(tmp_path / "run")], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     progress = [line for line in done.stderr.splitlines() if " done · " in line]
     assert len(progress) > 1
@@ -169,7 +169,7 @@ def test_a_terminal_gets_a_live_line_and_stdout_stays_clean(tmp_path: Path) -> N
     screen, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))
     command = [sys.executable, "-m", "viva", "run", "kieval", "--dataset", str(ITEMS), *_MODELS, "--out"]
-    environment = _PLAIN | {"TERM": "xterm"}
+    environment = os.environ | {"TERM": "xterm"}
     with subprocess.Popen(
         [*command, str(tmp_path / "run")], stdout=subprocess.PIPE, stderr=terminal, text=True, env=environment
     ) as process:

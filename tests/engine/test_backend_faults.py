@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 import traceback
 from collections.abc import Callable
 from importlib.resources import files
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from command import viva
 
 from viva.engine.backends import openai
 from viva.engine.backends.base import ModelSpec
@@ -65,7 +64,7 @@ def test_a_broken_stream_is_not_held_against_the_candidate(chaos: StartChaos, tm
     arguments += ["--detectors", "repetition"]
     for role in ("candidate", "interactor", "evaluator"):
         arguments += [f"--{role}", server.model(role)]
-    subprocess.run([sys.executable, "-m", "viva", *arguments], capture_output=True, check=True)
+    assert viva(*arguments).returncode == 0
     with History(RunFolder.open(path).journal) as history:
         [ended] = history.ended()
     assert (ended.result["ended_by"], ended.result["reason"]) == ("rounds", "")

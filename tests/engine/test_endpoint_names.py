@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 from provider_asks import answers, asking, governed
+from viva_process import ended, started
 
 from viva.engine.backends.openai_listed import unlisted
 from viva.engine.backends.registry import build
@@ -109,12 +108,12 @@ def test_line_8_the_warning_comes_first_and_the_run_goes_on(chaos: StartChaos, t
     arguments = ["run", "kieval", "--dataset", str(dataset), "-n", "2", "--rounds", "1", "--out", str(tmp_path / "r")]
     for role, model in (("candidate", "modl-a"), ("interactor", "interactor"), ("evaluator", "evaluator")):
         arguments += [f"--{role}", server.model(model)]
-    done = subprocess.run([sys.executable, "-m", "viva", *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 3, done.stderr
-    first = done.stderr.splitlines()[0]
+    code, _, said = ended(started(*arguments))
+    assert code == 3, said
+    first = said.splitlines()[0]
     assert first.startswith("viva: warning: modl-a: the endpoint does not list the model 'modl-a'; it lists model-a,")
-    assert done.stderr.count("viva: warning") == 1
-    assert "2 × Rejected: modl-a: HTTP 404: The model `modl-a` does not exist" in done.stderr
+    assert said.count("viva: warning") == 1
+    assert "2 × Rejected: modl-a: HTTP 404: The model `modl-a` does not exist" in said
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from command import viva
 
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
@@ -74,10 +73,6 @@ def test_line_22_a_key_that_no_call_works_with_is_not_good(chaos: StartChaos) ->
     server = chaos({"cycle": ["401", "403", {"do": "500", "delay": 0.2}]})
     assert outcomes(server, 3, at_once=True) == ["Unauthorized", "Unauthorized", "Unavailable"]
     assert not issubclass(Forbidden, Unauthorized)
-
-
-def viva(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "viva", *arguments], capture_output=True, text=True, check=False)
 
 
 def failures(run: Path) -> list[Any]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-import subprocess
-import sys
 import traceback
 from collections.abc import Callable
 from importlib.resources import files
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pytest
+from command import viva
 
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
@@ -198,9 +197,9 @@ def test_line_18_no_key_in_a_run_folder_or_on_the_screen(chaos: StartChaos, tmp_
     arguments = ["run", "kieval", "--dataset", str(dataset), "-n", "2", "--rounds", "1", "--out", str(run)]
     for role in ("candidate", "interactor", "evaluator"):
         arguments += [f"--{role}", server.model(role, key_env="CHAOS_KEY")]
-    done = subprocess.run([sys.executable, "-m", "viva", *arguments], capture_output=True, check=False)
+    done = viva(*arguments)
     assert done.returncode == 3, done.stderr
     written = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
     assert b"bad key ***" in written
     assert b"You sent ***" in written
-    assert not holds_key((done.stdout + done.stderr + written).decode("latin-1"))
+    assert not holds_key(done.stdout + done.stderr + written.decode("latin-1"))

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +18,6 @@ from viva.engine.history import History
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 PACK = Path(__file__).parents[2] / "scenarios" / "probes" / "packs" / "probe.yaml"
 _WORDS = "tin fog steel rain glass sand wood ice salt wool clay coal"
-
-
-def viva(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
-    """The command's end: exit code, stdout, stderr."""
-    return subprocess.run([sys.executable, "-m", "viva", *map(str, arguments)], capture_output=True, check=False)
 
 
 def probe(out: Path, *options: str | Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from process_template import VIVA, Process, forked, same_environment
 
-_PATIENCE = 120.0  # far beyond what anything takes: what is stuck fails its test instead of hanging it
+_PATIENCE = 600.0  # far beyond what anything takes: what is stuck fails its test instead of hanging it
 
 
 def started(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Popen[bytes] | Process:
@@ -29,3 +29,9 @@ def ended(process: subprocess.Popen[bytes] | Process) -> tuple[int, bytes, str]:
     assert b"Traceback" not in said, said.decode()
     assert process.returncode is not None
     return process.returncode, printed, said.decode()
+
+
+def completed(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
+    """Run ``viva`` with these arguments to its end."""
+    code, printed, said = ended(started(*arguments, cwd=cwd))
+    return subprocess.CompletedProcess(arguments, code, printed, said.encode())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from command import viva
+from viva_process import ended, started
 
 from viva.engine.folder import RunFolder
 from viva.engine.history import History
@@ -45,8 +45,8 @@ class Run:
         arguments += ["--out", str(path), "--json", *options]
         for role, model in models.items():
             arguments += [f"--{role}", model]
-        done = subprocess.run([sys.executable, "-m", "viva", *arguments], capture_output=True, text=True, timeout=60)
-        self.code, self.stderr, self.stdout = done.returncode, done.stderr, done.stdout
+        self.code, printed, self.stderr = ended(started(*arguments))
+        self.stdout = printed.decode()
 
     @property
     def results(self) -> dict[str, Any]:
@@ -126,8 +126,7 @@ def test_a_run_survives_every_kind_of_trouble(chaos: StartChaos, tmp_path: Path)
 def test_the_tables_say_how_much_is_missing(chaos: StartChaos, tmp_path: Path) -> None:
     server = chaos({"by_model": {"evaluator": {"cycle": ["ok", "garbage_verdict", "garbage_verdict"]}}})
     run = Run(tmp_path / "run", on(server))
-    command = [sys.executable, "-m", "viva", "report", str(run.path)]
-    tables = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    tables = viva("report", run.path).stdout
     row = next(line for line in tables.splitlines() if line.split()[:1] == ["candidate"] and "%" in line)
     share = run.results["unscored_rate"]
     assert 0 < share < 1

@@ -12,6 +12,7 @@ from pathlib import Path
 import orjson
 import pytest
 from tiny_gguf import SHORT_PACK, make_model, requantised
+from viva_process import completed
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 
@@ -35,26 +36,22 @@ def arguments(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     return [*options, "--interactor", panel_name, "--evaluator", panel_name]
 
 
-def _viva(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([sys.executable, "-m", "viva", *map(str, arguments)], capture_output=True, check=False)
-
-
 def _run(arguments: list[str], folder: Path, extra: str, concurrency: int) -> bytes:
     given = [text.replace("{}", extra) for text in arguments]
-    done = _viva("run", "kieval", *given, "--concurrency", str(concurrency), "--json", "--out", folder)
+    done = completed("run", "kieval", *given, "--concurrency", str(concurrency), "--json", "--out", folder)
     assert done.returncode == 0, done.stderr.decode()
     return _transcripts(folder)
 
 
 def _transcripts(folder: Path) -> bytes:
-    return _viva("show", folder, "--json").stdout
+    return completed("show", folder, "--json").stdout
 
 
 def test_transcripts_are_the_same_at_any_concurrency_under_evictions_and_after_a_kill(
     arguments: list[str], tmp_path: Path
 ) -> None:
     whole = _run(arguments, tmp_path / "one", "", 1)
-    report = orjson.loads(_viva("report", tmp_path / "one", "--json").stdout)
+    report = orjson.loads(completed("report", tmp_path / "one", "--json").stdout)
     one = report["candidates"]["c"]
     assert report["tier"] == "C"
     assert one["scored"] == 8
@@ -83,7 +80,7 @@ def _killed_and_resumed(arguments: list[str], folder: Path) -> bytes:
             time.sleep(0.02)  # a look now and then: a busy look would take the model's processor
         process.send_signal(signal.SIGKILL)
     before = _recorded(folder)
-    done = _viva("resume", folder)
+    done = completed("resume", folder)
     assert done.returncode == 0, done.stderr.decode()
     assert before >= 15
     return _transcripts(folder)
@@ -103,7 +100,7 @@ def _recorded(folder: Path) -> int:
 def test_a_fork_of_a_local_run_asks_only_the_evaluator(arguments: list[str], tmp_path: Path) -> None:
     _run(arguments, tmp_path / "run", "", 8)
     fork = ["run", "--fork", tmp_path / "run", "--evaluator", "simulated:other?noise=0", "--json"]
-    done = _viva(*fork, "--out", tmp_path / "fork")
+    done = completed(*fork, "--out", tmp_path / "fork")
     assert done.returncode == 0, done.stderr.decode()
     assert b"lanes" not in done.stderr  # no local model was loaded
     assert orjson.loads(done.stdout)["candidates"]["c"]["interviews"] == 8

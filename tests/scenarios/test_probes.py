@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
-from probing import ITEMS, make_items, probe, recorded, viva
+from probing import ITEMS, make_items, probe, recorded
+from viva_process import completed
 
 from viva.engine.history import History
 
@@ -57,9 +58,9 @@ def test_accuracies_are_those_of_the_recorded_likelihoods(tmp_path: Path) -> Non
 def test_the_tables_say_what_the_json_says(tmp_path: Path) -> None:
     models = ["--candidate", "simulated:a?knowledge=0.8", "--candidate", "simulated:b?knowledge=0.3"]
     options = ["--method", "letter", "--method", "generate", "--method", "loss", "--shots", "0", "-n", "12"]
-    done = viva("run", "probe", "--dataset", ITEMS, *models, *options, "--out", tmp_path / "run")
+    done = completed("run", "probe", "--dataset", ITEMS, *models, *options, "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr.decode()
-    report = orjson.loads(viva("report", tmp_path / "run", "--json").stdout)
+    report = orjson.loads(completed("report", tmp_path / "run", "--json").stdout)
     assert done.stdout.decode().startswith("Accuracy on science, 0 shots, seed 7, tier C")
     for name in ("a", "b"):
         lines = [line for line in done.stdout.decode().splitlines() if line.startswith(f"  {name} ")]
@@ -84,7 +85,9 @@ def test_unanswered_items_are_neither_right_nor_wrong(chaos: Chaos, tmp_path: Pa
     assert told["right"] == sum(result["right"] for result in results) <= 32 - told["unanswered"]
     assert told["value"] == 100 * told["right"] / 32
     header, row = (
-        line for line in viva("report", tmp_path / "run").stdout.decode().splitlines() if line[:3] in ("  c", "  m")
+        line
+        for line in completed("report", tmp_path / "run").stdout.decode().splitlines()
+        if line[:3] in ("  c", "  m")
     )
     assert row.split()[-2:] == [str(told["unanswered"]), "0"]
     assert header.split()[-2:] == ["unanswered", "failed"]
@@ -133,7 +136,7 @@ def test_a_memoriser_parts_the_sets_and_a_clean_model_does_not(tmp_path: Path) -
     assert again["loss_gap"] == memoriser["loss_gap"]
     assert again["detectors"]["loss"]["value"] == memoriser["detectors"]["loss"]["value"]
 
-    tables = viva("report", tmp_path / "run").stdout.decode()
+    tables = completed("report", tmp_path / "run").stdout.decode()
     assert "gap, members less others" in tables
     assert "AUC, members against others" in tables
 
@@ -171,7 +174,7 @@ def test_killed_and_resumed_the_report_is_the_same(chaos: Chaos, tmp_path: Path)
     options = ["--dataset", tmp_path / "quiz_test.jsonl", "--against", tmp_path / "quiz_dev.jsonl", "--shots", "2"]
     options += [arg for method in ("letter", "text", "loss", "generate") for arg in ("--method", method)]
     arguments = ["run", "probe", *options, "--candidate", server.model("m"), "--concurrency", "4", "--json", "--out"]
-    whole = viva(*arguments, tmp_path / "whole")
+    whole = completed(*arguments, tmp_path / "whole")
     assert whole.returncode == 0, whole.stderr.decode()
     requests = len(server.log())
     assert requests == sum(_requests(tmp_path / "whole")) == 20 * (4 + 4 + 1 + 1) + 8
@@ -189,12 +192,12 @@ def test_killed_and_resumed_the_report_is_the_same(chaos: Chaos, tmp_path: Path)
         command = ["resume", run, "--json"]
     recorded, before = sum(_requests(run)), len(server.log())
     assert 0 < recorded < requests
-    last = viva(*command)
+    last = completed(*command)
     assert (last.returncode, last.stdout) == (0, whole.stdout), last.stderr.decode()
     assert len(server.log()) - before == requests - recorded, "a recorded call was made again"
-    shown = [viva("show", folder, "--json").stdout for folder in (run, tmp_path / "whole")]
+    shown = [completed("show", folder, "--json").stdout for folder in (run, tmp_path / "whole")]
     assert shown[0] == shown[1]
-    assert viva("resume", run, "--json").stdout == whole.stdout
+    assert completed("resume", run, "--json").stdout == whole.stdout
 
 
 @pytest.mark.parametrize("width", ["1", "500"])
@@ -202,7 +205,7 @@ def test_the_width_of_a_run_changes_no_byte_of_its_report(tmp_path: Path, width:
     options = ["--dataset", ITEMS, "--shots-from", ITEMS, "--shots", "3", "--method", "letter", "--method", "loss"]
     options += ["--candidate", "simulated:a?fail=0.05&latency=0.001", "--against", ITEMS, "--against-n", "9"]
     done = [
-        viva("run", "probe", *options, "--json", "--concurrency", number, "--out", tmp_path / f"{number}-{name}")
+        completed("run", "probe", *options, "--json", "--concurrency", number, "--out", tmp_path / f"{number}-{name}")
         for name, number in (("one", "40"), ("other", width))
     ]
     assert done[0].returncode == 0, done[0].stderr.decode()
@@ -212,7 +215,7 @@ def test_the_width_of_a_run_changes_no_byte_of_its_report(tmp_path: Path, width:
 def test_probes_and_interviews_join_by_item(tmp_path: Path) -> None:
     base = ["--dataset", ITEMS, "-n", "9", "--seed", "3", "--candidate", "simulated:c?knowledge=0.5"]
     panel = ["--interactor", "simulated:i", "--evaluator", "simulated:e"]
-    assert viva("run", "kieval", *base, *panel, "--out", tmp_path / "talks").returncode == 0
+    assert completed("run", "kieval", *base, *panel, "--out", tmp_path / "talks").returncode == 0
     probe(tmp_path / "probes", *base, "--method", "generate", "--shots", "0")
     talks, probes = recorded(tmp_path / "talks"), recorded(tmp_path / "probes")
     assert talks.keys() == probes.keys()
@@ -223,7 +226,7 @@ def test_probes_and_interviews_join_by_item(tmp_path: Path) -> None:
 def test_a_probe_is_shown_in_words(tmp_path: Path) -> None:
     methods = [arg for method in ("letter", "generate", "loss") for arg in ("--method", method)]
     probe(tmp_path / "run", "--dataset", ITEMS, "-n", "1", "--shots", "0", "--candidate", "simulated:c", *methods)
-    done = viva("show", tmp_path / "run", "--conversation", "0", "--json")
+    done = completed("show", tmp_path / "run", "--conversation", "0", "--json")
     parties, texts = zip(*((line["party"], line["text"]) for line in orjson.loads(done.stdout)["talk"]), strict=True)
     assert parties == ("benchmark", "candidate", "candidate", "candidate")
     assert texts[1].startswith("log-probabilities: A -")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import command
 import orjson
 import pytest
-from probing import ITEMS, PACK, make_items, probe, recorded, viva
+from probing import ITEMS, PACK, make_items, probe, recorded
+from viva_process import completed
 
 if TYPE_CHECKING:
     from tests.servers.process import Server
@@ -49,7 +50,7 @@ def test_a_wrong_setting_is_named(tmp_path: Path, options: list[str], words: lis
 
 
 def test_neither_dataset_nor_model_can_be_left_out() -> None:
-    done = viva("run", "probe", "--method", "loss")
+    done = completed("run", "probe", "--method", "loss")
     assert (done.returncode, done.stderr) == (
         2,
         b"viva: error: --dataset is missing; --candidate is missing\n",
@@ -58,8 +59,8 @@ def test_neither_dataset_nor_model_can_be_left_out() -> None:
 
 def test_a_probe_has_no_evaluator_to_exchange_and_no_scorer(tmp_path: Path) -> None:
     probe(tmp_path / "run", "--dataset", ITEMS, "-n", "2", "--shots", "0", "--candidate", "simulated:c")
-    fork = viva("run", "--fork", tmp_path / "run", "--evaluator", "simulated:e", "--out", tmp_path / "fork")
-    score = viva("score", tmp_path / "run", "--scorer", "linear")
+    fork = completed("run", "--fork", tmp_path / "run", "--evaluator", "simulated:e", "--out", tmp_path / "fork")
+    score = completed("score", tmp_path / "run", "--scorer", "linear")
     assert (fork.returncode, score.returncode) == (2, 2)
     assert b"no judge to exchange" in fork.stderr
     assert b"No such option: --scorer" in score.stderr
@@ -72,14 +73,14 @@ def test_a_changed_second_set_or_pack_cannot_be_resumed(tmp_path: Path) -> None:
     probe(tmp_path / "run", *options, "--candidate", "simulated:c")
     make_items(other, 5, seed=2)
     (tmp_path / "pack.yaml").write_text(PACK.read_text() + "# read again\n")
-    done = viva("resume", tmp_path / "run")
+    done = completed("resume", tmp_path / "run")
     assert done.returncode == 2
     assert b"changed since the run began: pack, against, prompts" in done.stderr
 
 
 def test_an_endpoint_that_cannot_echo_fails_each_item_with_the_reason(chaos: Chaos, tmp_path: Path) -> None:
     model = chaos({"default": "no_echo"}).model("m", label="m")
-    done = viva(
+    done = completed(
         *("run", "probe", "--dataset", ITEMS, "-n", "3", "--shots", "0", "--candidate", model, "--json"),
         *("--out", tmp_path / "run"),
     )

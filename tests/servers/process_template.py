@@ -20,6 +20,7 @@ import sys
 from functools import cache
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
+from threading import Lock
 from typing import IO, Any, Self
 
 _PRELOADED = (
@@ -51,6 +52,7 @@ class Process:
         self._status = os.fdopen(status, "rb", buffering=0)
         self.pid = _number(self._status)
         self.returncode: int | None = None
+        self._printed: tuple[bytes, bytes] | None = None
 
     def poll(self) -> int | None:
         """Return the exit code, negative for a signal, or None while the process runs."""
@@ -71,6 +73,8 @@ class Process:
 
     def communicate(self, timeout: float | None = None) -> tuple[bytes, bytes]:
         """Return all that it still prints to stdout and stderr, once it has ended."""
+        if self._printed is not None:
+            return self._printed
         read: dict[Any, list[bytes]] = {self.stdout: [], self.stderr: []}
         with DefaultSelector() as selector:
             for stream in read:
@@ -86,7 +90,8 @@ class Process:
                         selector.unregister(key.fileobj)
         self.wait(timeout)
         self._close()
-        return b"".join(read[self.stdout]), b"".join(read[self.stderr])
+        self._printed = b"".join(read[self.stdout]), b"".join(read[self.stderr])
+        return self._printed
 
     def send_signal(self, number: int) -> None:
         """Send a signal, unless the process is known to have ended."""
@@ -115,12 +120,12 @@ class Process:
 
 def forked(program: str, *arguments: str | Path, cwd: Path | None = None) -> Process:
     """Start ``viva``, or the script of a server by its path, with the environment that the tests began with."""
-    return Process(program, [str(one) for one in arguments], cwd)
+    with _LOCK:
+        return Process(program, [str(one) for one in arguments], cwd)
 
 
 def same_environment() -> bool:
     """Return True if a forked process has the environment that one started now would have."""
-    _template()
     return _seen() == _ENVIRONMENT
 
 
@@ -129,6 +134,7 @@ def _seen() -> dict[str, str]:
 
 
 _ENVIRONMENT = _seen()
+_LOCK = Lock()
 
 
 @cache

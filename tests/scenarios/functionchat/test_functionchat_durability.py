@@ -17,6 +17,7 @@ from benchmark import key_of, serving
 from small_dialogs import write_data
 from spoken import speeches_of
 from tiny_gguf import make_model
+from viva_process import completed
 
 from viva.engine.folder import RunFolder
 from viva.orchestration.launch import recorded_results
@@ -25,10 +26,6 @@ from viva.scenarios.functionchat.items import read_dialogs, read_singlecall
 DATA = (
     Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve() / "functionchat"
 )
-
-
-def _viva(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([sys.executable, "-m", "viva", *map(str, arguments)], capture_output=True, check=False)
 
 
 def _told(run: Path) -> bytes:
@@ -67,7 +64,7 @@ def test_all_700_turns_over_http_killed_and_resumed_are_reported_the_same(tmp_pa
     with serving(tmp_path, answers, delay=0.005) as server:
         arguments: list[str | Path] = ["run", "functionchat", "--data", DATA, "--rubrics", DATA, "--system", "data"]
         arguments += ["--candidate", server.model("candidate"), "--judge", server.model("judge"), "--concurrency", "16"]
-        whole = _viva(*arguments, "--out", tmp_path / "whole", "--json")
+        whole = completed(*arguments, "--out", tmp_path / "whole", "--json")
         assert whole.returncode == 0, whole.stderr.decode()
         one = orjson.loads(whole.stdout)["candidates"]["candidate"]
         assert (one["turns"], one["failed"], one["unscored"]) == (700, 0, 0)
@@ -77,7 +74,7 @@ def test_all_700_turns_over_http_killed_and_resumed_are_reported_the_same(tmp_pa
         assert asked == _recorded(tmp_path / "whole")
         before = _killed_at(arguments, tmp_path / "killed", 300)
         assert 300 <= before < asked
-        resumed = _viva("resume", tmp_path / "killed", "--json")
+        resumed = completed("resume", tmp_path / "killed", "--json")
         assert resumed.returncode == 0, resumed.stderr.decode()
         assert resumed.stdout == whole.stdout
         told = re.search(r"([\d,]+) calls", resumed.stderr.decode())  # the last line of the progress
@@ -93,7 +90,7 @@ def test_a_local_model_answers_and_judges_and_a_killed_run_goes_on_as_it_was(tmp
     arguments: list[str | Path] = ["run", "functionchat", "--data", data, "-n", "9", "--pack", tmp_path / "pack.yaml"]
     arguments += ["--candidate", f"llama:{model}?label=tiny&ctx=8192&lanes=4", "--temperature", "0.7"]
     arguments += ["--judge", f"llama:{model}?ctx=8192&lanes=4", "--candidate-tokens", "40", "--judge-tokens", "120"]
-    whole = _viva(*arguments, "--concurrency", "1", "--out", tmp_path / "whole", "--json")
+    whole = completed(*arguments, "--concurrency", "1", "--out", tmp_path / "whole", "--json")
     assert whole.returncode == 0, whole.stderr.decode()
     report = orjson.loads(whole.stdout)
     one = report["candidates"]["tiny"]
@@ -104,7 +101,7 @@ def test_a_local_model_answers_and_judges_and_a_killed_run_goes_on_as_it_was(tmp
     assert one["unscored"] < one["judged"]
     before = _killed_at([*arguments, "--concurrency", "4"], tmp_path / "killed", 5)
     assert before >= 5
-    resumed = _viva("resume", tmp_path / "killed", "--json")
+    resumed = completed("resume", tmp_path / "killed", "--json")
     assert resumed.returncode == 0, resumed.stderr.decode()
     assert resumed.stdout == whole.stdout
     assert _told(tmp_path / "killed") == _told(tmp_path / "whole")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import secrets
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command import viva
 from grading_site import CANDIDATES, GradingSite, Visitor, grading_site, make_folder
 
 from viva.orchestration.grading.store import GradeStore
@@ -43,7 +42,7 @@ def _item(number: int | None, seal: str, **changes: Any) -> dict[str, Any]:
 
 
 def _viva(*words: str | Path) -> str:
-    done = subprocess.run([sys.executable, "-m", "viva", "grade", *map(str, words)], capture_output=True, text=True)
+    done = viva("grade", *words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

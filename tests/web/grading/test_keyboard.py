@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 import pytest
 from browser import Browser, Page
+from command import viva
 from grading_site import GradingSite, grading_site, make_folder
 
 from viva.orchestration.grading.records import Question
@@ -181,8 +180,7 @@ def test_what_is_pressed_is_recorded_whatever_happens(browser: Browser, server: 
 
 def _report(folder: Path) -> dict[str, Any]:
     """What ``viva grade report`` says."""
-    done = subprocess.run([sys.executable, "-m", "viva", "grade", "report", str(folder), "--json"],
-                          capture_output=True, text=True, check=False)  # fmt: skip
+    done = viva("grade", "report", folder, "--json")
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
