@@ -8,10 +8,12 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import typer.testing
 from hypothesis import settings
 
 if TYPE_CHECKING:
@@ -32,6 +34,9 @@ for _name in ("FORCE_COLOR", "TTY_COMPATIBLE"):
 # Threads of OpenMP that wait for each other spin by default. Where there are more of them than CPUs, as with several
 # workers of pytest, a decode of llama.cpp then takes ten times the CPU. Read when the library loads, in processes too.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# A command in this process makes all of ``viva``'s commands and options anew, which takes longer than most of them do.
+typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
 # The servers are scripts, not a package: their folder is how tests find what starts them.
 sys.path.insert(0, str(Path(__file__).parent / "servers"))
