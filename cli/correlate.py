@@ -6,14 +6,13 @@ What never belongs here: formulas (``scoring.correlation``) and drawing (``scori
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .exit_codes import guarded
+from .exit_codes import guarded, print_note
 from .lazy_command import example_of
 
 if TYPE_CHECKING:
@@ -70,10 +69,10 @@ def _correlate(
         note = (
             f"{', '.join(chosen)} is below a line of these very figures: p-values without it hold only if it was named"
         )
-        print(f"viva: note: {note} before the figures were seen", file=sys.stderr)
+        print_note(f"{note} before the figures were seen")
     if not all(one.accuracy_se or one.score_se for one in figures):
         note = "without standard errors (accuracy_se, score_se) chance alone often puts one of few models off the line"
-        print(f"viva: note: {note}; see docs/correlate.md", file=sys.stderr)
+        print_note(f"{note}; see docs/correlate.md")
 
 
 # -- reading --------------------------------------------------------------------------------------------------------

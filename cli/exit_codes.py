@@ -63,8 +63,6 @@ def _check_sizes(given: Mapping[str, object]) -> None:
 @contextmanager
 def noting() -> Iterator[None]:
     """Show notices about journals as notes on stderr, the same one once."""
-    from viva.reports.controls import one_line
-
     told: set[str] = set()
     with warnings.catch_warnings():
         warnings.simplefilter("always", JournalNotice)
@@ -75,7 +73,7 @@ def noting() -> Iterator[None]:
                 otherwise(message, category, *where, **more)
             elif str(message) not in told:
                 told.add(str(message))
-                print(f"viva: note: {one_line(str(message))}", file=sys.stderr)
+                print_note(message)
 
         warnings.showwarning = show
         yield
@@ -92,3 +90,10 @@ def complain(error: VivaError) -> NoReturn:
 def code_of(error: VivaError) -> int:
     """2 for what the user can mend in the command or environment, 1 for the rest."""
     return USAGE if isinstance(error, ConfigurationError | Unauthorized) else FAILED
+
+
+def print_note(text: object) -> None:
+    """Print a note on stderr; what names in it spell moves no cursor and makes no line of its own."""
+    from viva.reports.controls import one_line
+
+    print(f"viva: note: {one_line(str(text))}", file=sys.stderr)

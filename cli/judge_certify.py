@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from .exit_codes import guarded
+from .exit_codes import guarded, print_note
 from .lazy_command import example_of
 
 _WIDTH = 80
@@ -117,7 +117,7 @@ def _certify(
         print_text("".join(f"{fill(one, _WIDTH)}\n" for one in sentences(record)) + "\n")
         print_tables(tables(record))
     for note in notes(record):
-        print(f"viva: note: {note}", file=sys.stderr)
+        print_note(note)
 
 
 def _scale(text: str | None) -> tuple[float, float] | None:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, guarded
+from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, guarded, print_note
 from .lazy_command import example_of
 
 
@@ -77,7 +77,7 @@ def _plan(
     else:
         print_tables(told.tables())
         for note in told.notes():
-            print(f"viva: note: {note}", file=sys.stderr)
+            print_note(note)
     for name, error in plan.forecast.problems.items():
         print(f"viva: error: {name}: {error}", file=sys.stderr)
     if not told.within_budget():

@@ -6,13 +6,12 @@ What never belongs here: computing results.
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from .exit_codes import guarded
+from .exit_codes import guarded, print_note
 from .lazy_command import ALL_ARGUMENTS, example_of, run_late
 
 _SCORE = "Score a run's recorded verdicts in another way."
@@ -85,7 +84,7 @@ def _runs_of(folder: Path) -> list[Path]:
         return [folder]
     found = below(folder, _LEVELS)
     if found:
-        print(f"viva: note: {folder} holds {len(found)} runs: {', '.join(map(str, found))}", file=sys.stderr)
+        print_note(f"{folder} holds {len(found)} runs: {', '.join(map(str, found))}")
     return found or [folder]
 
 
@@ -115,7 +114,7 @@ def _score_command(args: list[str]) -> Any:
         results, damaged = _results(run, given)
         note = scoring_of(recorded_settings(RunFolder.open(run))[0], given).note(results.report())
         if note is not None:
-            print(f"viva: note: {note}", file=sys.stderr)
+            print_note(note)
         _print(results, damaged, json)
 
     command.__doc__ = _SCORE

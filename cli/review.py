@@ -5,13 +5,12 @@ What never belongs here: how tables are written and read, and what a correction 
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .exit_codes import guarded
+from .exit_codes import guarded, print_note
 
 
 def register(app: typer.Typer) -> None:
@@ -55,4 +54,4 @@ def _review(
     applied = which.review.apply(folder, apply)
     print_text(f"{run}: {applied.added} corrections added, {applied.known} were there already\n")
     for note in applied.notes:
-        print(f"viva: note: {note}", file=sys.stderr)
+        print_note(note)

@@ -18,7 +18,7 @@ from typer.core import TyperCommand
 from viva.engine.errors import ConfigurationError
 from viva.orchestration.folders import fresh_folder
 
-from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, code_of, complain, guarded
+from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, code_of, complain, guarded, print_note
 from .lazy_command import HELP, CommandGroup, add_late, example_of, is_completing, words_typed
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def register(app: typer.Typer) -> None:
                 runs.command(name, epilog=_example(name), cls=_command_class(name))(_scenario_command(name))
             except ConfigurationError as error:  # the others can be run; it ends the command where it is asked for
                 if name not in typed:
-                    print(f"viva: note: {error}", file=sys.stderr)
+                    print_note(error)
     app.add_typer(runs, name="run")
     for name in registered("viva.shortcuts"):
         summary = f"Short for `viva run {name}`."
@@ -202,17 +202,16 @@ def note_few(launch: Launch) -> None:
         if wanted is not None and found and found.get("chosen", wanted) < wanted:
             option = "-n" if setting == "n" else "--against-n"
             said = f"{option} {wanted}: {found['name']} has {found['chosen']} items to draw from; all are taken"
-            print(f"viva: note: {said}", file=sys.stderr)
+            print_note(said)
 
 
 def carry(launch: Launch, *, json: bool, max_failures: int) -> None:
     """Run, show progress, print the report, and leave with the exit code that says how it went."""
-    from viva.reports.controls import harmless
 
     from .output import print_json, print_tables
 
     for note in launch.prepared.notes:
-        print(f"viva: note: {harmless(note)}", file=sys.stderr)
+        print_note(note)
     held = hold(launch)
     if json:
         print_json(held.aggregate.report())

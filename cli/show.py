@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import anyio
 import typer
 
-from .exit_codes import guarded
+from .exit_codes import guarded, print_note
 from .lazy_command import example_of
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _show(
         if conversation is None and not json:
             _list(history)
             if prompts or thoughts:
-                print("viva: note: prompts and thoughts: name a --conversation, or add --json", file=sys.stderr)
+                print_note("prompts and thoughts: name a --conversation, or add --json")
             return
         numbers = list(history.numbers()) if conversation is None else [_number(history, run, conversation)]
         failed = {one.number: one.result for one in history.ended() if one.failed}
@@ -117,7 +117,7 @@ def _print(number: int, told: Transcript, error: Any, *, prompts: bool, whole: b
         speeches.append(Speech("failed", reason_of(error)))
     print_conversation(number, told.key, speeches, prompts=prompts, whole=whole)
     if prompts and told.problem:
-        print(f"viva: note: {told.key or number}: not all prompts are known: {told.problem}", file=sys.stderr)
+        print_note(f"{told.key or number}: not all prompts are known: {told.problem}")
 
 
 def _list(history: History) -> None:

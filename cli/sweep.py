@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from . import merge
-from .exit_codes import DONE, FAILURES, INTERRUPTED, guarded
+from .exit_codes import DONE, FAILURES, INTERRUPTED, guarded, print_note
 from .lazy_command import example_of
 from .merge import CellName
 
@@ -129,7 +129,7 @@ def _note_attempts(sweep: Sweep) -> None:
 
     if left_over(sweep.out):
         said = f"{sweep.out}/attempts holds what a cluster has made; the same command with --ray takes it over"
-        print(f"viva: note: {said}", file=sys.stderr)
+        print_note(said)
 
 
 def resume(out: Path, given: dict[str, Any], *, retry_failed: bool, json: bool, max_failures: int) -> NoReturn:
@@ -200,7 +200,7 @@ def _note_few(sweep: Sweep) -> None:
         if sweep.portion.share is None and wanted is not None and run.total is not None and run.total < wanted:
             notes[f"n: {wanted}: {run.cell.dataset} has {run.total} items to draw from; all are taken"] = None
     for note in notes:
-        print(f"viva: note: {note}", file=sys.stderr)
+        print_note(note)
 
 
 def _forecast(sweep: Sweep, json: bool) -> NoReturn:

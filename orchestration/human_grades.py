@@ -73,7 +73,8 @@ def read_grades(path: Path, answers: GradedAnswers, *, unfinished: bool = False)
     """
     places: dict[Name, list[int]] = {}
     for place, one in enumerate(answers.answers):
-        places.setdefault((one.key, one.round), []).append(place)
+        for key in {one.key, name_cell(one.key)}:
+            places.setdefault((key, one.round), []).append(place)
     found, lines, without, waiting = HumanGrades(), dict[int, int](), 0, 0
     for file, line, raw in _grade_lines(path):
         try:
@@ -175,7 +176,8 @@ def write_next(
             one = answers.answers[place]
             assert one.score is not None
             grade = known.grades.get(place)
-            cells = [ids[place], one.key, *([str(one.round)] if answers.rounds else []), one.candidate]
+            cells = [ids[place], name_cell(one.key), *([str(one.round)] if answers.rounds else [])]
+            cells.append(name_cell(one.candidate))
             cells += [_shown(one.score, answers), repr(probabilities[place]), said]
             rows.append([*cells, "" if grade is None else _shown(grade, answers)])
     _write_rows(key_file(path), columns, rows)
@@ -212,6 +214,11 @@ def _texts(one: GradedAnswer, texts: tuple[str, str] | None) -> tuple[str, str]:
 
 def _text_cell(text: str) -> str:
     return _LATER_FORMULA.sub(" ", spreadsheet_cell(text, lines=True))
+
+
+def name_cell(text: str) -> str:
+    """Return a key or a name as a cell that no spreadsheet computes; files of grades may have either form."""
+    return spreadsheet_cell(text, lines=True)
 
 
 def _grade_lines(path: Path) -> Iterator[tuple[Path, int, Raw]]:
@@ -274,7 +281,7 @@ def _joined(raw: Mapping[str, Any], places: Mapping[Name, Sequence[int]], answer
     met = places.get((key, held), ())
     candidate = own_id(raw, "candidate")
     if candidate is not None:
-        met = [place for place in met if answers.answers[place].candidate == candidate]
+        met = [place for place in met if candidate in ((name := answers.answers[place].candidate), name_cell(name))]
     where = shown(key) + (f", round {held}" if held is not None else "")
     if not met:
         by = f" by {shown(candidate)}" if candidate is not None else ""

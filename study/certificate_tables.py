@@ -5,18 +5,17 @@ What never belongs here: computing figures (``certificate``).
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from viva.engine.errors import ConfigurationError
-from viva.engine.files import write_atomically
 from viva.reports.text import Table
+
+from .exports import write_rows
 
 Record = Mapping[str, Any]
 COLUMNS = ("candidate", "versus", "figure", "value", "low", "high", "answers", "labels", "worth")
+_TEXTS = ("candidate", "versus")
 _NONE = "–"
 _TRIED = 10  # labels, in ``benches/certified.py``
 
@@ -88,14 +87,7 @@ def write_csv(record: Record, file: Path) -> None:
 
     :raises ConfigurationError: the file cannot be written.
     """
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", restval="")
-    writer.writeheader()
-    writer.writerows(_rows(record))
-    try:
-        write_atomically(file, text.getvalue().encode())
-    except OSError as error:
-        raise ConfigurationError(f"--csv {file}: cannot be written: {error.strerror}") from None
+    write_rows((dict.fromkeys(COLUMNS, "") | row for row in _rows(record)), COLUMNS, _TEXTS, file)
 
 
 def _of_candidate(name: str, one: Record, record: Record) -> str:

@@ -15,7 +15,7 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.files import write_atomically
 
 from ..graded_answers import GradedAnswers
-from ..human_grades import read_grades
+from ..human_grades import name_cell, read_grades
 from .from_run import Chosen, Place, What, place_of, run_questions
 from .records import Answer, Question
 from .store import GradeStore
@@ -91,7 +91,12 @@ def write_labels(store: GradeStore, path: Path) -> tuple[int, int]:
         waiting += asked and grade is None
         if probability is None and grade is None:
             continue
-        cells = [key, *([str(round_)] if kept["rounds"] else []), candidate, _cell(score, kept["passes"])]
+        cells = [
+            name_cell(key),
+            *([str(round_)] if kept["rounds"] else []),
+            name_cell(candidate),
+            _cell(score, kept["passes"]),
+        ]
         said = "yes" if asked or before is not None else "no"
         lines.append([*cells, "" if probability is None else repr(probability), said, _cell(grade, kept["passes"])])
     _write(path, columns, lines)
@@ -120,7 +125,9 @@ def write_ratings(store: GradeStore, path: Path) -> int:
         cells = [_shown(said.get((answer.id, one.number))) for one in voices]
         if any(cells):
             item = answer.key.removeprefix(f"{answer.candidate}/") if answer.key else question.id
-            lines.append([item, answer.candidate, *([str(answer.round)] if rounds else []), *cells])
+            lines.append(
+                [name_cell(item), name_cell(answer.candidate), *([str(answer.round)] if rounds else []), *cells]
+            )
     _write(path, columns, lines)
     return len(lines)
 

@@ -405,3 +405,22 @@ def test_what_cannot_be_is_refused_on_the_command_line(interviews: Path, tmp_pat
     assert "--scale 5:1: expected LOW:HIGH" in error(
         interviews, "--next", "3", "--out", tmp_path / "n", "--scale", "5:1"
     )
+
+
+def test_no_name_is_computed_by_a_spreadsheet_or_moves_the_cursor(tmp_path: Path) -> None:
+    items = _write(tmp_path / "items.csv", [
+        {"id": f"+1+cmd|{n}", "question": "=1+1", "A": "x", "B": "y", "answer": "A"} for n in range(12)
+    ])  # fmt: skip
+    models = ["--candidate", 'simulated:a?label==HYPERLINK("x")', "--candidate", "simulated:b?label=\x1b[31mred"]
+    models += ["--interactor", "simulated:i", "--evaluator", "simulated:e", "--rounds", "1"]
+    _viva("run", "kieval", "--dataset", items, *models, "--out", tmp_path / "run")
+    file, told = tmp_path / "next.csv", tmp_path / "told.csv"
+    _viva("judge", "certify", tmp_path / "run", "--next", "12", "--out", file)
+    labels = _graded(file, tmp_path / "labels.csv", lambda row: row["score"])
+    _, err = _viva("judge", "certify", tmp_path / "run", "--labels", labels, "--csv", told)
+    assert "\x1b" not in err
+    named = {
+        cell for one in (*_key_rows(file), *_rows(told)) for name in ("key", "candidate") if (cell := one.get(name))
+    }
+    assert any(cell.startswith("'=HYPERLINK") for cell in named)
+    assert not any(cell.startswith(("=", "+", "-", "@")) or "\x1b" in cell for cell in named)
