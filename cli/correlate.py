@@ -85,6 +85,7 @@ def _read(file: Path, without: Collection[str]) -> list[Figures]:
     :raises ConfigurationError: a model of ``without`` does not occur.
     """
     from viva.data.fields import FieldError
+    from viva.data.passes import missing_hint
     from viva.data.reading import read_records
     from viva.engine.errors import ConfigurationError, DatasetError
 
@@ -93,14 +94,16 @@ def _read(file: Path, without: Collection[str]) -> list[Figures]:
     for line, raw in read_records(file, required=COLUMNS):
         if isinstance(raw, DatasetError):
             raise raw
+        named = {str(name).strip().casefold(): value for name, value in raw.items()}  # as the header is compared
         try:
-            one = _figures(raw)
+            one = _figures(named)
             before = lines.setdefault((one.dataset, one.model), line)
             if before != line:
                 message = f"'{one.model}' has a row for '{one.dataset}' in line {before} already; keep one of them"
                 raise FieldError("model", message)
         except FieldError as error:
-            raise DatasetError(str(error), path=str(file), line=line, field=error.field) from None
+            message = f"{error}{missing_hint(raw, error.field)}"
+            raise DatasetError(message, path=str(file), line=line, field=error.field) from None
         figures.append(one)
     if not figures:
         raise DatasetError(f"holds no row; expected a header and rows of {', '.join(COLUMNS)}", path=str(file))

@@ -90,7 +90,7 @@ class Pass:
                 return item
             problem = DatasetError(f"the same item as in {first} ('{item.id}')", path=path, line=line, field="id")
         except FieldError as error:
-            problem = DatasetError(f"{error}{_hint(raw, error.field)}", path=path, line=line, field=error.field)
+            problem = DatasetError(f"{error}{missing_hint(raw, error.field)}", path=path, line=line, field=error.field)
         else:
             if form.drops_repeats:
                 self.repeat_count += 1
@@ -142,7 +142,7 @@ class Pass:
             self.bad.append(problem)
 
 
-def _hint(raw: Raw, field: str) -> str:
+def missing_hint(raw: Raw, field: str) -> str:
     """Say what may be meant where a record lacks a field: one of nearly that name, or a list that it wraps."""
     if field in raw or "." in field:
         return ""

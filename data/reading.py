@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
@@ -183,7 +184,9 @@ def _check_header(path: Path, line: int, header: list[str], required: Sequence[s
         raise DatasetError(message, path=str(path), line=line)
     for name in required:
         if name.casefold() not in known:
-            message = f"is missing from the header, which has: {_names(header)}"
+            near = get_close_matches(name.casefold(), known, 1, 0.75)
+            hint = f"; unknown field '{near[0]}': did you mean '{name}'?" if near else ""
+            message = f"is missing from the header, which has: {_names(header)}{hint}"
             raise DatasetError(message, path=str(path), line=line, field=name)
     for name in header:
         if name and header.count(name) > 1:

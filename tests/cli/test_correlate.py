@@ -92,6 +92,8 @@ def test_a_dataset_without_spread_has_neither_coefficient_nor_line(tmp_path: Pat
         (HEAD + "a,x,1,2\n,x,2,3\nc,x,3,4\n", ":3: field 'model'", "expected text"),
         (HEAD + THREE + "d,y,3,4\ne,y,3,4\n", ":5: field 'dataset'", "'y' has 2 models; a correlation needs three"),
         (HEAD + THREE + "b,y,3,4\nb ,x,9,9\n", ":6: field 'model'", "'b' has a row for 'x' in line 3 already"),
+        (HEAD.replace("accuracy", "acuracy"), ":1: field 'accuracy'", "'acuracy': did you mean 'accuracy'?"),
+        (HEAD.replace(",", ";"), ":1", "the columns are separated by semicolons"),
         (HEAD, "", "holds no row"),
         ("", "", "holds no row"),
         (HEAD[:-1] + ",score_se\na,x,1,2,-1\nb,x,2,3,0\nc,x,3,5,\n", ":2: field 'score_se'", "from 0"),
@@ -105,6 +107,13 @@ def test_what_is_wrong_is_named_with_file_line_and_field(tmp_path: Path, content
     assert done.stderr.startswith(f"viva: error: {path}{where}: ")
     assert what in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_headers_are_read_in_any_letter_case(tmp_path: Path) -> None:
+    for name, head in (("lower", HEAD), ("upper", HEAD.upper())):
+        (tmp_path / f"{name}.csv").write_text(head + THREE)
+    lower, upper = (orjson.loads(_viva(tmp_path / f"{name}.csv", "--json").stdout) for name in ("lower", "upper"))
+    assert lower | {"file": ""} == upper | {"file": ""}
 
 
 def test_models_left_out_must_be_there_and_leave_enough(tmp_path: Path) -> None:
