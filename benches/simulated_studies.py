@@ -123,7 +123,7 @@ def study(world: World, size: int, draw: Draw) -> dict[str, Any]:
             cell.manifest = {"settings": {"rounds": ROUNDS}}
             columns = talks(world, name, level, ease, clusters, draw, scorer, items)
             readings.append(RunReading(cell, columns, {}))
-            readings.append(probes(dataset, name, size, draw))
+            readings.append(probes(dataset, name, clusters, draw))
     material = InterviewMaterial(Material(scorer, readings, ItemCatalogue(numbers)), lent)
     pooled = []
     for pool in material.pools:
@@ -164,16 +164,22 @@ def talks(
     return columns
 
 
-def probes(dataset: str, name: str, size: int, draw: Draw) -> RunReading:
-    """A model's probes, to which the dataset's texts are no more familiar than as many others."""
-    scores = draw.normal(0, 1, 2 * size).tolist()
+def probes(dataset: str, name: str, clusters: NDArray[np.int64], draw: Draw) -> RunReading:
+    """A model's probes, to which the dataset's texts are no more familiar than as many others.
+
+    Texts of a cluster are half alike.
+    """
+    size = len(clusters)
+    common = np.concatenate([draw.normal(0, math.sqrt(0.5), size)[clusters] for _ in range(2)])
+    scores = (common + draw.normal(0, math.sqrt(0.5), 2 * size)).tolist()
     places = [(second, f"item-{item}") for second, item in product((False, True), range(size))]
+    labels = {place: f"{place[0]} {cluster}" for place, cluster in zip(places, [*clusters, *clusters], strict=True)}
     texts = {place: {"min_k_20": score} for place, score in zip(places, scores, strict=True)}
     columns = ProbeColumns(1, members_are_second=False)
     columns.signals = {places[0]: Signals(1, 1.0, 1.0, 1.0, [0.0])}  # the figures are those of the result
     loss = {"mean": 1.0, "se": 0.1, "n": size}
     result: dict[str, Any] = {"loss": loss, "loss_against": loss, "loss_gap": None}
-    result["detectors"] = detector_records(texts, {place: f"{place}" for place in places}, members_are_second=False)
+    result["detectors"] = detector_records(texts, labels, members_are_second=False)
     cell = StudyCell(f"{name}-probe", name, "probe", name, f"simulated:{name}", dataset, 1)
     return RunReading(cell, columns, result)
 
