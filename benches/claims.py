@@ -13,11 +13,11 @@ By report, what is untrue:
 ``certified``   of figures corrected by people's grades: one of them does not hold the truth, or equal candidates are
                 told apart.
 
-The table has by report, claim and kind the share of studies of each size that make it. At most 5% of a report's studies
-of any size should claim anything untrue. Beside them, without a reach: how often a model that cheats is accused, and
-how often it is said to show no sign (``cleared``), for few items can tell neither.
+The table has by report, claim and kind the share of studies of each size that make it. Over all kinds of a report, each
+claim should be made by at most 5% of the studies of any size. Beside them, without a reach: how often a model that
+cheats is accused, and how often it is said to show no sign (``cleared``), for few items can tell neither.
 
-``--quick`` makes 8 studies of each kind and size instead of 200.
+``--quick`` makes 8 studies of each kind and size instead of 200 (of plans and certified figures 100).
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import table
@@ -35,7 +36,12 @@ from simulated_studies import REPORTS
 
 SIZES = (2, 5, 10, 30, 100)
 SEED = 71
-REACH: table.Reach = {f"{report}_untrue_{size}_items_pct": ("<=", 5) for report in REPORTS for size in SIZES}
+REACH: table.Reach = {
+    f"{name}_{claim}_{size}_items_pct": ("<=", 5)
+    for name, report in REPORTS.items()
+    for claim in report.untrue
+    for size in SIZES
+}
 
 
 @dataclass(frozen=True)
@@ -49,15 +55,13 @@ class Task:
 
 
 def made(task: Task) -> Mapping[str, int]:
-    """Count the studies that made each claim; ``any``: those that made one at all."""
+    """Count the studies that made each claim."""
     report = REPORTS[task.report]
     world = {**report.kinds, **report.others}[task.kind]
-    counts: dict[str, int] = {"any": 0}
+    counts: dict[str, int] = {}
     for number in range(task.studies):
         draw = np.random.default_rng([SEED, task.size, number, *map(ord, task.kind)])
-        claims = report.claims(world, task.size, draw)
-        counts["any"] += bool(claims)
-        for one in claims:
+        for one in report.claims(world, task.size, draw):
             counts[one] = counts.get(one, 0) + 1
     return counts
 
@@ -65,11 +69,12 @@ def made(task: Task) -> Mapping[str, int]:
 def main() -> None:
     """Simulate, print, write."""
     parser = argparse.ArgumentParser(description="how often a report claims something untrue")
-    parser.add_argument("--quick", action="store_true", help="8 studies of each kind and size instead of 200")
+    parser.add_argument("--quick", action="store_true", help="8 studies of each kind and size instead of 100 or 200")
     options = parser.parse_args()
-    began, studies = time.perf_counter(), 8 if options.quick else 200
+    began = time.perf_counter()
+    studies = {name: 8 if options.quick else report.studies for name, report in REPORTS.items()}
     work = [
-        Task(name, kind, size, studies)
+        Task(name, kind, size, studies[name])
         for size in reversed(SIZES)
         for name, report in REPORTS.items()
         for kind in (*report.kinds, *report.others)
@@ -79,23 +84,23 @@ def main() -> None:
         results = dict(zip(work, pool.map(made, work), strict=True))
     rows: list[list[str]] = []
     figures: dict[str, float] = {}
+
+    def tell(name: str, claim: str, kinds: Iterable[str], words: str, key: str) -> None:
+        """Add a row: the share of the studies of these kinds that make a claim, by size."""
+        whole = studies[name] * len(list(kinds))
+        tasks = {size: [Task(name, kind, size, studies[name]) for kind in kinds] for size in SIZES}
+        shares = {size: 100 * sum(results[one].get(claim, 0) for one in of) / whole for size, of in tasks.items()}
+        rows.append([name, claim, words, *(f"{share:.1f}" for share in shares.values())])
+        figures.update({f"{key}_{size}_items_pct": share for size, share in shares.items()})
+
     for name, report in REPORTS.items():
-        told = [(kind, claim) for kind in report.kinds for claim in report.untrue]
-        told += [(kind, claim) for kind in report.others for claim in report.said]
-        for kind, claim in told:
-            counts = [results[Task(name, kind, size, studies)].get(claim, 0) for size in SIZES]
-            shares = dict(zip(SIZES, (100 * count / studies for count in counts), strict=True))
-            rows.append([name, claim, kind, *(f"{share:.1f}" for share in shares.values())])
-            key = f"{name}_{claim}_{kind.replace(' ', '_')}"
-            figures |= {f"{key}_{size}_items_pct": share for size, share in shares.items()}
-        honest = studies * len(report.kinds)
-        for size in SIZES:
-            untrue = sum(results[Task(name, kind, size, studies)]["any"] for kind in report.kinds)
-            figures[f"{name}_untrue_{size}_items_pct"] = 100 * untrue / honest
-        whole = [f"{figures[f'{name}_untrue_{size}_items_pct']:.1f}" for size in SIZES]
-        rows.append([name, "anything untrue", f"all {honest:,}", *whole])
-        figures[f"{name}_studies_of_each_size"] = float(honest)
-    title = f"{studies:,} studies of each kind and size: percent that make a claim, by number of items"
+        for kinds, claims in ((report.kinds, report.untrue), (report.others, report.said)):
+            for kind, claim in product(kinds, claims):
+                tell(name, claim, [kind], kind, f"{name}_{claim}_{kind.replace(' ', '_')}")
+        for claim in report.untrue:
+            tell(name, claim, report.kinds, f"all {studies[name] * len(report.kinds):,}", f"{name}_{claim}")
+        figures[f"{name}_studies_of_each_size"] = float(studies[name] * len(report.kinds))
+    title = "Percent of studies that make a claim, by number of items"
     table.show(title, ["report", "claim", "kind", *map(str, SIZES)], rows)
     order = sorted(figures, key=lambda name: (name not in REACH, name))
     table.conclude("claims", {name: round(figures[name], 3) for name in order}, REACH)

@@ -417,13 +417,14 @@ class Report:
     kinds: Mapping[str, Any]
     others: Mapping[str, Any] = field(default_factory=dict)
     said: tuple[str, ...] = ()
+    studies: int = 200  # of each kind and size
 
 
 REPORTS: dict[str, Report] = {
     "interviews": Report(interviews_claims, ("accused", "lead"), KINDS, CHEATING, ("found", "cleared")),
     "tasks": Report(tasks_claims, ("missed", "impossible"), TASKS),
     "grades": Report(grades_claims, ("lead",), GRADES),
-    "plan": Report(plan_claims, ("missed",), PLANS),
+    "plan": Report(plan_claims, ("missed",), PLANS, studies=100),
     "load": Report(load_claims, ("changed", "same"), LOADS),
-    "certified": Report(certified_claims, ("missed", "lead"), CERTIFIED),
+    "certified": Report(certified_claims, ("missed", "lead"), CERTIFIED, studies=100),
 }
