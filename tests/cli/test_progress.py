@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_gguf import make_model
 
-from viva.cli.progress_line import fitted
+from viva.cli.progress_line import Progress, fitted, speed
 from viva.engine.events import CallFinished, ConversationFinished, Retried, RunStarted
 from viva.orchestration.estimate import Estimate
 from viva.orchestration.waits import Waits
+from viva.scenarios.measures import Measures
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 # Only the pauses are changed: between two lines, and before a run counts as hanging.
@@ -76,6 +77,30 @@ def test_equal_conversations_are_estimated_exactly(calls: int, total: int, secon
     left = estimate.seconds(seconds)
     assert left is not None
     assert left <= seconds * max(1, calls - 1) / ((total - 1) * calls) + 1e-9
+
+
+def test_a_finished_line_shows_no_eta_and_one_under_way_does() -> None:
+    manifest = {"models": {"pupil": {"a": "simulated:a"}}}
+    progress = Progress(Measures(manifest, "pupil"))
+    progress.hear(RunStarted(0.0, "", 2, 0))
+    lines = []
+    for at in range(2):
+        progress.hear(_call(f"a/{at}"))
+        progress.hear(ConversationFinished(0.0, f"a/{at}", at, {"task": f"t{at}", "value": 1.0, "usage": {}}))
+        lines.append(progress.line())
+    assert "1/2 done" in lines[0]
+    assert "ETA" in lines[0]
+    assert "2/2 done" in lines[1]
+    assert "ETA" not in lines[1]
+
+
+@given(st.integers(1, 1000), st.floats(0.01, 1e6))
+def test_slow_work_is_told_by_the_time_of_each_and_never_as_nothing_a_second(ended: int, seconds: float) -> None:
+    said = speed(ended, seconds)
+    figure = float(said.split("/")[0].split()[0])
+    each = {"s": 1.0, "min": 60.0}.get(said.split()[1], 0.0) * figure if said.endswith("each") else 1.0 / figure
+    assert figure > 0.0
+    assert each == pytest.approx(seconds / ended, rel=0.3)
 
 
 @given(st.integers(40, 200), st.lists(st.from_regex(r"[a-z]{1,8} [0-9]{1,9}\.[0-9]", fullmatch=True), min_size=1))
