@@ -6,14 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from process_template import VIVA, Process, forked, same_environment
+from process_template import VIVA, Process, can_fork, forked
 
 _PATIENCE = 600.0  # far beyond what anything takes: what is stuck fails its test instead of hanging it
 
 
 def started(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Popen[bytes] | Process:
     """Start ``viva`` with these arguments."""
-    if same_environment():
+    if can_fork():
         return forked(VIVA, *arguments, cwd=cwd)
     command = [sys.executable, "-m", "viva", *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from process_template import Process, forked, same_environment
+from process_template import Process, can_fork, forked
 
 Plan = dict[str, Any]
 
@@ -73,7 +73,7 @@ def serving_port(command: list[str]) -> Iterator[int]:
 
 def _started(command: list[str]) -> subprocess.Popen[bytes] | Process:
     program, script, *arguments = command
-    if program == sys.executable and script.endswith(".py") and same_environment():
+    if program == sys.executable and script.endswith(".py") and can_fork():
         return forked(script, *arguments)
     return subprocess.Popen(command, stdout=subprocess.PIPE)
 
