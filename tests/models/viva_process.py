@@ -13,8 +13,11 @@ _PATIENCE = 600.0  # far beyond what anything takes: what is stuck fails its tes
 
 def started(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Popen[bytes] | Process:
     """Start ``viva`` with these arguments."""
-    if can_fork():
-        return forked(VIVA, *arguments, cwd=cwd)
+    return forked(VIVA, *arguments, cwd=cwd) if can_fork() else started_afresh(*arguments, cwd=cwd)
+
+
+def started_afresh(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Popen[bytes]:
+    """Start ``viva`` as a shell does, so that it inherits what this process ignores and imports all itself."""
     command = [sys.executable, "-m", "viva", *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd)
 
