@@ -74,7 +74,7 @@ def serving_port(command: list[str]) -> Iterator[int]:
 def _started(command: list[str]) -> subprocess.Popen[bytes] | Process:
     program, script, *arguments = command
     if program == sys.executable and script.endswith(".py") and can_fork():
-        return forked(script, *arguments)
+        return forked(script, *arguments, errors=2)
     return subprocess.Popen(command, stdout=subprocess.PIPE)
 
 

@@ -27,7 +27,8 @@ _PRELOADED = (
     "aiohttp.web", "chaos", "encodings.idna", "numpy", "viva.cli.live", "viva.cli.main", "viva.cli.report",
     "viva.cli.study", "viva.cli.tables", "viva.engine.backends.openai", "viva.engine.backends.simulated",
     "viva.orchestration.estimate", "viva.orchestration.launch", "viva.orchestration.sweep.results",
-    "viva.orchestration.transcripts", "viva.scenarios.kieval.scenario",
+    "viva.orchestration.transcripts", "viva.scenarios.kieval.scenario", "viva.scenarios.lalaeval.commands.verbs",
+    "viva.web.grading.server", "viva.web.server.application",
 )  # fmt: skip
 VIVA = "viva"
 _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "OMP_", "FORCE_COLOR", "NO_COLOR", "TERM", "COLUMNS")
@@ -37,12 +38,13 @@ _STOPPED_AFTER = 10  # seconds until a template ends although a process that it 
 class Process:
     """A running process, with those parts of ``subprocess.Popen`` that tests use; its output is bytes.
 
-    A server's stderr is that of the tests.
+    ``errors``: where its stderr goes instead of a pipe.
     """
 
-    def __init__(self, program: str, arguments: list[str], cwd: Path | None) -> None:
-        (out, told_out), (status, told) = os.pipe(), os.pipe()
-        err, told_err = os.pipe() if program == VIVA else (os.open(os.devnull, os.O_RDONLY), os.dup(2))
+    def __init__(self, program: str, arguments: list[str], cwd: Path | None, errors: int | None) -> None:
+        (out, told_out), (err, told_err), (status, told) = os.pipe(), os.pipe(), os.pipe()
+        if errors is not None:  # and from the pipe comes nothing
+            os.dup2(errors, told_err)
         request = {
             "program": program,
             "arguments": arguments,
@@ -124,10 +126,10 @@ class Process:
         self.stderr.close()
 
 
-def forked(program: str, *arguments: str | Path, cwd: Path | None = None) -> Process:
+def forked(program: str, *arguments: str | Path, cwd: Path | None = None, errors: int | None = None) -> Process:
     """Start ``viva``, or the script of a server by its path."""
     with _LOCK:
-        return Process(program, [str(one) for one in arguments], cwd)
+        return Process(program, [str(one) for one in arguments], cwd, errors)
 
 
 def can_fork() -> bool:
