@@ -60,7 +60,10 @@ class NotPermitted(ConfigurationError):
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Endpoints that clients may name: URLs up to the end of a path's part, and networks that they may lie in."""
+    """Endpoints that clients may name: URLs up to the end of a path's part, and networks of which any URL may be named.
+
+    An entry with a URL allows nothing else that answers at the same address.
+    """
 
     urls: tuple[tuple[str, str, int, str], ...] = ()
     networks: tuple[Network, ...] = ()
@@ -79,10 +82,6 @@ class Endpoints:
                 if place is None or any(sign in entry for sign in "?#*"):
                     raise ConfigurationError(f"--allow-endpoint {entry}: expected http(s)://HOST[:PORT][/PATH]")
                 urls.append(place)
-                with suppress(ValueError):  # an address in the URL is permitted with it
-                    networks.append(ipaddress.ip_network(place[1]))
-                if place[1] == "localhost":
-                    networks += [ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1")]
                 continue
             try:
                 networks.append(ipaddress.ip_network(entry, strict=False))
@@ -107,14 +106,14 @@ class Endpoints:
         except ValueError:
             return False
 
-    def check_address(self, text: str) -> None:
-        """Check the address that is about to be connected to.
+    def check_address(self, text: str, url: str) -> None:
+        """Check the address that is about to be connected to for a URL that a client may name (``has``).
 
         Raises:
-            NotPermitted: It is no public one, and in none of the operator's networks.
+            NotPermitted: It is no public one, in none of the operator's networks, and not what the URL itself says.
         """
         address = ipaddress.ip_address(text.partition("%")[0])
-        if not (is_public(address) or self._within(address)):
+        if not (is_public(address) or self._within(address) or _says(url, address)):
             raise NotPermitted(
                 f"{address} is no public address; clients may use it where the server was started with "
                 f"--allow-endpoint {address}"
@@ -254,9 +253,9 @@ class Permissions:
             raise NotPermitted(f"{str(path)[:100]!r} lies outside of the folders that this server may read from")
 
     @property
-    def guard(self) -> Callable[[str], None] | None:
-        """What checks the address of each connection to an endpoint; None where any may be asked."""
-        return None if self.client is None else self.client.endpoints.check_address
+    def endpoints(self) -> Endpoints | None:
+        """The endpoints that may be asked; None where any may be."""
+        return None if self.client is None else self.client.endpoints
 
 
 _granted = Permissions()
@@ -466,6 +465,17 @@ def _place(url: str) -> tuple[str, str, int, str] | None:
     if not parts.hostname or "@" in parts.netloc or "\\" in url + path or "." in steps or ".." in steps:
         return None
     return parts.scheme, parts.hostname.rstrip("."), port, parts.path or "/"
+
+
+def _says(url: str, address: Address) -> bool:
+    """Return True if a URL's host is this address, or localhost and the address one of this machine's own."""
+    place = _place(url)
+    if place is None or place[1] == "localhost":
+        return place is not None and all(one.is_loopback for one in _meant(address))
+    try:
+        return _meant(ipaddress.ip_address(place[1])) == _meant(address)
+    except ValueError:
+        return False
 
 
 def _bare(spec: ModelSpec) -> tuple[str, str, str, tuple[tuple[str, str], ...]]:

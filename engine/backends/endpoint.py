@@ -21,7 +21,7 @@ from yarl import URL
 
 from ..descriptors import Gate
 from ..errors import AnswerTooLarge, BackendError, ConfigurationError, Redirected, Rejected, Unavailable
-from ..permissions import NotPermitted, permissions
+from ..permissions import Endpoints, NotPermitted, permissions
 from .allowance import Hear, allowances
 from .endpoint_errors import Dialect, error_from_response, loosen, transport_error
 from .network import Proxies, Proxy, trusted_certificates
@@ -176,7 +176,7 @@ class Endpoint:
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(10.0, timeout))
         self._session: aiohttp.ClientSession | None = None
         self._proxies: Proxies | None = None
-        self._guard = permissions().guard
+        self._allowed = permissions().endpoints  # None where any may be asked
         self._refused = ""
         self._gate = Gate(base_url)
         self.hear_allowance: Hear | None = None
@@ -185,13 +185,13 @@ class Endpoint:
         """Make the session."""
         # limit=0: the pool's default of 100 connections would silently cap concurrency; the gate bounds them.
         tls = trusted_certificates() if self.base_url[:5].lower() == "https" else None
-        guarded = None if self._guard is None else self._guarded_socket
+        guarded = None if self._allowed is None else self._guarded_socket
         connector = _Connector(
             limit=0, ttl_dns_cache=300, keepalive_timeout=60, ssl=tls or True, socket_factory=guarded
         )
         proxies = Proxies()
         # A proxy would look the name up itself: an endpoint that a client has named is asked directly.
-        self._proxies = proxies if proxies and self._guard is None else None
+        self._proxies = proxies if proxies and self._allowed is None else None
         self._session = aiohttp.ClientSession(
             connector=connector,
             headers=self._headers if self._proxies is None else None,  # a proxy would be sent them, keys too
@@ -207,9 +207,9 @@ class Endpoint:
         :raises PermissionError: a client has named the endpoint, and it lies where clients may ask nothing.
         """
         family, kind, protocol, _, place = address
-        assert self._guard is not None
+        assert self._allowed is not None
         try:
-            self._guard(place[0])
+            self._allowed.check_address(place[0], self.base_url)
         except NotPermitted as error:
             self._refused = str(error)
             raise PermissionError(str(error)) from None  # which the connector expects; another address may do
@@ -310,7 +310,7 @@ class Endpoint:
                     if response.status not in _REDIRECTS or "Location" not in response.headers:
                         body = await Body(response, self._longest, label).head()
                         raise self.error(label, response.status, body, response.headers)
-                    url = _redirected(response, method, label, self.redact, last=hops == _MOST_REDIRECTS)
+                    url = _redirected(response, method, label, self.redact, self._allowed, last=hops == _MOST_REDIRECTS)
                 hops += 1
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                 # Some servers close a connection that they said they keep (llama-server does behind each stream): what
@@ -336,14 +336,23 @@ class Endpoint:
         return whole, {"proxy": proxy.url}
 
 
-def _redirected(response: aiohttp.ClientResponse, method: str, label: str, redact: Redactor, *, last: bool) -> str:
+def _redirected(
+    response: aiohttp.ClientResponse,
+    method: str,
+    label: str,
+    redact: Redactor,
+    allowed: Endpoints | None,
+    *,
+    last: bool,
+) -> str:
     """Where to ask instead.
 
-    :raises Redirected: another host, or another kind of request: neither key nor prompt goes there unasked.
+    :raises Redirected: another host, another kind of request, or what a client may not name: neither key nor prompt
+        goes there unasked.
     """
     try:
         target = response.url.join(URL(response.headers["Location"]))
-        same = target.origin() == response.url.origin()
+        same = target.origin() == response.url.origin() and (allowed is None or allowed.has(str(target)))
     except ValueError:
         target, same = URL(), False
     if same and not last and (method == "GET" or response.status in _KEPT_METHOD):

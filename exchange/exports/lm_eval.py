@@ -33,7 +33,7 @@ def export_lm_eval(cells: Sequence[ExportCell], out: Path) -> Exported:
     """A folder a model below ``out``, in it two files a cell."""
     done = Exported()
     for cell in cells:
-        folder = out / _NOT_IN_NAMES.sub("__", cell.label)
+        folder = out / _folder_name(cell.label)
         task = safe_name(f"{cell.which.name}_{cell.dataset}")
         date = _date(cell, folder)
         samples = folder / f"samples_{task}_{date}.jsonl"
@@ -51,6 +51,12 @@ def export_lm_eval(cells: Sequence[ExportCell], out: Path) -> Exported:
         if failed:
             done.notes.append(f"{cell.name}: {failed:,} conversations failed and are in no sample")
     return done
+
+
+def _folder_name(label: str) -> str:
+    """A model's folder as that tool names it, but never the folder above."""
+    name = _NOT_IN_NAMES.sub("__", label)
+    return name if name.strip(".") else safe_name(name)
 
 
 def _date(cell: ExportCell, folder: Path) -> str:
@@ -102,7 +108,7 @@ def _results(cell: ExportCell, task: str) -> dict[str, Any]:
         "task_hashes": {},
         "model_source": spec.kind,
         "model_name": cell.label,
-        "model_name_sanitized": _NOT_IN_NAMES.sub("__", cell.label),
+        "model_name_sanitized": _folder_name(cell.label),
         "system_instruction": None,
         "system_instruction_sha": None,
         "fewshot_as_multiturn": None,

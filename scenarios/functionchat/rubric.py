@@ -15,6 +15,7 @@ import yaml
 
 from viva.agents.prompts import PackTemplates, PromptPack
 from viva.engine.errors import ConfigurationError
+from viva.engine.permissions import permissions
 from viva.engine.tools import ToolCall
 from viva.engine.yamlfile import parse_yaml
 
@@ -124,6 +125,7 @@ def _with_rubrics(pack: PromptPack, folder: Path) -> PromptPack:
 
 
 def _read(path: Path, setting: str) -> str:
+    permissions().check_file(path)
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

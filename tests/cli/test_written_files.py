@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from study_runs import SCIENCE, interviewed
 from typer.testing import CliRunner, Result
-from viva_process import ended, started
+from viva_process import ended, started, started_afresh
 
 from viva.cli.main import app
 from viva.engine.clock import VirtualClock
@@ -110,7 +110,7 @@ def test_line_29_a_hangup_stops_a_run_in_order_and_is_ignored_where_it_was(chaos
         out = tmp_path / str(ignored)
         before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
         try:
-            process = started("run", "kieval", "--dataset", SCIENCE, *models, "-n", "2", "--out", out)
+            process = started_afresh("run", "kieval", "--dataset", SCIENCE, *models, "-n", "2", "--out", out)
         finally:
             signal.signal(signal.SIGHUP, before)
         server.log(requests=2)

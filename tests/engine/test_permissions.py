@@ -475,7 +475,7 @@ INNER = [
 def test_inner_addresses_are_refused_by_default(address: str) -> None:
     assert not is_public(ipaddress.ip_address(address))
     with pytest.raises(NotPermitted, match="no public address"):
-        Endpoints.parse(["https://api.example.org"]).check_address(address)
+        Endpoints.parse(["https://api.example.org"]).check_address(address, "https://api.example.org/v1")
 
 
 @given(st.ip_addresses(v=4))
@@ -489,11 +489,11 @@ def test_a_wrapped_address_is_as_public_as_the_one_inside(inner: ipaddress.IPv4A
 
 def test_the_operators_list_of_endpoints_is_read_and_refused() -> None:
     allowed = Endpoints.parse(["http://localhost:8000/v1", "10.1.0.0/16", "https://API.example.org", "192.168.0.7"])
-    for address in ("127.0.0.1", "::1", "10.1.2.3", "::ffff:10.1.2.3", "192.168.0.7", "8.8.8.8"):
-        allowed.check_address(address)
-    for address in ("10.2.0.1", "192.168.0.8", "169.254.169.254"):
+    for address in ("10.1.2.3", "::ffff:10.1.2.3", "192.168.0.7", "8.8.8.8"):
+        allowed.check_address(address, "https://api.example.org/any")
+    for address in ("127.0.0.1", "::1", "10.2.0.1", "192.168.0.8", "169.254.169.254"):
         with pytest.raises(NotPermitted):
-            allowed.check_address(address)
+            allowed.check_address(address, "https://api.example.org/any")
     assert allowed.has("https://api.example.org/any")
     assert allowed.has("http://10.1.2.3:8000/v1")
     assert not allowed.has("http://10.2.2.3:8000/v1")
@@ -501,6 +501,27 @@ def test_the_operators_list_of_endpoints_is_read_and_refused() -> None:
     for wrong in ("api.example.org", "ftp://x", "https://u:p@x", "https://*.example.org", "10.0.0.0/99", ""):
         with pytest.raises(ConfigurationError, match="--allow-endpoint"):
             Endpoints.parse([wrong])
+
+
+@pytest.mark.parametrize(
+    ("entry", "address", "others"),
+    [
+        ("http://localhost:8000/v1", "127.0.0.1", ["http://127.0.0.1:2375", "http://[::1]:8000/v1"]),
+        ("http://127.0.0.1:8000/v1", "127.0.0.1", ["http://127.0.0.1:8000/", "http://[::ffff:127.0.0.1]:9/"]),
+        ("http://10.1.2.3:8000/team", "10.1.2.3", ["http://10.1.2.3:8000/admin", "http://10.1.2.3/team"]),
+        ("http://[fd00::7]:8000/v1", "fd00::7", ["http://[fd00::7]:22/v1"]),
+    ],
+)
+def test_an_allowed_url_of_an_inner_address_allows_no_other_port_or_path_there(
+    entry: str, address: str, others: list[str]
+) -> None:
+    allowed = Endpoints.parse([entry])
+    assert allowed.has(f"{entry}/chat")
+    allowed.check_address(address, f"{entry}/chat")
+    for other in others:
+        assert not allowed.has(other), other
+    with pytest.raises(NotPermitted):
+        allowed.check_address("10.9.9.9", f"{entry}/chat")
 
 
 def test_nothing_but_the_permissions_reads_a_variable_that_a_models_name_mentions() -> None:

@@ -241,6 +241,15 @@ def test_a_sweep_is_exported_cell_by_cell(tmp_path: Path) -> None:
     assert {file.parent.name for file in done.files} == {"a", "b"}
 
 
+@pytest.mark.parametrize("label", ["..", ".", "...", "a/../../b"])
+def test_no_label_leads_out_of_the_folder_that_an_export_is_to_make(tmp_path: Path, label: str) -> None:
+    models: Any = {"pupil": [f"fixed:?text=hi&label={label}"]}
+    viva.run_sync(rudely, models=models, tasks=["1"], out=tmp_path / "run")
+    done = export(tmp_path / "run", "lm-eval", tmp_path / "deep" / "out")
+    assert [file for file in tmp_path.rglob("*_2*") if tmp_path / "deep" / "out" not in file.parents] == []
+    assert all(file.resolve().parent.parent == tmp_path / "deep" / "out" for file in done.files)
+
+
 def test_the_verb_names_formats_and_never_writes_over_anything(run: Path, tmp_path: Path) -> None:
     runner = CliRunner()
     assert all(f"  {name}" in runner.invoke(app, ["export", "--help"]).output for name in FORMATS)

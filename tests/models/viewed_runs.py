@@ -122,14 +122,14 @@ def gated_run(out: Path) -> Iterator[subprocess.Popen[str]]:
 @contextmanager
 def viewer(root: Path, index: Path) -> Iterator[str]:
     """``viva view`` in a process of its own; gives its address."""
-    command = [sys.executable, "-m", "viva", "view", root, "--port", "0", "--index", index]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    from viva_process import ended, started  # not above: the viewer reads this file as a scenario's, alone
+
+    process = started("view", root, "--port", "0", "--index", index)
+    try:
         assert process.stderr is not None
-        try:
-            line = process.stderr.readline()
-            assert "http://" in line, line + process.stderr.read()
-            yield line.split()[2].rstrip("/")
-        finally:
-            process.terminate()
-            said = process.stderr.read()
-    assert "Traceback" not in said, said
+        line = process.stderr.readline().decode()
+        assert "http://" in line, line
+        yield line.split()[2].rstrip("/")
+    finally:
+        process.terminate()
+        ended(process)

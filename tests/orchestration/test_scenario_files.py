@@ -48,14 +48,14 @@ def test_after_the_file_was_edited_what_is_asked_otherwise_is_asked_anew(
     tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     viva.run_sync(file, tasks=TOPICS, models=MODELS, out=tmp_path / "run", max_calls=3, concurrency=1)
-    file.write_text(LESSON.replace("Begin with", "Start with"))
+    file.write_text(LESSON.replace("Begin with", "Start again with"))
     _forget(monkeypatch)
     resumed = waited_for(lambda: viva.resume(tmp_path / "run", max_calls=None))
     assert resumed.outcome is not None
     assert (resumed.outcome.finished, resumed.outcome.restored) == (3, 1)
     before, after = (asyncio.run(resumed.transcript(f"a/{topic}")) for topic in ("tides", "rust"))
     assert before.problem == "tutor #0 was asked otherwise when it was recorded"
-    assert after.speeches[0].prompt["messages"][0]["content"] == "Start with rust"
+    assert after.speeches[0].prompt["messages"][0]["content"] == "Start again with rust"
 
 
 def test_runs_of_two_files_with_scenarios_of_one_name_are_each_read_with_their_own(tmp_path: Path, file: Path) -> None:

@@ -10,12 +10,14 @@ import json
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
+
+from process_template import Process
+from viva_process import ended, started
 
 from viva.orchestration.grading.records import Answer, GraderRole, Label, Question, Said
 from viva.orchestration.grading.store import GradeStore
@@ -69,7 +71,7 @@ def make_folder(folder: Path, count: int = 12, *, roles: dict[str, GraderRole] |
 class GradingSite:
     """A running server. ``links``: the secret links by name that it printed, as paths."""
 
-    def __init__(self, process: subprocess.Popen[str], url: str, links: dict[str, str]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes] | Process, url: str, links: dict[str, str]) -> None:
         self.process, self.url, self.links = process, url, links
         self.port = int(url.rpartition(":")[2])
 
@@ -152,56 +154,23 @@ def field(text: str, name: str) -> str:
     return found[1]
 
 
-# Everything is imported before the server is let go, which is most of the time of a start.
-_HELD = """
-import sys
-import viva.cli.main, viva.scenarios.lalaeval.commands.verbs, viva.web.grading.server
-sys.stdin.readline()
-from viva.cli.start import main
-main()
-"""
-
-
-class HeldServer:
-    """``viva grade serve`` in a process of its own, which begins with ``go``."""
-
-    def __init__(self, folder: Path, *options: str | Path, port: int = 0) -> None:
-        self._log = folder.parent / f"{folder.name}.log"
-        command = ["grade", "serve", str(folder), "--port", str(port), *map(str, options)]
-        with self._log.open("a") as said:
-            self.process = subprocess.Popen([sys.executable, "-c", _HELD, *command], stdin=subprocess.PIPE,
-                                            stdout=subprocess.PIPE, stderr=said, text=True)  # fmt: skip
-
-    def go(self) -> GradingSite:
-        """Begin, and wait until it serves."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
+@contextmanager
+def grading_site(folder: Path, *options: str | Path, port: int = 0) -> Iterator[GradingSite]:
+    """Run the server while entered; what it says on stderr has no traceback in it."""
+    log = folder.parent / f"{folder.name}.log"
+    with log.open("a") as said:
+        process = started("grade", "serve", folder, "--port", str(port), *options, errors=said.fileno())
+    try:
+        assert process.stdout is not None
         links, url = {}, ""
-        while not url and (line := self.process.stdout.readline()):
+        while not url and (line := process.stdout.readline().decode()):
             if found := re.fullmatch(r"(.+) \((?:grader|adjudicator|admin)\): http://[^/]+(/link/\S+)\n", line):
                 links[found[1]] = found[2]
             elif found := re.match(r"viva grade: (http://\S+)/ ", line):
                 url = found[1]
-        assert url, self._log.read_text()
-        return GradingSite(self.process, url, links)
-
-    def end(self) -> None:
-        """End it, however far it is; what it said on stderr has no traceback in it."""
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                stream.close()
-        assert "Traceback" not in self._log.read_text(), self._log.read_text()
-
-
-@contextmanager
-def grading_site(folder: Path, *options: str | Path, port: int = 0) -> Iterator[GradingSite]:
-    """The server while entered."""
-    server = HeldServer(folder, *options, port=port)
-    try:
-        yield server.go()
+        assert url, log.read_text()
+        yield GradingSite(process, url, links)
     finally:
-        server.end()
+        process.kill()
+        ended(process)
+    assert "Traceback" not in log.read_text(), log.read_text()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from process_template import Process, forked, same_environment
+from process_template import Process, can_fork, forked
 
 Plan = dict[str, Any]
 
@@ -73,8 +73,8 @@ def serving_port(command: list[str]) -> Iterator[int]:
 
 def _started(command: list[str]) -> subprocess.Popen[bytes] | Process:
     program, script, *arguments = command
-    if program == sys.executable and script.endswith(".py") and same_environment():
-        return forked(script, *arguments)
+    if program == sys.executable and script.endswith(".py") and can_fork():
+        return forked(script, *arguments, errors=2)
     return subprocess.Popen(command, stdout=subprocess.PIPE)
 
 

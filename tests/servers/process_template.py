@@ -27,22 +27,30 @@ _PRELOADED = (
     "aiohttp.web", "chaos", "encodings.idna", "numpy", "viva.cli.live", "viva.cli.main", "viva.cli.report",
     "viva.cli.study", "viva.cli.tables", "viva.engine.backends.openai", "viva.engine.backends.simulated",
     "viva.orchestration.estimate", "viva.orchestration.launch", "viva.orchestration.sweep.results",
-    "viva.orchestration.transcripts", "viva.scenarios.kieval.scenario",
+    "viva.orchestration.transcripts", "viva.scenarios.kieval.scenario", "viva.scenarios.lalaeval.commands.verbs",
+    "viva.web.grading.server", "viva.web.server.application",
 )  # fmt: skip
 VIVA = "viva"
+_READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "OMP_", "FORCE_COLOR", "NO_COLOR", "TERM", "COLUMNS")
 _STOPPED_AFTER = 10  # seconds until a template ends although a process that it made goes on
 
 
 class Process:
     """A running process, with those parts of ``subprocess.Popen`` that tests use; its output is bytes.
 
-    A server's stderr is that of the tests.
+    ``errors``: where its stderr goes instead of a pipe.
     """
 
-    def __init__(self, program: str, arguments: list[str], cwd: Path | None) -> None:
-        (out, told_out), (status, told) = os.pipe(), os.pipe()
-        err, told_err = os.pipe() if program == VIVA else (os.open(os.devnull, os.O_RDONLY), os.dup(2))
-        request = {"program": program, "arguments": arguments, "cwd": str(cwd or Path.cwd())}
+    def __init__(self, program: str, arguments: list[str], cwd: Path | None, errors: int | None) -> None:
+        (out, told_out), (err, told_err), (status, told) = os.pipe(), os.pipe(), os.pipe()
+        if errors is not None:  # and from the pipe comes nothing
+            os.dup2(errors, told_err)
+        request = {
+            "program": program,
+            "arguments": arguments,
+            "cwd": str(cwd or Path.cwd()),
+            "environment": dict(os.environ),
+        }
         written = [told_out, told_err, told]
         socket.send_fds(_template(), [json.dumps(request).encode()], written)
         for one in written:
@@ -118,22 +126,22 @@ class Process:
         self.stderr.close()
 
 
-def forked(program: str, *arguments: str | Path, cwd: Path | None = None) -> Process:
-    """Start ``viva``, or the script of a server by its path, with the environment that the tests began with."""
+def forked(program: str, *arguments: str | Path, cwd: Path | None = None, errors: int | None = None) -> Process:
+    """Start ``viva``, or the script of a server by its path."""
     with _LOCK:
-        return Process(program, [str(one) for one in arguments], cwd)
+        return Process(program, [str(one) for one in arguments], cwd, errors)
 
 
-def same_environment() -> bool:
-    """Return True if a forked process has the environment that one started now would have."""
-    return _seen() == _ENVIRONMENT
+def can_fork() -> bool:
+    """Return True unless the environment has changed in what is read at a program's start or by its imports."""
+    return _read_at_start() == _AT_START
 
 
-def _seen() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+def _read_at_start() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith(_READ_AT_START)}
 
 
-_ENVIRONMENT = _seen()
+_AT_START = _read_at_start()
 _LOCK = Lock()
 
 
@@ -141,7 +149,7 @@ _LOCK = Lock()
 def _template() -> socket.socket:
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, __file__, str(there.fileno())]
-    _TEMPLATES.append(subprocess.Popen(command, pass_fds=[there.fileno()], env=_ENVIRONMENT, stdin=subprocess.DEVNULL))
+    _TEMPLATES.append(subprocess.Popen(command, pass_fds=[there.fileno()], stdin=subprocess.DEVNULL))
     there.close()
     return here
 
@@ -200,6 +208,8 @@ def _serve(requests: socket.socket) -> tuple[str, list[str]] | None:
     os.close(err)
     request = json.loads(data)
     os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
     return request["program"], request["arguments"]
 
 

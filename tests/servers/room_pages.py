@@ -9,7 +9,6 @@ import http.client
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from people import Person
-from viva_process import started
+from viva_process import ended, started
 
 from viva.engine.backends.human.posed import Posed
 from viva.engine.messages import Request, Sampling, View, request_digest
@@ -33,22 +32,16 @@ class Sitting:
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "viva", "grade", "sit", self._room, "--port", str(self._port)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self._process = started("grade", "sit", self._room, "--port", str(self._port))
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        line = self._process.stdout.readline().decode()
         found = re.search(r"http://127\.0\.0\.1:(\d+)/\S+", line)
-        assert found, line + self._process.stdout.read()
+        assert found, line + ended(self._process)[2]
         self.link, self._port = found[0], int(found[1])
 
     def stop(self, how: signal.Signals) -> int:
         self._process.send_signal(how)
-        assert self._process.stdout is not None
-        with self._process.stdout as stream:
-            said = stream.read()
-        self._process.wait()
-        assert "Traceback" not in said, said
-        return self._process.returncode
+        return ended(self._process)[0]
 
     @property
     def stopped(self) -> bool:

@@ -8,11 +8,14 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+from process_template import Process
+from viva_process import ended, started
 
 _PATIENCE_SECONDS = 60.0  # far beyond what any answer takes
 JSON = {"Content-Type": "application/json"}
@@ -21,7 +24,7 @@ JSON = {"Content-Type": "application/json"}
 class Serving:
     """A running server; ``token`` is sent with every request that names no other."""
 
-    def __init__(self, process: subprocess.Popen[str], port: int, token: str) -> None:
+    def __init__(self, process: subprocess.Popen[bytes] | Process, port: int, token: str) -> None:
         self.process, self.port, self.token = process, port, token
         self.url = f"http://127.0.0.1:{port}"
 
@@ -81,20 +84,15 @@ def _events(answer: http.client.HTTPResponse) -> Iterator[tuple[str, str, Any]]:
 @contextmanager
 def serving(folder: Path, *options: str | Path, token: str = "") -> Iterator[Serving]:
     """The server while entered, started in ``folder``."""
-    command = [sys.executable, "-m", "viva", "serve", "--port", "0", *map(str, options)]
-    with (folder / "serve.log").open("a") as log:
-        process = subprocess.Popen(
-            command, cwd=folder, env=os.environ | {"VIVA_TOKENS": token}, stdout=subprocess.PIPE, stderr=log, text=True
-        )
+    with (folder / "serve.log").open("a") as log, patch.dict(os.environ, {"VIVA_TOKENS": token}):
+        process = started("serve", "--port", "0", *options, cwd=folder, errors=log.fileno())
     try:
         assert process.stdout is not None
-        line = process.stdout.readline()
+        line = process.stdout.readline().decode()
         port = re.search(r"http://127\.0\.0\.1:(\d+)", line)
         assert port is not None, (line, (folder / "serve.log").read_text())
         yield Serving(process, int(port[1]), token)
     finally:
         process.kill()
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        ended(process)
     assert "Traceback" not in (folder / "serve.log").read_text()

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.schemas import broken_rules
 
 from .schema_fields import FormField, Group, Schema, Wrong, groups_of
 
@@ -54,7 +55,7 @@ class SchemaForm:
         """What the schema says against the answer, at the fields that it says it of."""
         fields = {field.path: field for group in self.groups for field in group.fields}
         found: dict[str, str] = {}
-        for path, message in broken_rules(self._schema, answer):
+        for path, message in _broken_rules(self._schema, answer):
             at = next((fields[path[:length]] for length in range(len(path), -1, -1) if path[:length] in fields), None)
             name = self._prefix + WHOLE if at is None else self.name(at)
             inside = ".".join(path[len(at.path) :] if at is not None else path)
@@ -62,22 +63,12 @@ class SchemaForm:
         return found
 
 
-def broken_rules(schema: Schema, value: Any) -> list[tuple[tuple[str, ...], str]]:
-    """What a JSON schema says against a value, as (path, message); nothing is ever loaded from elsewhere.
-
-    :raises ConfigurationError: the package jsonschema is not there.
-    """
+def _broken_rules(schema: Schema, value: Any) -> list[tuple[tuple[str, ...], str]]:
+    """What a JSON schema says against a value, as (path, message)."""
     try:
-        import jsonschema
-        from referencing import Registry
-    except ImportError:
-        raise ConfigurationError("forms of JSON schemas need the package jsonschema: pip install jsonschema") from None
-
-    rules = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-    try:
-        errors = sorted(rules(schema, registry=Registry()).iter_errors(value), key=lambda one: list(map(str, one.path)))
-    except Exception as error:  # a schema that is none, or refers to what is not there
-        return [((), f"the schema itself cannot be used ({type(error).__name__}); please tell whoever runs this")]
+        errors = broken_rules(schema, value)
+    except ConfigurationError:
+        return [((), "the schema itself cannot be used; please tell whoever runs this")]
     return [(tuple(map(str, one.path)), _sentence(one)) for one in errors]
 
 

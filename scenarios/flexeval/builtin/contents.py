@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from viva.agents.refusals import refuses
+from viva.engine.schemas import broken_rules
 
 _FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL)
 
@@ -37,18 +38,13 @@ def is_json(text: str, fenced: bool = True) -> bool:
 
 def follows_schema(text: str, schema: dict[str, Any], fenced: bool = True) -> dict[str, Any]:
     """Whether the text is JSON that follows a JSON schema (``valid``), and what is wrong with it otherwise."""
-    try:
-        import jsonschema
-    except ImportError:
-        raise ImportError("needs the package jsonschema: pip install 'viva-exam[suites]'") from None
-
     value = _parsed(text, fenced)
     if value is None:
         return {"valid": False, "problem": "not JSON"}
-    validator = jsonschema.validators.validator_for(schema)(schema)
-    error = next(iter(sorted(validator.iter_errors(value[0]), key=lambda one: list(map(str, one.path)))), None)
-    if error is None:
+    errors = broken_rules(schema, value[0])
+    if not errors:
         return {"valid": True, "problem": None}
+    error = errors[0]
     where = ".".join(map(str, error.path)) or "the whole"
     return {"valid": False, "problem": f"{where}: {error.validator}"}
 

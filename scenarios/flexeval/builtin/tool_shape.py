@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from viva.engine.schemas import broken_rules
+
 from ..units import ToolCall
 
 
@@ -24,15 +26,8 @@ def tool_call_shape(call: ToolCall, tools: list[dict[str, Any]]) -> dict[str, An
         return _wrong("arguments are not JSON")
     if not isinstance(arguments, dict):
         return _wrong("arguments are no object")
-    try:
-        import jsonschema
-    except ImportError:
-        raise ImportError("needs the package jsonschema: pip install 'viva-exam[suites]'") from None
-
-    schema = declared[call.name]
-    validator = jsonschema.validators.validator_for(schema)(schema)
     errors = sorted(f"{'.'.join(map(str, one.path)) or 'arguments'}: {one.validator}"
-                    for one in validator.iter_errors(arguments))  # fmt: skip
+                    for one in broken_rules(declared[call.name], arguments))  # fmt: skip
     return _wrong(errors[0]) if errors else {"valid": True, "problem": None}
 
 

@@ -12,8 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_suites import TALK, metric, run_suite, write_suite
 
+from viva.engine.errors import ConfigurationError
+from viva.scenarios.flexeval.builtin.contents import follows_schema
 from viva.scenarios.flexeval.builtin.texts import FORMULAS, flesch_reading_ease, readability, words
+from viva.scenarios.flexeval.builtin.tool_shape import tool_call_shape
 from viva.scenarios.flexeval.report import gate_table
+from viva.scenarios.flexeval.units import ToolCall
 
 DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve() / "flexeval"
 
@@ -165,3 +169,15 @@ def calm(text): return "calm"
     told = [row[3] for row in gate_table(report)[2]]
     assert "1 (1 error left out)" in told
     assert not any("nothing was measured" in one for one in told)
+
+
+def test_a_schema_by_others_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    # It refers to a file that is there, and that would allow the value: loaded, it would be valid.
+    (tmp_path / "loaded.json").write_text("{}")
+    schema = {"$ref": (tmp_path / "loaded.json").as_uri()}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    with pytest.raises(ConfigurationError, match="the schema cannot be used"):
+        follows_schema("{}", schema)
+    with pytest.raises(ConfigurationError, match="the schema cannot be used"):
+        tool_call_shape(ToolCall("f", "{}"), [tool])
+    assert follows_schema("1", {"$ref": "#/$defs/n", "$defs": {"n": {"type": "integer"}}})["valid"]

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from grading_site import GradingSite, HeldServer, Visitor, field, grading_site, make_folder
+from grading_site import GradingSite, Visitor, field, grading_site, make_folder
 
 from viva.orchestration.grading.store import GradeStore
 
@@ -109,17 +109,15 @@ class _Restarted:
 
     def __init__(self, stack: ExitStack, folder: Path) -> None:
         self._stack, self._folder, self._draw = stack, folder, random.Random(11)
-        self.site = self._held(0).go()
+        self.site = self._site(0)
         self.port = self.site.port
         self.over, self._up, self._due = threading.Event(), threading.Event(), threading.Event()
         self._up.set()
         self._lock = threading.Lock()
         self._left = self._draw.randint(1, 25)
 
-    def _held(self, port: int) -> HeldServer:
-        server = HeldServer(self._folder, port=port)
-        self._stack.callback(server.end)
-        return server
+    def _site(self, port: int) -> GradingSite:
+        return self._stack.enter_context(grading_site(self._folder, port=port))
 
     def heard(self) -> None:
         """An acknowledgement arrived; the due one ends the server, with other submissions on their way."""
@@ -135,16 +133,14 @@ class _Restarted:
 
     def run(self) -> None:
         """Kill and start again, to the end."""
-        following = self._held(self.port)
         for number in range(_KILLS):
             assert self._due.wait(60)
             self._due.clear()
             self.site.kill()
-            self.site = following.go()
+            self.site = self._site(self.port)
             with self._lock:
                 self._left = self._draw.randint(1, 25) if number < _KILLS - 1 else -1
             self._up.set()
-            following = self._held(self.port)
         self.over.set()
 
 
