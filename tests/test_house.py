@@ -39,8 +39,13 @@ _SYSTEMS_OWN = {path for name in _SYSTEMS for path in MODULES
 
 
 @cache
+def _text(path: Path) -> str:
+    return path.read_text()
+
+
+@cache
 def _parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+    return ast.parse(_text(path))
 
 
 def _imported(path: Path) -> set[str]:
@@ -59,12 +64,15 @@ def _imported(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_never_climb(path: Path) -> None:
-    parts = path.relative_to(ROOT).parts
-    # A system's own commands stand in its folder, on the floor of the command line.
-    floor = "cli" if parts[0] == "scenarios" and "commands" in parts else parts[0]
-    assert _imported(path) & FLOORS.keys() <= FLOORS[floor] | {floor}
+def test_imports_never_climb() -> None:
+    climbing = {}
+    for path in MODULES:
+        parts = path.relative_to(ROOT).parts
+        # A system's own commands stand in its folder, on the floor of the command line.
+        floor = "cli" if parts[0] == "scenarios" and "commands" in parts else parts[0]
+        if above := (_imported(path) & FLOORS.keys()) - FLOORS[floor] - {floor}:
+            climbing[path] = above
+    assert climbing == {}
 
 
 def test_the_floor_check_sees_a_climbing_import(tmp_path: Path) -> None:
@@ -81,10 +89,9 @@ def test_every_folder_of_modules_is_a_package() -> None:
 _NAMELESS = [path for path in MODULES if path.relative_to(ROOT).parts[0] != "lab" and path not in _SYSTEMS_OWN]
 
 
-@pytest.mark.parametrize("path", _NAMELESS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_room_but_its_own_names_a_system(path: Path) -> None:
-    found = [line for line in path.read_text().splitlines() if _SYSTEM.search(line)]
-    assert found == [], f"{path}: only a system's own folder may name it"
+def test_no_room_but_its_own_names_a_system() -> None:
+    lines = [(path, line) for path in _NAMELESS for line in _text(path).splitlines()]
+    assert [one for one in lines if _SYSTEM.search(one[1])] == [], "only a system's own folder may name it"
 
 
 def test_the_check_sees_a_named_system() -> None:
@@ -93,12 +100,10 @@ def test_the_check_sees_a_named_system() -> None:
     assert not _SYSTEM.search("probe = ToolCall(); a diffusion model")
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_room_says_what_it_is_for(path: Path) -> None:
-    if path.name != "__init__.py":
-        docstring = ast.get_docstring(_parsed(path)) or ""
-        assert len(docstring) > 60, f"{path}: the docstring says too little"
-        assert len(path.read_text().splitlines()) <= 800, f"{path}: holds more than one thing"
+def test_every_room_says_what_it_is_for() -> None:
+    rooms = [path for path in MODULES if path.name != "__init__.py"]
+    assert [path for path in rooms if len(ast.get_docstring(_parsed(path)) or "") <= 60] == [], "says too little"
+    assert [path for path in rooms if len(_text(path).splitlines()) > 800] == [], "holds more than one thing"
 
 
 def test_line_13_type_checkers_find_every_floor_where_an_editable_install_points() -> None:
@@ -110,14 +115,16 @@ def test_line_13_type_checkers_find_every_floor_where_an_editable_install_points
         assert (ROOT / "viva" / floor).is_symlink()
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_line_13_defaults_of_settings_are_given_by_name(path: Path) -> None:
+def test_line_13_defaults_of_settings_are_given_by_name() -> None:
     # Type checkers know a default by its name alone: given by place it makes the setting look required.
-    if "pydantic" not in path.read_text():
-        return
-    for node in ast.walk(_parsed(path)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Field":
-            assert not node.args, f"{path}:{node.lineno}: write Field(default=…)"
+    by_place = [
+        f"{path}:{node.lineno}: write Field(default=…)"
+        for path in MODULES
+        if "pydantic" in _text(path)
+        for node in ast.walk(_parsed(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Field" and node.args
+    ]
+    assert by_place == []
 
 
 def test_every_bench_loads() -> None:

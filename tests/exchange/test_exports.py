@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import openai.types.chat as chat_types
 import orjson
 import pyarrow.parquet as parquet
 import pytest
@@ -197,6 +196,8 @@ def test_the_package_datasets_loads_the_same_rows(run: Path, tmp_path: Path) -> 
 def test_dialogs_are_what_clients_and_suites_read(run: Path, tmp_path: Path) -> None:
     export(run, "openai", tmp_path / "openai.jsonl")
     export(run, "sharegpt", tmp_path / "sharegpt.jsonl")
+    import openai.types.chat as chat_types
+
     message = TypeAdapter(chat_types.ChatCompletionMessageParam)
     lines = _lines(tmp_path / "openai.jsonl")
     assert len(lines) == 12

@@ -24,9 +24,18 @@ from viva.exchange.exports.cells import open_cells
 from viva.exchange.exports.inspect_log import export_inspect
 from viva.exchange.imports.formats import import_file
 
-inspect_log = pytest.importorskip("inspect_ai.log")
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _inspect() -> None:
+    # Not above: it takes seconds to import, in each worker of pytest.
+    pytest.importorskip("inspect_ai.log")
+
+
+def _read(log: Path) -> Any:
+    return pytest.importorskip("inspect_ai.log").read_eval_log(str(log))
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +56,7 @@ def log(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_log_has_the_figures_and_every_word(run: Path, log: Path) -> None:
-    read = inspect_log.read_eval_log(str(log))
+    read = _read(log)
     own = viva.load(run).report()["candidates"]["student"]
     score = read.results.scores[0]
     assert (read.status, score.name, score.scored_samples) == ("success", "score", 5)
@@ -80,7 +89,7 @@ def _speeches(run: Path, key: str) -> list[Any]:
 
 def test_a_large_cell_gives_the_same_log_a_few_samples_at_a_time(run: Path, log: Path, tmp_path: Path) -> None:
     [file] = export_inspect(open_cells(run), tmp_path, at_once=1).files
-    streamed, whole = (inspect_log.read_eval_log(str(one)) for one in (file, log))
+    streamed, whole = (_read(one) for one in (file, log))
     assert streamed.model_dump(exclude={"location"}) == whole.model_dump(exclude={"location"})
 
 
@@ -92,7 +101,7 @@ def test_inspects_viewer_shows_the_log(log: Path, tmp_path: Path) -> None:
         page = browser.open(f"{address}/#/logs/{log.name}", 1400)
         text = page.until("document.body.innerText.includes('interactor: simulated:asker') && document.body.innerText")
         assert "simulated:student" in text
-        [first, *_] = [one.id for one in inspect_log.read_eval_log(str(log)).samples]
+        [first, *_] = [one.id for one in _read(log).samples]
         page = browser.open(f"{address}/#/logs/{log.name}/samples/sample/{first}/1", 1400)
         text = page.until("document.body.innerText.includes('conciseness') && document.body.innerText")
         assert first in text
