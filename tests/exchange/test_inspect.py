@@ -24,7 +24,6 @@ from viva.exchange.exports.cells import open_cells
 from viva.exchange.exports.inspect_log import export_inspect
 from viva.exchange.imports.formats import import_file
 
-
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 
 
