@@ -70,20 +70,16 @@ def to_json(record: Any, option: int = 0) -> bytes:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A place beside ``path`` to write to; moved there when the block ends well, else taken away.
+    """As ``whole_place``, of a file whose folder is made.
 
     :raises ConfigurationError: its folder cannot be made, or the file not be put there.
     """
-    part = path.with_name(f"{path.stem}.part{path.suffix}")  # some writers go by the ending
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield part
-        part.replace(path)
     except OSError as error:
         raise _unwritten(path, error) from None
-    finally:
-        with suppress(OSError):
-            part.unlink()
+    with whole_place(path) as part:
+        yield part
 
 
 @contextmanager
@@ -101,7 +97,7 @@ def whole_place(path: Path) -> Iterator[Path]:
     try:
         _take_away(part)
         yield part
-        part.rename(path)
+        part.replace(path)
     except OSError as error:
         raise _unwritten(path, error) from None
     finally:

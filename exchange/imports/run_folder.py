@@ -5,9 +5,7 @@ The folder is made under another name and moved when it is whole. What never bel
 
 from __future__ import annotations
 
-import shutil
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,8 @@ from viva.scenarios.contract import Scenario, many_role
 from viva.scenarios.imported import ImportedRun
 from viva.scenarios.models import model_labels, prices
 
+from ..exports.writing import whole_place
+
 # Of a call whose prompt is not known: no request has this digest.
 _UNKNOWN = bytes(16)
 
@@ -37,9 +37,7 @@ def make_run(which: Scenario[Any, Any], made: ImportedRun, source: str, out: Pat
     """
     if out.exists():
         raise ConfigurationError(f"{out} exists; name another folder with --out")
-    part = out.with_name(f"{out.name}.part")
-    shutil.rmtree(part, ignore_errors=True)  # what a killed import has left
-    try:
+    with whole_place(out) as part:
         part.mkdir(parents=True)
         if made.source is not None:
             folder = RunFolder.create(part, _manifest(which, made, source, made.source))
@@ -52,16 +50,7 @@ def make_run(which: Scenario[Any, Any], made: ImportedRun, source: str, out: Pat
             manifest["settings"][which.data] = f"{form}{(out / data).resolve()}"
             (part / data).unlink()
             folder = RunFolder.create(part, manifest, {data: lines})
-        count = anyio.run(_record, folder, which, made)
-        part.rename(out)
-    except OSError as error:
-        raise ConfigurationError(
-            f"{out}: cannot be written: {error.strerror}; name another folder with --out"
-        ) from None
-    finally:
-        with suppress(OSError):
-            shutil.rmtree(part)
-    return count
+        return anyio.run(_record, folder, which, made)
 
 
 def _line(item: Item) -> dict[str, Any]:

@@ -254,7 +254,8 @@ def test_no_label_leads_out_of_the_folder_that_an_export_is_to_make(tmp_path: Pa
 def test_the_verb_names_formats_and_never_writes_over_anything(run: Path, tmp_path: Path) -> None:
     runner = CliRunner()
     assert all(f"  {name}" in runner.invoke(app, ["export", "--help"]).output for name in FORMATS)
-    out = tmp_path / "talks.jsonl"
+    out, beside = tmp_path / "talks.jsonl", tmp_path / "talks.part.jsonl"
+    beside.write_text("mine")
     done = runner.invoke(app, ["export", str(run), "--to", "openai", "--out", str(out), "--json"])
     assert orjson.loads(done.stdout) == {"export": 1, "to": "openai", "records": 12, "files": [str(out)], "notes": []}
     written = out.read_bytes()
@@ -263,6 +264,8 @@ def test_the_verb_names_formats_and_never_writes_over_anything(run: Path, tmp_pa
     assert "exists; name another place with --out" in again.output
     with pytest.raises(ConfigurationError, match="--to csv: expected one of inspect, every-eval-ever"):
         export(run, "csv")
+    assert beside.read_text() == "mine"
+    beside.unlink()
     assert not list(tmp_path.glob("*.part*"))
 
 

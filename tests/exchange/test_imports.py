@@ -212,7 +212,10 @@ def test_broken_files_are_refused_with_their_line(tmp_path: Path) -> None:
 
 def test_nothing_is_written_over_and_choices_are_checked(tmp_path: Path) -> None:
     file = write_details(tmp_path / "details")
+    (beside := tmp_path / "run.part").mkdir()
+    (beside / "mine.txt").write_text("mine")
     import_file(file, "kieval", tmp_path / "run")
+    assert (beside / "mine.txt").read_text() == "mine", "somebody's folder, whatever its name"
     with pytest.raises(ConfigurationError, match="exists; name another folder with --out"):
         import_file(file, "kieval", tmp_path / "run")
     with pytest.raises(ConfigurationError, match=r"--model pupil=…: no role of kieval; it has candidate, interactor"):
