@@ -218,6 +218,9 @@ def _main() -> None:
 
     for name in _PRELOADED:
         importlib.import_module(name)
+    typer = importlib.import_module("typer.main")
+    typer.get_command = cache(typer.get_command)  # the tree of commands, once for all
+    typer.get_command(importlib.import_module("viva.cli.main").app)
     gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C to the tests: their end closes the socket
     given = _serve(socket.socket(fileno=int(sys.argv[1])))
