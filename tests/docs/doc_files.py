@@ -123,11 +123,11 @@ def _replies(path: Path) -> None:
 
 def _grade(file: Path) -> None:
     """People grade what was drawn: a little less than the judge, whose scores the key file has."""
-    with file.open(newline="") as lines:
+    with file.open(newline="", encoding="utf-8-sig") as lines:
         rows = list(csv.DictReader(lines))
-    with file.with_name(f"{file.stem}.key.csv").open(newline="") as lines:
+    with file.with_name(f"{file.stem}.key.csv").open(newline="", encoding="utf-8-sig") as lines:
         scores = {row["id"]: int(row["score"]) for row in csv.DictReader(lines)}
-    with file.open("w", newline="") as lines:
+    with file.open("w", newline="", encoding="utf-8-sig") as lines:
         table = csv.DictWriter(lines, list(rows[0]))
         table.writeheader()
         for n, row in enumerate(rows):
