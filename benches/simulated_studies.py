@@ -208,7 +208,7 @@ def _repeated(size: int, draw: Draw) -> list[Any]:
 
 @dataclass(frozen=True)
 class Returned:
-    """What a function scenario returns. ``each``: conversations on a task."""
+    """Values of a function scenario, their declared range, and ``each``: conversations on a task."""
 
     values: Callable[[int, Draw], list[Any]]
     low: float = -math.inf
@@ -247,7 +247,7 @@ def tasks_claims(world: Returned, size: int, draw: Draw) -> set[str]:
 
 @dataclass(frozen=True)
 class Graded:
-    """Grades by people: ``groups``, and how many graders each answer has. All candidates are equal."""
+    """People's grades of equal candidates: ``graders`` of each answer, the highest grade of each dimension."""
 
     graders: int
     tops: tuple[float, ...]

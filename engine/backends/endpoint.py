@@ -59,7 +59,7 @@ class Body:
 
     @property
     def is_stream(self) -> bool:
-        """Whether it says that it is a stream of events: some gateways stream though nobody has asked for it."""
+        """Return True if it says that it is a stream of events: some gateways stream though nobody asked for one."""
         return self.headers.get("Content-Type", "").lower().startswith("text/event-stream")
 
     async def piece(self) -> bytes:

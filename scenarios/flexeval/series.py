@@ -55,7 +55,7 @@ class Series:
         self.failed_tests[test] += 1
 
     def error_count(self, tests: NDArray[np.bool_] | None) -> int:
-        """How many values are errors, of some tests if wanted."""
+        """Count the values that are errors, of some tests if wanted."""
         return sum(count for test, count in self.failed_tests.items() if tests is None or tests[test])
 
     def taken(self, role: str | None, tests: NDArray[np.bool_] | None) -> Values:

@@ -129,13 +129,13 @@ def detected(row: Record) -> Record | None:
 
 
 def _texts_of(row: Record) -> int:
-    """How many independent texts the detector was asked about, of the set that has fewer."""
+    """Count the independent texts that the detector was asked about, of the set that has fewer."""
     fewest = min(row["probe"][name]["n"] for name in ("loss", "loss_against"))
     return int((detected(row) or {}).get("items", fewest))
 
 
 def _of_texts(row: Record, tests: int) -> dict[str, Any]:
-    """Whether a candidate tells the dataset's texts from the others: one of so many ``tests``."""
+    """Test whether a candidate tells the dataset's texts from the others: one of so many ``tests``."""
     probe, detector = row["probe"], detected(row) or {}
     error, value = detector["chance_se"], detector["value"]
     if probe.get("members") == "against":  # the area is that of the other set's texts

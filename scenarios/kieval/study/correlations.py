@@ -193,7 +193,7 @@ class _LineTest:
 
     @property
     def has_enough_items(self) -> bool:
-        """Whether there are items enough to find anything."""
+        """Return True if there are items enough to find anything."""
         return self.departure is not None and self.clusters >= FEWEST_ITEMS
 
     def record(self, datasets: int) -> dict[str, Any]:
