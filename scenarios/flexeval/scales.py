@@ -44,6 +44,8 @@ _NOT_NEGATIVE = (
     "tool_calls_by_name",
     "tool_call_arguments",
 )
+# Built-in functions whose values are several by name. One of the suite's own may return a single one, like is_role.
+_SEVERAL = ("messages_per_role", "tokens", "tool_call_shape", "tool_calls_by_name")
 _SHARES = ("pass_rate", "errors", "f1", "pass^", "share:", "f1:")
 
 
@@ -114,6 +116,7 @@ def check_attainable(
     :raises ConfigurationError: one can never hold, by what is known of the metric's values.
     """
     known = {one.name: _values_of(one, suite, own=not recorded) for one in metrics}
+    references = {one.name: one.reference for one in metrics}
     for place, threshold in enumerate(suite.thresholds):
         name = threshold.metric
         values = known.get(name) or known.get(name.rpartition(".")[0]) or _Values()
@@ -133,7 +136,7 @@ def check_attainable(
             raise ConfigurationError(f"{where}: metric '{one.name}': `passes` can never hold: {wrong}")
         for condition in one.spec.when:
             values = known[condition.metric]
-            if values.named and condition.value is None:
+            if condition.value is None and references[condition.metric] in _SEVERAL:
                 wrong = "it has several values by name; name one with `value`"
             elif not values.named and condition.value is not None and values.told:
                 wrong = f"it has no '{condition.value}': {values.told}"

@@ -263,7 +263,7 @@ def test_a_fall_of_tests_is_compared_with_the_baseline() -> None:
             {"function": "tokens", "passes": {"at_most": 100}},
             "metric 'tokens' has several values by name, and `passes`",
         ),
-        ({"function": "words", "when": [{"metric": "parts", "at_least": 1}]}, "name one with `value`"),
+        ({"function": "words", "when": [{"metric": "counted", "at_least": 1}]}, "name one with `value`"),
         ({"function": "words", "when": [{"metric": "gated", "value": "a", "at_least": 1}]}, "it has no 'a': 'words'"),
         ({"function": "words", "when": [{"metric": "gated", "at_most": -1}]}, "`when` of 'gated' can never hold"),
     ],
@@ -271,7 +271,7 @@ def test_a_fall_of_tests_is_compared_with_the_baseline() -> None:
 def test_passes_and_conditions_that_can_never_hold_are_refused(
     tmp_path: Path, metric: dict[str, Any], told: str
 ) -> None:
-    code, said = _checked(tmp_path, [], metrics=[metric, {"function": "parts"}, _METRICS[-1]])
+    code, said = _checked(tmp_path, [], metrics=[metric, {"name": "counted", "function": "tokens"}, _METRICS[-1]])
     assert code == 2
     assert told in said
 
@@ -332,3 +332,11 @@ def test_a_broken_threshold_says_how_far_it_is_from_its_end() -> None:
         "mean(words) >= 1, <= 3: app: 3.9 is 0.9 above the maximum of 3 (n = 2)",
         "mean(words) <= 4: app: found 3.9, expected <= 4 (n = 2)",
     ]
+
+
+@pytest.mark.parametrize("function", [{"function": "is_role", "arguments": {"role": "assistant"}}, {"function": "parts"}])
+def test_a_condition_on_a_function_that_may_return_one_value_by_name_is_taken(
+    tmp_path: Path, function: dict[str, Any]
+) -> None:
+    metric = {"function": "words", "when": [{"metric": "counted", "at_least": 1}]}
+    assert _checked(tmp_path, [], metrics=[metric, {"name": "counted", **function}, _METRICS[-1]])[0] == 0
