@@ -334,7 +334,9 @@ def test_a_broken_threshold_says_how_far_it_is_from_its_end() -> None:
     ]
 
 
-@pytest.mark.parametrize("function", [{"function": "is_role", "arguments": {"role": "assistant"}}, {"function": "parts"}])
+@pytest.mark.parametrize(
+    "function", [{"function": "is_role", "arguments": {"role": "assistant"}}, {"function": "parts"}]
+)
 def test_a_condition_on_a_function_that_may_return_one_value_by_name_is_taken(
     tmp_path: Path, function: dict[str, Any]
 ) -> None:
