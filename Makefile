@@ -19,11 +19,12 @@ BUILD := CMAKE_ARGS="$(PLAIN) $(LEAN) $$CMAKE_ARGS"
 PIP := $(BUILD) $(BIN)/pip
 HAS_AMX := from llama_cpp._ggml import libggml; raise SystemExit(not libggml.ggml_cpu_has_amx_int8())
 
-.PHONY: venv demo test lowest cluster lint docs browser bench bench-check peers guidellm trainers audit clean
+.PHONY: venv demo test lowest cluster lint typing docs browser bench bench-check peers guidellm trainers audit clean
 
 venv: .venv/.ready
 
-.venv/.ready: pyproject.toml
+# A new folder of the package has to be mapped: setup.py finds those with an `__init__.py`.
+.venv/.ready: pyproject.toml setup.py $(wildcard */__init__.py)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "viva needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) install --quiet --upgrade-strategy only-if-needed --editable '.[dev]'
@@ -39,7 +40,7 @@ demo: venv
 
 test: venv lint browser
 	# Tests start hundreds of processes: where PYTHONDONTWRITEBYTECODE is set, each would compile all modules anew.
-	$(BIN)/python -m compileall -q -x '/\.' .
+	$(BIN)/python -m compileall -q -x '/\.|/build/' .
 	# So it is with what pytest keeps of modules whose assertions it has rewritten: that takes as long as to collect all.
 	# One more than there are CPUs: many tests wait for processes of their own.
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --dist worksteal --ignore tests/docs/test_pages.py \
@@ -64,10 +65,17 @@ lowest:
 browser: venv
 	-$(BIN)/python tests/servers/chromium.py
 
-lint: venv
+# Type checkers look for `viva/engine/` where Python finds `engine/`: links, or copies where there are no links.
+typing:
+	rm -rf build/typing
+	mkdir -p build/typing/viva
+	for one in viva/*.py viva/py.typed $(filter-out viva,$(patsubst %/__init__.py,%,$(wildcard */__init__.py))); do \
+		ln -s ../../../$$one build/typing/viva/ 2>/dev/null || cp -R $$one build/typing/viva/ || exit 1; done
+
+lint: venv typing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy .typing/viva
+	$(BIN)/mypy build/typing/viva
 
 # Sweeps on two raylets: a cluster is too much for every `make test`.
 cluster: venv
@@ -75,7 +83,7 @@ cluster: venv
 
 # Warnings and dead links are errors. The site needs nothing from elsewhere: open build/site/index.html. Then every command
 # of the pages runs.
-docs: venv
+docs: venv typing
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal tests/docs
 
@@ -112,7 +120,7 @@ docs: venv
 .peers/verifiers/bin/python: | venv
 	$(PYTHON) -m venv .peers/verifiers
 	.peers/verifiers/bin/pip install --quiet verifiers==0.4.0
-	( echo $(CURDIR)/.typing; $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' ) > \
+	$(BIN)/python -c 'import sysconfig as s; print(f"import site; site.addsitedir({s.get_path("purelib")!r})")' > \
 		$$(.peers/verifiers/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/viva.pth
 
 # Its sources alone: installed it would bring torch.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 import runpy
 import subprocess
@@ -106,13 +107,18 @@ def test_every_room_says_what_it_is_for() -> None:
     assert [path for path in rooms if len(_text(path).splitlines()) > 800] == [], "holds more than one thing"
 
 
-def test_line_13_type_checkers_find_every_floor_where_an_editable_install_points() -> None:
-    [place] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-dir"].values()
-    there = {one.name for one in (ROOT / place).iterdir() if one.suffix != ".egg-info"}
-    assert there == {"viva"}, "nothing else comes onto a user's path"
+def test_every_floor_is_loaded_from_where_it_lies() -> None:
+    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert folders == {*FLOORS, "viva"}, "setup.py takes each folder with an `__init__.py` for a part of the package"
     for floor in FLOORS:
-        assert (ROOT / place / "viva" / floor).resolve() == ROOT / floor
-        assert (ROOT / "viva" / floor).is_symlink()
+        found = importlib.util.find_spec(f"viva.{floor}")
+        assert found is not None, f"viva.{floor} is not mapped: install again (make venv)"
+        assert found.origin == str(ROOT / floor / "__init__.py")
+
+
+def test_no_symlink_is_tracked() -> None:
+    tracked = subprocess.run(["git", "ls-files", "--stage"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert [line for line in tracked.stdout.splitlines() if line.startswith("120000")] == []
 
 
 def test_line_13_defaults_of_settings_are_given_by_name() -> None:

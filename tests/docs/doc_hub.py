@@ -27,6 +27,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from exit_codes import exit_code_of
+from forked_viva import modules
 
 _MODELS = Path(__file__).parents[1] / "models"  # where the line above finds it, in tests and in the script
 _LATE = (  # packages that commands import when they run, and that take long
@@ -95,15 +96,12 @@ def hub(folder: Path) -> Iterator[Path]:
 
 def _main(address: str) -> None:
     import importlib.util
-    import pkgutil
 
-    import viva
-
-    for module in pkgutil.walk_packages(viva.__path__, "viva."):
+    for name in modules():
         # `cli.main` looks at the words of the command when it is imported.
-        if not module.name.endswith(("__main__", "pytest_plugin", "cli.main")):
+        if not name.endswith(("__main__", "pytest_plugin", "cli.main")):
             with suppress(Exception):  # whoever needs it says so
-                importlib.import_module(module.name)
+                importlib.import_module(name)
     for name in _LATE:
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
             importlib.import_module(name)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -84,16 +85,22 @@ def forked_viva(folder: Path, environment: dict[str, str], cwd: Path) -> Iterato
             process.terminate()
 
 
+def modules() -> Iterator[str]:
+    """Iterate over the names of all modules of ``viva``; ``viva.__path__`` alone leads to none of its folders."""
+    for init in Path(__file__).parents[2].glob("*/__init__.py"):
+        package = "viva" if init.parent.name == "viva" else f"viva.{init.parent.name}"
+        yield package
+        for module in pkgutil.walk_packages([str(init.parent)], f"{package}."):
+            yield module.name
+
+
 def _main() -> None:
     import importlib.util
-    import pkgutil
 
-    import viva
-
-    for module in pkgutil.walk_packages(viva.__path__, "viva."):  # what one step imports is there for all
-        if not module.name.endswith(("__main__", "pytest_plugin")):
+    for name in modules():  # what one step imports is there for all
+        if not name.endswith(("__main__", "pytest_plugin")):
             try:
-                importlib.import_module(module.name)
+                importlib.import_module(name)
             except ModuleNotFoundError as error:  # a package of an extra that is not installed
                 if str(error.name).startswith("viva"):
                     raise
