@@ -201,9 +201,10 @@ def test_ctrl_c_at_any_import_shows_one_line_and_no_traceback(when: str, code: i
 
 
 def test_nothing_loads_before_ctrl_c_is_heard() -> None:
-    program = "import sys; before = set(sys.modules); import viva.cli.start; print(sorted(set(sys.modules) - before))"
+    program = "import sys; before = set(sys.modules); import viva.cli.start; print(*sorted({*sys.modules} - before))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
-    assert done.stdout.strip() == "['__future__', 'viva', 'viva.cli', 'viva.cli.start']"
+    # An editable install has loaded `__future__` for its own sake.
+    assert done.stdout.split() in (names := ["__future__", "viva", "viva.cli", "viva.cli.start"], names[1:])
 
 
 def test_ctrl_c_before_the_first_call_ends_without_a_word_of_python(tmp_path: Path) -> None:
