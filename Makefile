@@ -23,19 +23,24 @@ HAS_AMX := from llama_cpp._ggml import libggml; raise SystemExit(not libggml.ggm
 
 venv: .venv/.ready
 
-# A new folder of the package has to be mapped: setup.py finds those with an `__init__.py`.
-.venv/.ready: pyproject.toml setup.py $(wildcard */__init__.py)
+# What running needs. A new folder of the package has to be mapped: setup.py finds those with an `__init__.py`.
+.venv/.run: pyproject.toml setup.py $(wildcard */__init__.py)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "viva needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) install --quiet --upgrade-strategy only-if-needed --editable '.[dev]'
-	# Its metadata ask for one old SciPy, which nothing else here accepts; it works with later ones.
-	$(BIN)/pip install --quiet --no-deps 'irrCAC>=0.4.3,<0.5'
+	$(PIP) install --quiet --upgrade-strategy only-if-needed --editable '.[local]'
 	# A package that was built before, by hand, may have them still.
 	! $(BIN)/python -c '$(HAS_AMX)' || $(PIP) install --quiet --no-deps \
 		--force-reinstall --no-cache-dir --no-binary llama-cpp-python llama-cpp-python
 	touch $@
 
-demo: venv
+# What tests, documentation and benches need as well.
+.venv/.ready: .venv/.run
+	$(PIP) install --quiet --upgrade-strategy only-if-needed --editable '.[dev]'
+	# Its metadata ask for one old SciPy, which nothing else here accepts; it works with later ones.
+	$(BIN)/pip install --quiet --no-deps 'irrCAC>=0.4.3,<0.5'
+	touch $@
+
+demo: .venv/.run
 	$(BIN)/viva demo
 
 test: venv lint browser
@@ -50,7 +55,7 @@ test: venv lint browser
 # metrics, which need newer ones. The wheel of llama-cpp-python is the one that pip has from `make venv`, if there is one.
 LOWEST := .peers/lowest
 LOWEST_OF := $(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
-	--find-links $(LOWEST)/wheels --requirement pyproject.toml --extra metrics --extra parquet --extra plots
+	--find-links $(LOWEST)/wheels --requirement pyproject.toml --extra local --extra metrics --extra parquet --extra plots
 lowest:
 	$(PYTHON) -m venv --clear $(LOWEST)
 	$(LOWEST)/bin/pip install --quiet uv
@@ -132,13 +137,14 @@ docs: venv typing
 
 trainers: .peers/verifiers/bin/python .peers/skyrl/skyrl/__init__.py
 
-# Known holes of what an installation without extras brings; needs a network. Strict: what cannot be looked up is an
+# Known holes of what an installation with the extra `local` brings; needs a network. Strict: what cannot be looked up is an
 # error. Exceptions have their reason in docs/security.md.
 .peers/audit/bin/pip-audit:
 	$(PYTHON) -m venv .peers/audit
 	.peers/audit/bin/pip install --quiet pip-audit
 
-DEPENDENCIES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")
+DEPENDENCIES := import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	print(*project["dependencies"], *project["optional-dependencies"]["local"], sep="\n")
 audit: .peers/audit/bin/pip-audit
 	$(PYTHON) -c '$(DEPENDENCIES)' > .peers/audit/wanted.txt
 	.peers/audit/bin/pip-audit --strict --progress-spinner off --requirement .peers/audit/wanted.txt \

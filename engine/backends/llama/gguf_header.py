@@ -1,4 +1,6 @@
-"""What llama.cpp can read from a model file without loading the weights, and the initialisation of the library."""
+"""What llama.cpp can read from a model file without loading the weights, and the library itself: its import and
+initialisation.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
-from llama_cpp._ggml import libggml
+from ...errors import ConfigurationError
+
+try:
+    import llama_cpp.llama_cpp as lib
+    from llama_cpp._ggml import libggml
+except ModuleNotFoundError:
+    raise ConfigurationError(
+        "llama:… needs the package llama-cpp-python; install it with: pip install 'viva-exam[local]', which compiles "
+        "llama.cpp: it needs a C++ compiler and takes several minutes, once"
+    ) from None
+
+__all__ = ["lib", "libggml", "nondeterminism_reason", "start_library", "weight_types"]
 
 _QUIET = lib.llama_log_callback(lambda level, text, data: None)
 _SILENT = False

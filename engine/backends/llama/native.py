@@ -12,14 +12,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
-from llama_cpp._ggml import libggml
 
 from ...errors import ConfigurationError, Unavailable
 from .gguf_check import check_header, explain_load_failure
-from .gguf_header import start_library, weight_types
+from .gguf_header import lib, libggml, start_library, weight_types
 from .kv.sliding_window import with_all_cells
 
 Tokens = npt.NDArray[np.int32]

@@ -10,9 +10,9 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterator
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 
+from ..gguf_header import lib
 from ..native import NativeModel, Tokens, token_attributes, tokenize_after_special, tokenize_after_text
 
 _CONTROL = lib.LLAMA_TOKEN_ATTR_CONTROL
