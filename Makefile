@@ -125,7 +125,7 @@ docs: venv typing
 .peers/verifiers/bin/python: | venv
 	$(PYTHON) -m venv .peers/verifiers
 	.peers/verifiers/bin/pip install --quiet verifiers==0.4.0
-	$(BIN)/python -c 'import sysconfig as s; print(f"import site; site.addsitedir({s.get_path("purelib")!r})")' > \
+	$(BIN)/python -c 'import sysconfig as s; print("import site; site.addsitedir(%r)" % s.get_path("purelib"))' > \
 		$$(.peers/verifiers/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/viva.pth
 
 # Its sources alone: installed it would bring torch.
